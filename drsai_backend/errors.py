@@ -1,0 +1,157 @@
+"""Every error this package raises on purpose.
+
+::
+
+    DrSaiError
+    ├── InvalidRequest            400  bad input; `param` names the field
+    │   └── UnknownModel          404  no team of that name
+    ├── NotFound                  404  no such thread, run or row (a foreign one counts as none)
+    ├── Conflict                  409  what is stored moved on; nothing was written
+    │   ├── ThreadBusy                 a run is live on the thread
+    │   ├── IllegalTransition          the status does not allow that change
+    │   ├── MessagesChanged            stored messages are append-only
+    │   ├── LeaseLost                  another worker owns the thread now
+    │   └── IdempotencyMismatch        the key was used with another request
+    ├── StateError                     stored state that cannot be used; the thread keeps what it had
+    │   ├── DamagedState          422
+    │   └── UnsupportedStateVersion 422
+    ├── RunFailed                 502  a run ended as ERROR; the text is safe to show
+    ├── TeamBuildError            500  a team factory failed; nothing was stored
+    ├── ConfigurationError        500  settings or arguments that cannot work
+    └── DatabaseError             503
+        ├── DatabaseUnavailable        cannot be reached, or gave up
+        └── SchemaOutdated             run `drsai db upgrade`
+
+The text of each is safe to show to a client: it names fields and threads, never secrets, SQL or a traceback.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class DrSaiError(Exception):
+    """Base class. `code` is stable and machine-readable, `status` the HTTP status the API answers with."""
+
+    code: ClassVar[str] = "internal_error"
+    status: ClassVar[int] = 500
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class InvalidRequest(DrSaiError):
+    """Input that cannot be accepted. `param` names the offending field."""
+
+    code = "invalid_request"
+    status = 400
+
+
+class UnknownModel(InvalidRequest):
+    """The request names a model (team) that is not served here."""
+
+    code = "model_not_found"
+    status = 404
+
+
+class NotFound(DrSaiError):
+    """No such thread, run or row for this user."""
+
+    code = "not_found"
+    status = 404
+
+
+class Conflict(DrSaiError):
+    """What is stored differs from what the writer had read. Nothing was written."""
+
+    code = "conflict"
+    status = 409
+
+
+class ThreadBusy(Conflict):
+    """A run is live on this thread."""
+
+    code = "thread_busy"
+
+
+class IllegalTransition(Conflict):
+    """The thread's status does not allow that change."""
+
+    code = "illegal_transition"
+
+
+class MessagesChanged(Conflict):
+    """Stored messages are append-only: the given list does not start with them."""
+
+    code = "messages_changed"
+
+
+class LeaseLost(Conflict):
+    """This worker no longer owns the thread."""
+
+    code = "lease_lost"
+
+
+class IdempotencyMismatch(Conflict):
+    """The idempotency key was used before with a different request."""
+
+    code = "idempotency_mismatch"
+
+
+class StateError(DrSaiError):
+    """A stored state that cannot be used. The thread keeps what it had."""
+
+    code = "state_error"
+    status = 422
+
+
+class DamagedState(StateError):
+    """The state fails its checksum or is not what it claims to be."""
+
+    code = "state_damaged"
+
+
+class UnsupportedStateVersion(StateError):
+    """The state was written by a later version of this package."""
+
+    code = "state_version_unsupported"
+
+
+class RunFailed(DrSaiError):
+    """A run ended as ERROR. `__cause__` holds the original exception when the run was in this process."""
+
+    code = "run_failed"
+    status = 502
+
+
+class TeamBuildError(DrSaiError):
+    """A team factory raised, or returned something that is no agent or team. Nothing was stored."""
+
+    code = "team_build_failed"
+
+
+class ConfigurationError(DrSaiError):
+    """Settings or arguments that cannot work together."""
+
+    code = "configuration_error"
+
+
+class DatabaseError(DrSaiError):
+    """The database refused or failed."""
+
+    code = "database_error"
+    status = 503
+
+
+class DatabaseUnavailable(DatabaseError):
+    """The database cannot be reached."""
+
+    code = "database_unavailable"
+
+
+class SchemaOutdated(DatabaseError):
+    """The database schema is older (or newer) than this package. Run `drsai db upgrade`."""
+
+    code = "schema_outdated"
