@@ -11,6 +11,17 @@ from autogen_core import Image
 from pydantic import SecretStr
 
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.models.params import ModelParams
+
+__all__ = [
+    "InputMessage",
+    "MessageDone",
+    "ModelParams",
+    "RunEnded",
+    "RunEvent",
+    "RunRequest",
+    "TextDelta",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +37,6 @@ class InputMessage:
         if isinstance(self.content, str):
             return self.content
         return "\n\n".join(part for part in self.content if isinstance(part, str))
-
-
-@dataclass(frozen=True, slots=True)
-class ModelParams:
-    """Sampling parameters of a request, applied to the model calls of the agents. None: the model's default."""
-
-    temperature: float | None = None
-    max_tokens: int | None = None
-    top_p: float | None = None
-    seed: int | None = None
-
-    def create_args(self) -> dict[str, Any]:
-        """The parameters that are set, by their OpenAI names."""
-        values = {
-            "temperature": self.temperature,
-            "max_tokens": self.max_tokens,
-            "top_p": self.top_p,
-            "seed": self.seed,
-        }
-        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

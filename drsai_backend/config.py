@@ -1,0 +1,135 @@
+"""Settings: `DRSAI_*` variables of the environment or of a `.env` file, and OpenAI's own two variables.
+
+Every field below is a variable: `database_url` is `DRSAI_DATABASE_URL`. A value that cannot be used raises
+`ConfigurationError` naming the variable; the value itself is never repeated, as it may be a secret.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import ByteSize, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
+
+from drsai_backend.errors import ConfigurationError
+
+_PREFIX = "DRSAI_"
+_MIB = 1024 * 1024
+
+
+class Settings(BaseSettings):
+    """All settings, read once at start. Keyword arguments win over the environment, which wins over `.env`.
+
+    Raises:
+        ConfigurationError: a variable that cannot be used; the message names it.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX,
+        env_file=".env",
+        env_file_encoding="utf-8",
+        env_ignore_empty=True,
+        extra="ignore",
+        populate_by_name=True,
+        hide_input_in_errors=True,
+    )
+
+    database_url: str = Field(
+        default="sqlite:///drsai.db",
+        repr=False,
+        description="`sqlite:///file` or `postgresql://…`; may hold a password.",
+    )
+    sqlite_synchronous: Literal["NORMAL", "FULL"] = Field(
+        default="NORMAL", description="NORMAL survives the death of the process, FULL that of the machine."
+    )
+    secret_key: SecretStr | None = Field(default=None, description="Encrypts the API keys that are stored.")
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=65535, description="0: any free port.")
+    cors_origins: Annotated[list[str], NoDecode] = Field(
+        default_factory=list, description="Origins that browsers may call from, separated by commas."
+    )
+    max_body_bytes: ByteSize = Field(
+        default=ByteSize(20 * _MIB), gt=0, description="Largest request body; `20MiB` is understood too."
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["console", "json"] = "console"
+
+    heartbeat_seconds: float = Field(default=3.0, gt=0, description="How often the leases of a process are renewed.")
+    lease_seconds: float = Field(default=10.0, gt=0, description="How long a lease lives without renewal.")
+    warm_threads: int = Field(default=256, ge=0, description="Thread states kept in memory; 0 keeps none.")
+    warm_bytes: ByteSize = Field(default=ByteSize(64 * _MIB), ge=0, description="Upper bound of their encoded size.")
+
+    openai_api_key: SecretStr | None = Field(default=None, validation_alias="OPENAI_API_KEY")
+    openai_base_url: str | None = Field(default=None, validation_alias="OPENAI_BASE_URL")
+    model: str | None = Field(default=None, description="The model's name at the endpoint. Default: gpt-4o-mini.")
+    model_timeout: float = Field(
+        default=300.0, gt=0, description="Seconds without a byte from the model's endpoint before a call is given up."
+    )
+    model_max_retries: int = Field(default=2, ge=0, le=10, description="Repeats of a call after 408, 409, 429, 5xx.")
+    model_context: int | None = Field(
+        default=None, gt=0, description="Context size in tokens, for models that AutoGen does not know."
+    )
+    model_vision: bool | None = Field(
+        default=None, description="What the model can do; unset: what AutoGen knows of it."
+    )
+    model_function_calling: bool | None = None
+    model_json_output: bool | None = None
+    model_structured_output: bool | None = None
+    model_multiple_system_messages: bool | None = None
+    model_family: str | None = None
+    demo_delay: float = Field(default=0.015, ge=0, description="Seconds between two words of the offline demo model.")
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigurationError("; ".join(_explain(item) for item in error.errors())) from None
+        except SettingsError as error:
+            raise ConfigurationError(f"settings cannot be read: {error}") from None
+
+    @field_validator("cors_origins", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        if value.lstrip().startswith("["):
+            try:
+                return cast(object, json.loads(value))
+            except ValueError:
+                raise ValueError("is neither a JSON list nor names separated by commas") from None
+        return [origin.strip() for origin in value.split(",") if origin.strip()]
+
+    @field_validator("log_level", "sqlite_synchronous", mode="before")
+    @classmethod
+    def _upper(cls, value: object) -> object:
+        return value.upper() if isinstance(value, str) else value
+
+    @field_validator("openai_base_url")
+    @classmethod
+    def _http_url(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError("must start with http:// or https://")
+        return value.rstrip("/") if value else value
+
+    @model_validator(mode="after")
+    def _lease_outlives_a_lost_heartbeat(self) -> Settings:
+        if self.lease_seconds < 2 * self.heartbeat_seconds:
+            raise ValueError(
+                "DRSAI_LEASE_SECONDS must be at least twice DRSAI_HEARTBEAT_SECONDS, or one late heartbeat loses a run"
+            )
+        return self
+
+
+def _explain(error: ErrorDetails) -> str:
+    """One validation error as `VARIABLE: reason`, without the value."""
+    reason = error["msg"].removeprefix("Value error, ")
+    if not error["loc"]:
+        return reason
+    name = str(error["loc"][0])
+    field = Settings.model_fields.get(name)
+    alias = field.validation_alias if field else None
+    variable = alias if isinstance(alias, str) else name if name.isupper() else _PREFIX + name.upper()
+    return f"{variable}: {reason}"
