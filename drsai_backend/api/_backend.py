@@ -1,0 +1,89 @@
+"""What the API asks of the engine. `drsai_backend.runs.engine` offers it; tests use a scripted stand-in."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+from drsai_backend.runs.events import MessageDone, RunEnded, RunEvent, RunRequest
+from drsai_backend.runs.views import StoredMessage, ThreadDetail, ThreadPage
+
+
+class RunHandle(Protocol):
+    """A run that was started. It belongs to the engine: whoever reads a handle may stop reading at any time."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def thread_id(self) -> str: ...
+    @property
+    def team(self) -> str: ...
+    @property
+    def created(self) -> int:
+        """Unix time in seconds."""
+        ...
+
+    @property
+    def speakers(self) -> int:
+        """Number of the team's participants; 1: a lone agent."""
+        ...
+
+    def events(self) -> AsyncIterator[RunEvent]:
+        """Every event of the run from its beginning; ends after `RunEnded`."""
+        ...
+
+    def poll(self) -> Sequence[RunEvent]:
+        """The events that are ready now, after those that `events()` has yielded; they are not yielded again."""
+        ...
+
+    async def wait(self) -> RunEnded: ...
+
+    def transcript(self) -> Sequence[MessageDone]:
+        """The stored messages of this run so far, in order."""
+        ...
+
+
+class Teams(Protocol):
+    """The registry of what can be asked."""
+
+    @property
+    def created(self) -> int:
+        """Unix time in seconds."""
+        ...
+
+    def names(self) -> Sequence[str]: ...
+    def description(self, name: str, /) -> str: ...
+
+
+class Database(Protocol):
+    """The part of the database manager that readiness needs."""
+
+    async def get(
+        self, model: type[Any], /, filters: dict[str, Any] | None = None, *, limit: int | None = None
+    ) -> list[Any]: ...
+
+
+class Engine(Protocol):
+    """Starts runs and reads threads. Its errors are those of `drsai_backend.errors`."""
+
+    @property
+    def teams(self) -> Teams: ...
+    @property
+    def db(self) -> Database: ...
+
+    async def start(self, request: RunRequest) -> RunHandle: ...
+    async def list_threads(self, user_id: str, *, after: str | None, limit: int) -> ThreadPage: ...
+    async def get_thread(self, user_id: str, thread_id: str) -> ThreadDetail: ...
+    async def list_messages(
+        self, user_id: str, thread_id: str, *, after: int, limit: int
+    ) -> Sequence[StoredMessage]: ...
+    async def delete_thread(self, user_id: str, thread_id: str) -> None: ...
+
+
+class ApiSettings(Protocol):
+    """The settings that the API reads."""
+
+    @property
+    def cors_origins(self) -> Sequence[str]: ...
+    @property
+    def max_body_bytes(self) -> int: ...
