@@ -1,0 +1,121 @@
+"""`encode_state` and `decode_state`: a JSON value as base64 text, with format version and checksum inside. No pickle.
+
+Layout of the bytes under the base64 (RFC 4648, standard alphabet, padded):
+
+| offset | size | content |
+| --- | --- | --- |
+| 0 | 2 | magic `DS` |
+| 2 | 1 | format version, now 1 |
+| 3 | 1 | flags; bit 0: the body is a zstd frame (RFC 8878), else plain JSON |
+| 4 | 4 | CRC-32 of the JSON, little endian |
+| 8 | | body |
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from typing import Any, Final
+
+import orjson
+import zstandard
+
+from drsai_backend.errors import DamagedState, UnsupportedStateVersion
+
+FORMAT_VERSION: Final = 1
+_MAGIC: Final = b"DS"
+_HEADER: Final = 8
+_ZSTD_FLAG: Final = 1
+# Below this, a zstd frame's own header eats what it saves; the journal entry of an ordinary turn is far below.
+_COMPRESS_FROM: Final = 512
+_MAX_JSON_BYTES: Final = 1 << 30
+
+
+def dump_json(value: Any) -> bytes:
+    """JSON as UTF-8. Falls back to the standard library for what orjson refuses (lone surrogates, huge integers).
+
+    Raises:
+        TypeError: the value holds something that is not JSON.
+    """
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def load_json(data: bytes) -> Any:
+    """The inverse of `dump_json`. Raises ValueError on bad JSON."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return json.loads(data)
+
+
+def encode_value(value: Any) -> str:
+    """Any JSON value as base64 text. See the module's docstring for the layout."""
+    data = dump_json(value)
+    flags = 0
+    body = data
+    if len(data) >= _COMPRESS_FROM:
+        flags = _ZSTD_FLAG
+        body = zstandard.ZstdCompressor(level=3).compress(data)
+    header = _MAGIC + bytes((FORMAT_VERSION, flags)) + zlib.crc32(data).to_bytes(4, "little")
+    return base64.b64encode(header + body).decode("ascii")
+
+
+def decode_value(text: str) -> Any:
+    """The value that `encode_value` was given.
+
+    Raises:
+        DamagedState: not base64, cut short, wrong checksum, or not JSON.
+        UnsupportedStateVersion: written by a later version of this package.
+    """
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise DamagedState("the stored state is not base64 text", param="state") from None
+    if len(raw) < _HEADER or raw[:2] != _MAGIC:
+        raise DamagedState("the stored state does not start like one", param="state")
+    if raw[2] != FORMAT_VERSION:
+        raise UnsupportedStateVersion(
+            f"the stored state has format version {raw[2]}; this version of drsai_backend reads {FORMAT_VERSION}",
+            param="state",
+        )
+    body = raw[_HEADER:]
+    if raw[3] & _ZSTD_FLAG:
+        try:
+            body = zstandard.ZstdDecompressor().decompress(body, max_output_size=_MAX_JSON_BYTES)
+        except zstandard.ZstdError:
+            raise DamagedState("the stored state cannot be decompressed", param="state") from None
+    if zlib.crc32(body).to_bytes(4, "little") != raw[4:_HEADER]:
+        raise DamagedState("the stored state fails its checksum", param="state")
+    try:
+        return load_json(body)
+    except ValueError:
+        raise DamagedState("the stored state is not JSON", param="state") from None
+
+
+def encode_state(state: dict[str, Any]) -> str:
+    """A team's state (what `team.save_state()` returns) as base64 text.
+
+    Raises:
+        TypeError: the state is not a dict, or holds something that is not JSON.
+    """
+    if not isinstance(state, dict):
+        raise TypeError(f"a state is a dict, not {type(state).__name__}")
+    return encode_value(state)
+
+
+def decode_state(text: str) -> dict[str, Any]:
+    """What `team.load_state()` takes, from the text that `encode_state` gave.
+
+    Raises:
+        DamagedState: not base64, cut short, wrong checksum, or not a JSON object.
+        UnsupportedStateVersion: written by a later version of this package.
+    """
+    state = decode_value(text)
+    if not isinstance(state, dict):
+        raise DamagedState("the stored state is not an object", param="state")
+    return state

@@ -1,0 +1,145 @@
+"""The journal: what one turn added to a thread's state, small and independent of the state's length.
+
+A **document** is the state of a thread in compact form. It has
+
+- `skeleton`: a dict with two keys, `state` (what `team.save_state()` returns, with the message lists left empty) and
+  `extras` (what `save_state()` leaves out and a team needs all the same);
+- `cells`: paths into the skeleton, numbered by their position. A cell is a list of messages or a single value;
+- `lists`: for every list cell its items, in **reference form** (below);
+- `resume`: the resume record of the last boundary.
+
+An **entry** either brings a whole new document (`doc`: a thread's first turn, or a team that has been changed) or
+changes cells of the last one: `set` a value, `extend` a list, `replace` a list. It always brings the resume record.
+
+Reference form: messages of a thread are stored once, as rows numbered by `seq`. A state repeats each of them in the
+manager's thread, in every participant's buffer and, in another shape, in every agent's model context. An item is
+
+| item | stands for |
+| --- | --- |
+| `12` | the dump of message 12, as it is |
+| `["u", 12]` | `UserMessage` with content and source of message 12 |
+| `["a", 12]`, `["a", 12, "thought"]` | `AssistantMessage` likewise |
+| `["f", 12]` | `FunctionExecutionResultMessage` with the content of message 12 |
+| `{…}` | itself: anything that matches none of these |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from drsai_backend.errors import DamagedState
+from drsai_backend.state.codec import decode_value, encode_value
+
+Item: TypeAlias = int | list[Any] | dict[str, Any]
+Path: TypeAlias = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class ResumeRecord:
+    """What `save_state()` leaves out and a cut run needs to go on.
+
+    Attributes:
+        pending: names of the participants whose requests are held at the boundary, in order. None: the run had ended,
+            and messages stored after it are the task of the next one.
+        conditions: per team (outermost first, depth first) what its termination condition has counted so far, as
+            `drsai_backend.teams` captures it.
+    """
+
+    pending: list[str] | None = None
+    conditions: list[Any] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        record: dict[str, Any] = {}
+        if self.pending is not None:
+            record["pending"] = self.pending
+        if any(self.conditions):
+            record["conditions"] = self.conditions
+        return record
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> ResumeRecord:
+        return cls(record.get("pending"), record.get("conditions", []))
+
+
+@dataclass(slots=True)
+class Document:
+    """The state of a thread in compact form; see the module's docstring."""
+
+    skeleton: dict[str, Any]
+    cells: list[Path]
+    lists: dict[int, list[Item]]
+    resume: ResumeRecord = field(default_factory=ResumeRecord)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "skeleton": self.skeleton,
+            "cells": [list(path) for path in self.cells],
+            "lists": {str(cell): items for cell, items in self.lists.items()},
+            "resume": self.resume.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Document:
+        return cls(
+            value["skeleton"],
+            [tuple(path) for path in value["cells"]],
+            {int(cell): items for cell, items in value["lists"].items()},
+            ResumeRecord.from_json(value["resume"]),
+        )
+
+
+@dataclass(slots=True)
+class Entry:
+    """What one turn changed. `doc` replaces everything; otherwise the three dicts change cells by number."""
+
+    resume: ResumeRecord
+    doc: Document | None = None
+    set: dict[int, Any] = field(default_factory=dict)
+    extend: dict[int, list[Item]] = field(default_factory=dict)
+    replace: dict[int, list[Item]] = field(default_factory=dict)
+
+    def encode(self) -> str:
+        """The payload of a `JournalEntry` row."""
+        if self.doc is not None:
+            return encode_value({"d": self.doc.to_json(), "r": self.resume.to_json()})
+        value: dict[str, Any] = {"r": self.resume.to_json()}
+        for key, cells in (("s", self.set), ("x", self.extend), ("w", self.replace)):
+            if cells:
+                value[key] = {str(cell): content for cell, content in cells.items()}
+        return encode_value(value)
+
+    @classmethod
+    def decode(cls, payload: str) -> Entry:
+        """The entry of a payload.
+
+        Raises:
+            StateError: damaged, or written by a later version.
+        """
+        value = decode_value(payload)
+        try:
+            resume = ResumeRecord.from_json(value["r"])
+            if "d" in value:
+                return cls(resume, doc=Document.from_json(value["d"]))
+            parts = [{int(cell): content for cell, content in value.get(key, {}).items()} for key in "sxw"]
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise DamagedState("a journal entry does not have the shape of one", param="state") from None
+        return cls(resume, None, *parts)
+
+
+def encode_document(document: Document) -> str:
+    """The payload of a `ThreadSnapshot` row."""
+    return encode_value(document.to_json())
+
+
+def decode_document(payload: str) -> Document:
+    """The document of a snapshot.
+
+    Raises:
+        StateError: damaged, or written by a later version.
+    """
+    value = decode_value(payload)
+    try:
+        return Document.from_json(value)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise DamagedState("a snapshot does not have the shape of one", param="state") from None

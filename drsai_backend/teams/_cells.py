@@ -1,0 +1,226 @@
+"""Cells: the parts of a live team that its state is made of, each able to say cheaply what has changed in it.
+
+A team's state is large, and a turn changes little of it. Message lists of AutoGen's own classes only grow at their end
+(or are cleared), so a cursor of length and last object finds the new items without looking at the old ones. Anything
+not known to behave like that is asked for its whole state and stored whole when that has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, MessageFactory
+from autogen_core.model_context import ChatCompletionContextState
+from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, UserMessage
+
+from drsai_backend.state.codec import dump_json, load_json
+from drsai_backend.state.journal import Entry, Item, Path
+
+ContentKey = tuple[str | None, Any]
+
+
+class MessageBook:
+    """Which stored message an object in memory is, and which one a model-context message was made from."""
+
+    __slots__ = ("_by_content", "_by_id")
+
+    def __init__(self) -> None:
+        # The objects are kept: an id says nothing once its object is gone.
+        self._by_id: dict[int, tuple[int, Any]] = {}
+        self._by_content: dict[ContentKey, tuple[int, Any]] = {}
+
+    def add(self, seq: int, message: BaseChatMessage | BaseAgentEvent) -> None:
+        """Message `seq`'s stored dump is exactly that of `message`."""
+        self._by_id[id(message)] = (seq, message)
+        content = getattr(message, "content", None)
+        if isinstance(content, str):
+            self._by_content[message.source, content] = (seq, message)
+        elif isinstance(content, list):
+            parts = _content_key(content)
+            self._by_content[message.source, parts] = (seq, message)
+            self._by_content[None, parts] = (seq, message)
+
+    def seq_of(self, message: Any) -> int | None:
+        found = self._by_id.get(id(message))
+        return None if found is None else found[0]
+
+    def message_item(self, message: Any) -> Item:
+        """A message of the group chat in reference form."""
+        found = self._by_id.get(id(message))
+        return found[0] if found is not None else normalise(message.dump())
+
+    def context_item(self, message: Any) -> Item:
+        """A message of a model context in reference form."""
+        kind = type(message)
+        if kind is UserMessage:
+            found = self._by_content.get((message.source, _content_key(message.content)))
+            if found is not None:
+                return ["u", found[0]]
+        elif kind is AssistantMessage:
+            found = self._by_content.get((message.source, _content_key(message.content)))
+            if found is not None:
+                return ["a", found[0]] if message.thought is None else ["a", found[0], message.thought]
+        elif kind is FunctionExecutionResultMessage:
+            found = self._by_content.get((None, _content_key(message.content)))
+            if found is not None:
+                return ["f", found[0]]
+        return normalise(message.model_dump())
+
+
+def _content_key(content: Any) -> Any:
+    """Text by value; tool calls, results and images by identity: AutoGen hands the same objects on."""
+    if isinstance(content, str):
+        return content
+    return tuple(part if isinstance(part, str) else id(part) for part in content)
+
+
+def normalise(value: Any) -> Any:
+    """The value as JSON would give it back."""
+    return load_json(dump_json(value))
+
+
+class Cell(Protocol):
+    """A part of the state. `path` is its place in the document's skeleton."""
+
+    path: Path
+
+    async def whole(self, book: MessageBook) -> Any:
+        """The full content, for a new document, in reference form if it is a list. Moves the cursor to now."""
+        ...
+
+    async def delta(self, number: int, book: MessageBook, entry: Entry) -> None:
+        """Write what changed since the cursor into `entry`, and move the cursor to now."""
+        ...
+
+    async def adopt(self, other: Any) -> None:
+        """Take the content of the same cell of a team that is no longer used, without copying it."""
+        ...
+
+    def mark_stored(self, value: Any) -> None:
+        """Move the cursor to `value`, which is what is stored."""
+        ...
+
+    async def restore(self, value: Any) -> None:
+        """Take `value`, as JSON, as the content."""
+        ...
+
+
+class ListCell:
+    """A list attribute that only grows at its end, or is cleared."""
+
+    __slots__ = ("_factory", "_item", "_last", "_length", "attribute", "owner", "path")
+
+    def __init__(self, path: Path, owner: Any, attribute: str, factory: MessageFactory | None) -> None:
+        self.path = path
+        self.owner = owner
+        self.attribute = attribute
+        self._factory = factory
+        """None: a list of model-context messages."""
+        self._item = "context_item" if factory is None else "message_item"
+        self._length = 0
+        self._last: Any = None
+
+    @property
+    def items(self) -> list[Any]:
+        items: list[Any] = getattr(self.owner, self.attribute)
+        return items
+
+    def mark_stored(self, value: Any) -> None:
+        self._mark()
+
+    def _mark(self) -> None:
+        items = self.items
+        self._length = len(items)
+        self._last = items[-1] if items else None
+
+    async def whole(self, book: MessageBook) -> list[Item]:
+        encode = getattr(book, self._item)
+        found = [encode(item) for item in self.items]
+        self._mark()
+        return found
+
+    async def delta(self, number: int, book: MessageBook, entry: Entry) -> None:
+        items = self.items
+        length = self._length
+        if len(items) >= length and (length == 0 or items[length - 1] is self._last):
+            if len(items) > length:
+                encode = getattr(book, self._item)
+                entry.extend[number] = [encode(item) for item in items[length:]]
+                self._mark()
+            return
+        entry.replace[number] = await self.whole(book)
+
+    async def adopt(self, other: ListCell) -> None:
+        setattr(self.owner, self.attribute, other.items)
+        self._length = other._length
+        self._last = other._last
+
+    async def restore(self, value: Any) -> None:
+        if self._factory is None:
+            items: list[Any] = ChatCompletionContextState.model_validate({"messages": value}).messages
+        else:
+            items = [self._factory.create(message) for message in value]
+        setattr(self.owner, self.attribute, items)
+
+
+class ValueCell:
+    """A small value, read and written through functions. `read` must give a JSON value that nobody else changes."""
+
+    __slots__ = ("_last", "_read", "_write", "path")
+
+    def __init__(self, path: Path, read: Callable[[], Any], write: Callable[[Any], None]) -> None:
+        self.path = path
+        self._read = read
+        self._write = write
+        self._last: Any = None
+
+    async def whole(self, book: MessageBook) -> Any:
+        self._last = self._read()
+        return self._last
+
+    async def delta(self, number: int, book: MessageBook, entry: Entry) -> None:
+        value = self._read()
+        if value != self._last:
+            self._last = entry.set[number] = value
+
+    def mark_stored(self, value: Any) -> None:
+        self._last = value
+
+    async def adopt(self, other: ValueCell) -> None:
+        self._last = other._last
+        self._write(other._read())
+
+    async def restore(self, value: Any) -> None:
+        self._write(value)
+
+
+class StateCell:
+    """Something foreign with `save_state` and `load_state`: stored whole whenever that has changed."""
+
+    __slots__ = ("_last", "owner", "path")
+
+    def __init__(self, path: Path, owner: Any) -> None:
+        self.path = path
+        self.owner = owner
+        self._last = b""
+
+    async def whole(self, book: MessageBook) -> Any:
+        self._last = dump_json(await self.owner.save_state())
+        return load_json(self._last)
+
+    async def delta(self, number: int, book: MessageBook, entry: Entry) -> None:
+        data = dump_json(await self.owner.save_state())
+        if data != self._last:
+            self._last = data
+            entry.set[number] = load_json(data)
+
+    def mark_stored(self, value: Any) -> None:
+        self._last = dump_json(value)
+
+    async def adopt(self, other: StateCell) -> None:
+        self._last = other._last
+        await self.owner.load_state(load_json(other._last))
+
+    async def restore(self, value: Any) -> None:
+        await self.owner.load_state(value)

@@ -1,0 +1,85 @@
+"""What a termination condition has counted so far. AutoGen's conditions have no `save_state`.
+
+A condition is captured as the attributes that differ from those it had when the team was built, so that its settings
+are not stored again and an untouched condition costs nothing. Kept are attributes that are JSON: `bool`, `int`,
+`float`, `str`, `None`, and lists and dicts of them; combined conditions are walked. Clocks are kept as elapsed time.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import orjson
+from autogen_agentchat.base import AndTerminationCondition, TerminationCondition
+from autogen_agentchat.conditions import TimeoutTermination
+from autogen_agentchat.messages import StopMessage
+
+_SCALARS = (bool, int, float, str, type(None))
+Baseline = tuple[dict[str, Any], list[Any]]
+
+
+def baseline(condition: TerminationCondition | None) -> Baseline | None:
+    """The attributes of a condition nobody has called yet."""
+    if condition is None:
+        return None
+    return _attributes(condition), [baseline(child) for child in _children(condition)]
+
+
+def capture(condition: TerminationCondition | None, before: Baseline | None) -> dict[str, Any] | None:
+    """What has changed since `before`; None: nothing."""
+    if condition is None or before is None:
+        return None
+    attributes, children = before
+    state: dict[str, Any] = {}
+    changed = {
+        name: value
+        for name, value in _attributes(condition).items()
+        if name not in attributes or attributes[name] != value
+    }
+    if changed:
+        state["v"] = changed
+    inner = [capture(child, old) for child, old in zip(_children(condition), children, strict=True)]
+    if any(inner):
+        state["c"] = inner
+    if isinstance(condition, AndTerminationCondition) and condition._stop_messages:
+        state["s"] = [message.dump() for message in condition._stop_messages]
+    if type(condition) is TimeoutTermination:
+        state["elapsed"] = round(time.monotonic() - condition._start_time, 3)
+    return state or None
+
+
+def restore(condition: TerminationCondition | None, state: dict[str, Any] | None) -> None:
+    """Put what `capture` gave back into a freshly built condition."""
+    if condition is None or not state:
+        return
+    for name, value in state.get("v", {}).items():
+        setattr(condition, name, value)
+    for child, inner in zip(_children(condition), state.get("c", ()), strict=False):
+        restore(child, inner)
+    if isinstance(condition, AndTerminationCondition):
+        condition._stop_messages = [StopMessage.model_validate(message) for message in state.get("s", ())]
+    if type(condition) is TimeoutTermination and "elapsed" in state:
+        condition._start_time = time.monotonic() - state["elapsed"]
+
+
+def _children(condition: TerminationCondition) -> list[TerminationCondition]:
+    return list(getattr(condition, "_conditions", ()))
+
+
+def _attributes(condition: TerminationCondition) -> dict[str, Any]:
+    skipped = {"_conditions", "_stop_messages"}
+    if type(condition) is TimeoutTermination:
+        skipped.add("_start_time")
+    kept: dict[str, Any] = {}
+    for name, value in vars(condition).items():
+        if name in skipped:
+            continue
+        if isinstance(value, _SCALARS):
+            kept[name] = value
+        elif isinstance(value, (list, dict)):
+            try:
+                kept[name] = orjson.loads(orjson.dumps(value))
+            except TypeError:
+                continue
+    return kept

@@ -1,0 +1,219 @@
+"""Record what a team emits and how its state changes, turn by turn."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
+from autogen_agentchat.teams import BaseGroupChat
+from autogen_agentchat.teams._group_chat._graph._digraph_group_chat import GraphFlowManager
+
+from drsai_backend.state import Document, Entry, ResumeRecord, expand
+from drsai_backend.state.codec import dump_json, load_json
+from drsai_backend.state.fold import put
+from drsai_backend.state.journal import Path
+from drsai_backend.teams import _conditions
+from drsai_backend.teams._cells import ListCell, MessageBook
+from drsai_backend.teams._structure import Structure, survey
+from drsai_backend.teams._wiring import manager_of, nested_teams
+
+Message = BaseChatMessage | BaseAgentEvent
+
+
+@dataclass(slots=True)
+class RecordedMessage:
+    """A message the turn emitted; `config` is its dump as JSON text."""
+
+    seq: int
+    message: Message
+    config: str
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one turn adds to the stored thread."""
+
+    entry: Entry
+    messages: list[RecordedMessage] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class WarmState:
+    """The state of a team at a stored turn, as live objects to be moved into a fresh team of the same shape."""
+
+    structure: Structure
+    book: MessageBook
+    conditions: list[Any]
+
+
+class Recorder:
+    """Watches one wired team. `next_seq` is the number of the next message of the thread."""
+
+    def __init__(self, team: BaseGroupChat, next_seq: int) -> None:
+        self._team = team
+        self._teams = list(nested_teams(team))
+        self._baselines = [_conditions.baseline(each._termination_condition) for each in self._teams]
+        self._structure = survey(team)
+        self._book = MessageBook()
+        self._emitted: list[tuple[int, Message]] = []
+        self._has_document = False
+        self.next_seq = next_seq
+
+    # --- taking a state in --------------------------------------------------------------------------------------
+
+    async def load(self, document: Document, configs: Mapping[int, dict[str, Any]], *, keep_run: bool) -> None:
+        """Load a stored state into the team. `keep_run=False` leaves out what belongs to the run it was cut from.
+
+        Raises:
+            DamagedState: the document refers to messages that are not in `configs`.
+            ValueError, pydantic.ValidationError: AutoGen does not accept the state.
+        """
+        state, extras = expand(document, configs)
+        same = [cell.path for cell in self._structure.cells] == document.cells
+        if not same:
+            state = await _adapt(self._team, state)
+        await self._team.load_state(state)
+        if same:
+            await self._restore_extras(extras)
+            self._restore_cursors(document)
+            self._has_document = True
+        # A team that was changed since keeps what fits; its next turn stores a whole new document.
+        await self._settle(document.resume.conditions if same else [], keep_run=keep_run)
+
+    async def adopt(self, warm: WarmState, *, keep_run: bool) -> bool:
+        """Move the objects of `warm` into the team. False, and nothing done, when the shapes differ."""
+        mine, theirs = self._structure, warm.structure
+        if not (mine.movable and theirs.movable) or mine.signature != theirs.signature:
+            return False
+        for new, old in zip((*mine.cells, *mine.derived), (*theirs.cells, *theirs.derived), strict=True):
+            await new.adopt(old)
+        self._book = warm.book
+        self._has_document = True
+        await self._settle(warm.conditions, keep_run=keep_run)
+        return True
+
+    def give(self, resume: ResumeRecord) -> WarmState:
+        """The team's state as objects, for a later `adopt`. The team must not run again."""
+        return WarmState(self._structure, self._book, resume.conditions)
+
+    async def _restore_extras(self, extras: dict[str, Any]) -> None:
+        for cell in self._structure.cells:
+            if cell.path[0] == "extras":
+                await cell.restore(copy.deepcopy(_at({"extras": extras}, cell.path)))
+
+    def _restore_cursors(self, document: Document) -> None:
+        for number, cell in enumerate(self._structure.cells):
+            if not isinstance(cell, ListCell):
+                cell.mark_stored(_at(document.skeleton, cell.path))
+                continue
+            cell.mark_stored(document.lists[number])
+            for message, item in zip(cell.items, document.lists[number], strict=True):
+                if isinstance(item, int):
+                    self._book.add(item, message)
+
+    async def _settle(self, conditions: Sequence[Any], *, keep_run: bool) -> None:
+        if keep_run:
+            for team, state in zip(self._teams, conditions, strict=False):
+                _conditions.restore(team._termination_condition, state)
+        else:
+            for team in self._teams:
+                manager = manager_of(team)
+                manager._current_turn = 0
+                if isinstance(manager, GraphFlowManager):
+                    manager._reset_execution_state()
+                    manager._triggered_activation_groups = {}
+
+    # --- what happens -------------------------------------------------------------------------------------------
+
+    def know(self, seq: int, message: Message) -> None:
+        """`message` is stored already, under this number."""
+        self._book.add(seq, message)
+
+    def emit(self, message: Message) -> None:
+        """The team shows `message`. Task messages, which are stored before the run, are passed over."""
+        if self._book.seq_of(message) is None:
+            self._emitted.append((self.next_seq, message))
+            self.next_seq += 1
+
+    async def capture(self, pending: list[str] | None) -> Turn:
+        """What has changed since the last call. `pending`: the held speakers; None at the end of the run."""
+        messages = [self._record(seq, message) for seq, message in self._emitted]
+        self._emitted = []
+        resume = ResumeRecord(
+            pending,
+            [
+                _conditions.capture(team._termination_condition, before)
+                for team, before in zip(self._teams, self._baselines, strict=True)
+            ],
+        )
+        cells = self._structure.cells
+        if self._has_document:
+            entry = Entry(resume)
+            for number, cell in enumerate(cells):
+                await cell.delta(number, self._book, entry)
+        else:
+            entry = Entry(resume, doc=await self._document(resume))
+            self._has_document = True
+        return Turn(entry, messages)
+
+    def _record(self, seq: int, message: Message) -> RecordedMessage:
+        config = dump_message(message)
+        stored = storable(config)
+        if stored is config:
+            self._book.add(seq, message)
+        return RecordedMessage(seq, message, stored)
+
+    async def _document(self, resume: ResumeRecord) -> Document:
+        skeleton = copy.deepcopy(self._structure.skeleton)
+        cells = self._structure.cells
+        lists: dict[int, Any] = {}
+        for number, cell in enumerate(cells):
+            content = await cell.whole(self._book)
+            if isinstance(cell, ListCell):
+                lists[number] = content
+            else:
+                put(skeleton, cell.path, content)
+        return Document(skeleton, [cell.path for cell in cells], lists, resume)
+
+
+def _at(tree: Any, path: Path) -> Any:
+    for name in path:
+        tree = tree[name]
+    return tree
+
+
+def dump_message(message: Message) -> str:
+    """`message.dump()` as JSON text."""
+    return dump_json(message.dump()).decode()
+
+
+def storable(config: str) -> str:
+    """The text itself, or what is left of it without characters that a database cannot hold in a JSON column."""
+    if "\\u0000" not in config and "\\ud" not in config:
+        return config
+    value = _clean(load_json(config.encode()))
+    return dump_json(value).decode()
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    return value
+
+
+async def _adapt(team: BaseGroupChat, state: dict[str, Any]) -> dict[str, Any]:
+    """A stored state made to fit a team whose participants have changed: new ones start fresh, old ones are dropped."""
+    fresh = dict(await team.save_state())
+    stored = state.get("agent_states", {})
+    agents = {
+        name: stored[name] if name in stored and stored[name].keys() == own.keys() else own
+        for name, own in fresh["agent_states"].items()
+    }
+    return {**fresh, "agent_states": agents}

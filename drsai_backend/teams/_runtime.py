@@ -1,0 +1,523 @@
+"""The turn runtime: an AutoGen `AgentRuntime` on which a group chat runs turn by turn.
+
+AutoGen's teams talk through an `AgentRuntime` and take any. The stock one delivers every message in a task of its own,
+so there is no moment at which nothing is in flight. This one keeps a **lane** per team, driven by one task:
+
+1. `GroupChatStart`, sent by `run_stream`, starts the driver, which hands it to the manager.
+2. Ordinary messages are delivered one at a time, to their recipients in order of subscription.
+3. `GroupChatRequestPublish` messages, which start the next speakers, are held back until nothing else is in flight.
+   That is the **turn boundary**: `on_boundary` is awaited, then all held speakers are released together, one inline,
+   several as concurrent tasks.
+4. A message for a participant that is speaking waits until it has spoken, as it would on stock behind its lock.
+5. What participants show (`GroupChatMessage`) goes straight to the team's output queue.
+6. The lane ends when it is idle. If the manager has not signalled the end by then, or something raised, it does so:
+   a stream always ends.
+
+Nested teams run on the same runtime object in lanes of their own; only the outermost team has turn boundaries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from autogen_agentchat.messages import StopMessage
+
+# Private: the group chat protocol. tests/teams/test_upstream.py fails when it changes.
+from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
+from autogen_agentchat.teams._group_chat._events import (
+    GroupChatError,
+    GroupChatMessage,
+    GroupChatRequestPublish,
+    GroupChatStart,
+    GroupChatTermination,
+    SerializableException,
+)
+from autogen_core import (
+    Agent,
+    AgentId,
+    AgentInstantiationContext,
+    AgentMetadata,
+    AgentRuntime,
+    AgentType,
+    CancellationToken,
+    MessageContext,
+    MessageSerializer,
+    Subscription,
+    TopicId,
+    TypeSubscription,
+)
+from autogen_core._message_handler_context import MessageHandlerContext
+
+from drsai_backend.teams.suspension import InputRequired
+
+T = TypeVar("T", bound=Agent)
+Delivery = tuple[Any, TopicId, AgentId | None, CancellationToken]
+BoundaryCallback = Callable[[list[str]], Awaitable[None]]
+
+
+class Lane:
+    """What is under way in one team: its queue, held requests, speakers, and the task that drives them."""
+
+    __slots__ = (
+        "deferred",
+        "driver",
+        "error",
+        "held",
+        "manager",
+        "queue",
+        "resume",
+        "signalled",
+        "speaking",
+        "started",
+        "stopping",
+        "wake",
+    )
+
+    def __init__(self) -> None:
+        self.queue: deque[Delivery] = deque()
+        self.held: list[Delivery] = []
+        self.speaking: dict[AgentId, asyncio.Task[None] | None] = {}
+        self.deferred: dict[AgentId, deque[Delivery]] = {}
+        self.manager: BaseGroupChatManager | None = None
+        self.driver: asyncio.Task[None] | None = None
+        self.started: asyncio.Future[Any] | None = None
+        self.wake: asyncio.Future[None] | None = None
+        self.resume: Sequence[str] | None = None
+        self.error: BaseException | None = None
+        self.signalled = False
+        self.stopping = False
+
+    def clear(self) -> None:
+        self.queue.clear()
+        self.held.clear()
+        self.deferred.clear()
+
+    def notify(self) -> None:
+        if self.wake is not None and not self.wake.done():
+            self.wake.set_result(None)
+
+    def cancel(self) -> None:
+        """Cancel everything under way. Safe inside a cancellation token's callback: it calls no token method."""
+        self.stopping = True
+        self.clear()
+        current = _current_task()
+        for task in (self.driver, *self.speaking.values()):
+            if task is not None and task is not current and not task.done():
+                task.cancel()
+
+
+class TurnRuntime(AgentRuntime):
+    """An `AgentRuntime` for one team and the teams nested in it.
+
+    Args:
+        on_boundary: awaited at every turn boundary of the lane `outermost` with the names of the held speakers. Raising
+            ends the run with that error.
+    """
+
+    def __init__(self, on_boundary: BoundaryCallback | None = None) -> None:
+        self._on_boundary = on_boundary
+        self._factories: dict[str, Callable[[], Any]] = {}
+        self._agents: dict[AgentId, Agent] = {}
+        self._subscriptions: dict[str, Subscription] = {}
+        self._by_topic_type: dict[str, list[Subscription]] = {}
+        self._recipients: dict[tuple[str, str], list[AgentId]] = {}
+        self._lanes: dict[str, Lane] = {}
+        self.outermost: str | None = None
+        self.first_error: BaseException | None = None
+        """What was raised first in the current run, before AutoGen turned it into text."""
+
+    def lane(self, key: str) -> Lane:
+        """The lane of the team with that id."""
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = Lane()
+        return lane
+
+    # --- registration -------------------------------------------------------------------------------------------
+
+    async def register_factory(
+        self,
+        type: str | AgentType,
+        agent_factory: Callable[[], T | Awaitable[T]],
+        *,
+        expected_class: type[T] | None = None,
+    ) -> AgentType:
+        agent_type = AgentType(type) if isinstance(type, str) else type
+        if agent_type.type in self._factories:
+            raise ValueError(f"Agent with type {agent_type.type} already exists.")
+        self._factories[agent_type.type] = agent_factory
+        return agent_type
+
+    async def register_agent_instance(self, agent_instance: Agent, agent_id: AgentId) -> AgentId:
+        await agent_instance.bind_id_and_runtime(id=agent_id, runtime=self)
+        self.place(agent_id, agent_instance)
+        return agent_id
+
+    def place(self, agent_id: AgentId, agent: Agent) -> None:
+        """Make a constructed agent reachable under `agent_id`."""
+        self._agents[agent_id] = agent
+        if isinstance(agent, BaseGroupChatManager):
+            self.lane(agent_id.key).manager = agent
+
+    def route(self, topic_id: TopicId, recipients: list[AgentId]) -> None:
+        """Deliver what is published to `topic_id` to these agents, in order."""
+        self._recipients[topic_id.type, topic_id.source] = recipients
+
+    async def instance(self, agent_id: AgentId) -> Agent:
+        """The agent of that id, made by its factory when it is first asked for."""
+        agent = self._agents.get(agent_id)
+        if agent is None:
+            factory = self._factories.get(agent_id.type)
+            if factory is None:
+                raise LookupError(f"Agent with name {agent_id.type} not found.")
+            with AgentInstantiationContext.populate_context((self, agent_id)):
+                made = factory()
+                agent = cast(Agent, await made if inspect.isawaitable(made) else made)
+            self.place(agent_id, agent)
+        return agent
+
+    async def add_subscription(self, subscription: Subscription) -> None:
+        if subscription.id in self._subscriptions:
+            raise ValueError("Subscription already exists")
+        self._subscriptions[subscription.id] = subscription
+        if isinstance(subscription, TypeSubscription):
+            self._by_topic_type.setdefault(subscription.topic_type, []).append(subscription)
+            self._recipients.clear()
+
+    async def remove_subscription(self, id: str) -> None:
+        subscription = self._subscriptions.pop(id)
+        if isinstance(subscription, TypeSubscription):
+            self._by_topic_type[subscription.topic_type].remove(subscription)
+            self._recipients.clear()
+
+    def recipients(self, topic_id: TopicId) -> list[AgentId]:
+        # Not by the TopicId itself: its subclass DefaultTopicId never equals it.
+        key = (topic_id.type, topic_id.source)
+        found = self._recipients.get(key)
+        if found is None:
+            subscriptions = self._by_topic_type.get(topic_id.type, ())
+            found = self._recipients[key] = [s.map_to_agent(topic_id) for s in subscriptions]
+        return found
+
+    # --- sending ------------------------------------------------------------------------------------------------
+
+    async def send_message(
+        self,
+        message: Any,
+        recipient: AgentId,
+        *,
+        sender: AgentId | None = None,
+        cancellation_token: CancellationToken | None = None,
+        message_id: str | None = None,
+    ) -> Any:
+        token = cancellation_token or CancellationToken()
+        agent = await self.instance(recipient)
+        context = MessageContext(
+            sender=sender, topic_id=None, is_rpc=True, cancellation_token=token, message_id=message_id or ""
+        )
+        lane = self.lane(recipient.key)
+        if isinstance(message, GroupChatStart) and agent is lane.manager:
+            return await self._start(recipient.key, lane, message, context)
+        return await _handle(agent, message, context)
+
+    async def publish_message(
+        self,
+        message: Any,
+        topic_id: TopicId,
+        *,
+        sender: AgentId | None = None,
+        cancellation_token: CancellationToken | None = None,
+        message_id: str | None = None,
+    ) -> None:
+        lane = self.lane(topic_id.source)
+        if lane.stopping:
+            return
+        kind = type(message)
+        manager = lane.manager
+        if manager is not None:
+            if kind is GroupChatTermination:
+                lane.signalled = True
+            if sender == manager.id:
+                if topic_id.type == manager._output_topic_type:
+                    return  # A copy for the log: the manager has put it on the output queue itself.
+            elif kind is GroupChatMessage:
+                manager._output_message_queue.put_nowait(message.message)
+                return
+        delivery = (message, topic_id, sender, cancellation_token or CancellationToken())
+        if kind is GroupChatRequestPublish:
+            lane.held.append(delivery)
+        else:
+            lane.queue.append(delivery)
+        lane.notify()
+
+    # --- one run of a lane --------------------------------------------------------------------------------------
+
+    async def _start(self, key: str, lane: Lane, message: GroupChatStart, context: MessageContext) -> Any:
+        await self.abort(key)
+        manager = lane.manager
+        assert manager is not None
+        # Left over from a run that was cut: stale speakers would make the manager wait for them for ever.
+        manager._active_speakers.clear()
+        queue = manager._output_message_queue
+        while not queue.empty():
+            queue.get_nowait()
+        lane.signalled = False
+        lane.error = None
+        if key == self.outermost:
+            self.first_error = None
+        lane.started = asyncio.get_running_loop().create_future()
+        lane.driver = asyncio.create_task(self._drive(key, lane, message, context))
+        context.cancellation_token.add_callback(lane.cancel)
+        return await lane.started
+
+    async def _drive(self, key: str, lane: Lane, start: GroupChatStart, context: MessageContext) -> None:
+        """The lane's driver task; see the module's docstring."""
+        assert lane.manager is not None
+        assert lane.started is not None
+        try:
+            result = None
+            if lane.resume is not None and start.messages is None:
+                self._hold_again(key, lane, context)
+            else:
+                result = await _handle(lane.manager, start, context)
+            if not lane.started.done():
+                lane.started.set_result(result)
+            await self._turns(key, lane)
+        except asyncio.CancelledError as error:
+            if _cancel_requested():
+                if not lane.started.done():
+                    lane.started.cancel()
+                raise
+            self._fail(lane, RuntimeError("a handler raised CancelledError without having been cancelled"), error)
+        except (Exception, InputRequired) as error:  # noqa: BLE001 - the boundary at which it becomes the lane's
+            self._fail(lane, error)
+
+    def _hold_again(self, key: str, lane: Lane, context: MessageContext) -> None:
+        """Go on from a boundary: hold the requests that were held there instead of asking the manager again."""
+        manager = lane.manager
+        assert manager is not None
+        assert lane.resume is not None
+        for name in lane.resume:
+            topic = TopicId(manager._participant_name_to_topic_type[name], key)
+            lane.held.append((GroupChatRequestPublish(), topic, manager.id, context.cancellation_token))
+            manager._active_speakers.append(name)
+        lane.resume = None
+
+    async def _turns(self, key: str, lane: Lane) -> None:
+        while True:
+            while lane.queue:
+                await self._deliver(lane, *lane.queue.popleft())
+            if lane.error is not None:
+                raise lane.error
+            if lane.speaking:
+                lane.wake = asyncio.get_running_loop().create_future()
+                await lane.wake
+                lane.wake = None
+            elif lane.held:
+                await self._turn(key, lane)
+            else:
+                break
+        if not lane.signalled:
+            self._signal(lane, "The group chat is stopped.", None)
+
+    async def _turn(self, key: str, lane: Lane) -> None:
+        """One turn boundary, and the release of the speakers held there."""
+        manager = lane.manager
+        assert manager is not None
+        if self._on_boundary is not None and key == self.outermost:
+            names = {topic: name for name, topic in manager._participant_name_to_topic_type.items()}
+            await self._on_boundary([names[topic_id.type] for _, topic_id, _, _ in lane.held])
+        held, lane.held = lane.held, []
+        speakers: list[tuple[AgentId, Delivery]] = []
+        for delivery in held:
+            for agent_id in self.recipients(delivery[1]):
+                if agent_id in lane.speaking:
+                    lane.deferred.setdefault(agent_id, deque()).append(delivery)
+                else:
+                    lane.speaking[agent_id] = None
+                    speakers.append((agent_id, delivery))
+        if len(speakers) == 1:
+            await self._speak(lane, *speakers[0])
+            return
+        for agent_id, delivery in speakers:
+            lane.speaking[agent_id] = asyncio.create_task(self._speak(lane, agent_id, delivery))
+
+    async def _speak(self, lane: Lane, agent_id: AgentId, delivery: Delivery) -> None:
+        """Let one participant speak, then give it what arrived meanwhile."""
+        error: BaseException | None = None
+        token = delivery[3]
+        try:
+            agent = await self.instance(agent_id)
+            current: Delivery | None = delivery
+            while current is not None:
+                message, topic_id, sender, token = current
+                try:
+                    await _handle(agent, message, _event_context(topic_id, sender, token))
+                except Exception as raised:  # noqa: BLE001 - the boundary at which a speaker's error becomes the lane's
+                    error = error or raised
+                waiting = lane.deferred.get(agent_id)
+                current = waiting.popleft() if waiting else None
+        except asyncio.CancelledError as cancelled:
+            if lane.stopping or token.is_cancelled() or _cancel_requested():
+                raise
+            error = RuntimeError("an agent raised CancelledError without having been cancelled")
+            error.__cause__ = cancelled
+        except InputRequired as required:
+            error = required
+        finally:
+            lane.speaking.pop(agent_id, None)
+            lane.deferred.pop(agent_id, None)
+            if error is not None and lane.error is None:
+                lane.error = error
+            lane.notify()
+
+    async def _deliver(
+        self, lane: Lane, message: Any, topic_id: TopicId, sender: AgentId | None, token: CancellationToken
+    ) -> None:
+        for agent_id in self.recipients(topic_id):
+            if sender is not None and agent_id == sender:
+                continue
+            agent = await self.instance(agent_id)
+            if type(message) is GroupChatError and agent is not lane.manager:
+                continue  # Participants have no handler for it; on stock their complaint ends up in a log.
+            if agent_id in lane.speaking:
+                lane.deferred.setdefault(agent_id, deque()).append((message, topic_id, sender, token))
+                continue
+            try:
+                await _handle(agent, message, _event_context(topic_id, sender, token))
+            except Exception as raised:  # noqa: BLE001 - the boundary at which a handler's error becomes the lane's
+                if lane.error is None:
+                    lane.error = raised
+
+    def _fail(self, lane: Lane, error: BaseException, cause: BaseException | None = None) -> None:
+        if cause is not None:
+            error.__cause__ = cause
+        # AutoGen passes an inner team's error on as text; whatever is raised for it later is only an echo.
+        if self.first_error is None:
+            self.first_error = error
+        lane.error = error
+        lane.clear()
+        lane.stopping = True
+        for task in lane.speaking.values():
+            if task is not None:
+                task.cancel()
+        if lane.started is not None and not lane.started.done():
+            if isinstance(error, Exception):
+                lane.started.set_exception(error)
+                return
+            lane.started.set_result(None)
+        if not lane.signalled:
+            self._signal(lane, "An exception occurred in the runtime.", error)
+        if isinstance(error, InputRequired):
+            self._suspend(lane)
+
+    def _suspend(self, origin: Lane) -> None:
+        """A person is asked somewhere inside: nothing of this turn can go on, in whatever team it happened."""
+        for lane in self._lanes.values():
+            if lane is origin or lane.driver is None or lane.driver.done():
+                continue
+            if not lane.signalled:
+                self._signal(lane, "A person is asked.", self.first_error)
+            lane.cancel()
+
+    def _signal(self, lane: Lane, text: str, error: BaseException | None) -> None:
+        lane.signalled = True
+        manager = lane.manager
+        assert manager is not None
+        detail = None
+        if error is not None:
+            raised = error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
+            detail = SerializableException.from_exception(raised)
+        manager._output_message_queue.put_nowait(
+            GroupChatTermination(message=StopMessage(content=text, source=manager._name), error=detail)
+        )
+
+    # --- ends ---------------------------------------------------------------------------------------------------
+
+    async def idle(self, key: str) -> None:
+        """Wait until nothing of this team is in flight. Raises nothing of what its tasks raised."""
+        lane = self.lane(key)
+        current = _current_task()
+        while True:
+            tasks = [t for t in (lane.driver, *lane.speaking.values()) if t and t is not current and not t.done()]
+            if not tasks:
+                return
+            await asyncio.wait(tasks)
+
+    async def abort(self, key: str) -> None:
+        """Cancel everything of this team and wait until it is gone. The team is then fit for a new start only."""
+        lane = self.lane(key)
+        if (lane.driver is not None and not lane.driver.done()) or lane.speaking:
+            lane.cancel()
+            await self.idle(key)
+        lane.clear()
+        lane.stopping = False
+
+    async def abort_all(self) -> None:
+        """`abort` for every team of this runtime, the outermost first."""
+        for key in list(self._lanes):
+            await self.abort(key)
+
+    # --- the rest of the protocol -------------------------------------------------------------------------------
+
+    async def try_get_underlying_agent_instance(self, id: AgentId, type: type[T] = Agent) -> T:  # type: ignore[assignment]
+        agent = await self.instance(id)
+        if not isinstance(agent, type):
+            raise TypeError(f"Agent with name {id.type} is not of type {type.__name__}.")
+        return agent
+
+    async def get(
+        self, id_or_type: AgentId | AgentType | str, /, key: str = "default", *, lazy: bool = True
+    ) -> AgentId:
+        if isinstance(id_or_type, AgentId):
+            agent_id = id_or_type
+        else:
+            agent_id = AgentId(id_or_type if isinstance(id_or_type, str) else id_or_type.type, key)
+        if not lazy:
+            await self.instance(agent_id)
+        return agent_id
+
+    async def agent_metadata(self, agent: AgentId) -> AgentMetadata:
+        return (await self.instance(agent)).metadata
+
+    async def agent_save_state(self, agent: AgentId) -> Mapping[str, Any]:
+        return await (await self.instance(agent)).save_state()
+
+    async def agent_load_state(self, agent: AgentId, state: Mapping[str, Any]) -> None:
+        await (await self.instance(agent)).load_state(state)
+
+    async def save_state(self) -> Mapping[str, Any]:
+        return {str(agent_id): dict(await agent.save_state()) for agent_id, agent in self._agents.items()}
+
+    async def load_state(self, state: Mapping[str, Any]) -> None:
+        for name, agent_state in state.items():
+            await (await self.instance(AgentId.from_str(name))).load_state(agent_state)
+
+    def add_message_serializer(self, serializer: MessageSerializer[Any] | Sequence[MessageSerializer[Any]]) -> None:
+        """Nothing is serialised on the way: messages stay objects of this process."""
+
+
+async def _handle(agent: Agent, message: Any, context: MessageContext) -> Any:
+    with MessageHandlerContext.populate_context(agent.id):
+        return await agent.on_message(message, context)
+
+
+def _event_context(topic_id: TopicId, sender: AgentId | None, token: CancellationToken) -> MessageContext:
+    return MessageContext(sender=sender, topic_id=topic_id, is_rpc=False, cancellation_token=token, message_id="")
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+def _cancel_requested() -> bool:
+    """Whether the current task was really asked to cancel: only then may its CancelledError travel on."""
+    task = _current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,140 @@
+"""One run of one team on a turn runtime: built, loaded, run or continued, and ended cleanly whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import anyio
+from autogen_agentchat.base import TaskResult
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ModelClientStreamingChunkEvent
+from autogen_agentchat.teams import BaseGroupChat
+from autogen_core import CancellationToken
+
+from drsai_backend.state import Document, ResumeRecord
+from drsai_backend.teams._recorder import Recorder, Turn, WarmState
+from drsai_backend.teams._runtime import TurnRuntime
+from drsai_backend.teams._wiring import wire
+
+TurnCallback = Callable[[Turn], Awaitable[None]]
+ChunkCallback = Callable[[ModelClientStreamingChunkEvent], None]
+
+
+class TeamSession:
+    """A fresh team for one run.
+
+    Args:
+        team: a group chat that has not run yet.
+        next_seq: number of the next message that the thread will store.
+        on_turn: awaited at every turn boundary with what the turn added; the next speakers start when it returns. What
+            it raises ends the run.
+        on_chunk: called with every streamed chunk, at once.
+        first_boundary: False passes the boundary between the task and the first speakers by: what happened until then
+            is reported with the first turn.
+    """
+
+    def __init__(
+        self,
+        team: BaseGroupChat,
+        *,
+        next_seq: int = 1,
+        on_turn: TurnCallback | None = None,
+        on_chunk: ChunkCallback | None = None,
+        first_boundary: bool = True,
+    ) -> None:
+        self.team = team
+        self._next_seq = next_seq
+        self._on_turn = on_turn
+        self._on_chunk = on_chunk
+        self._report = first_boundary
+        self._runtime = TurnRuntime(self._boundary)
+        self._recorder: Recorder | None = None
+
+    @property
+    def recorder(self) -> Recorder:
+        assert self._recorder is not None, "call prepare() first"
+        return self._recorder
+
+    async def prepare(self) -> None:
+        """Put the team on its runtime.
+
+        Raises:
+            TeamBuildError: the team has run before.
+        """
+        await wire(self.team, self._runtime, self._emit)
+        self._recorder = Recorder(self.team, self._next_seq)
+
+    async def load(self, document: Document, configs: Mapping[int, dict[str, Any]], *, keep_run: bool = True) -> None:
+        """Load a stored state; see `Recorder.load`."""
+        await self.recorder.load(document, configs, keep_run=keep_run)
+
+    async def adopt(self, warm: WarmState, *, keep_run: bool = True) -> bool:
+        """Take over a state that is still in memory; see `Recorder.adopt`."""
+        return await self.recorder.adopt(warm, keep_run=keep_run)
+
+    async def run(
+        self,
+        task: Sequence[BaseChatMessage] | None = None,
+        *,
+        pending: Sequence[str] | None = None,
+        token: CancellationToken | None = None,
+    ) -> tuple[TaskResult, Turn]:
+        """Run the team on `task`, or go on at the boundary where `pending` were held.
+
+        Returns:
+            AutoGen's result (its messages are left empty: they went to the recorder) and the last turn, which has not
+            been reported to `on_turn`.
+
+        Raises:
+            InputRequired: an agent asks a person; the last reported turn stands.
+            asyncio.CancelledError: the token or the task was cancelled.
+            Exception: whatever an agent, a tool, a model client, a condition or a selector raised first.
+        """
+        token = token or CancellationToken()
+        runtime, key = self._runtime, self.team._team_id
+        if pending is not None:
+            runtime.lane(key).resume = list(pending)
+        stream = self.team.run_stream(task=None if task is None else list(task), cancellation_token=token)
+        result: TaskResult | None = None
+        try:
+            async for item in stream:
+                if isinstance(item, TaskResult):
+                    result = item
+                else:
+                    # Only a run_stream of the user's own yields anything else: the queue's items went to the sink.
+                    self._emit(item)
+            await runtime.idle(key)
+        except Exception:
+            if runtime.first_error is not None:
+                raise runtime.first_error from None
+            raise
+        finally:
+            if result is None:
+                with anyio.CancelScope(shield=True):
+                    token.cancel()
+                    await stream.aclose()
+                    await runtime.abort_all()
+        late = runtime.lane(key).error
+        if late is not None:  # raised after the manager had signalled the end
+            raise late
+        assert result is not None
+        return result, await self.recorder.capture(None)
+
+    def _emit(self, message: BaseAgentEvent | BaseChatMessage) -> None:
+        if isinstance(message, ModelClientStreamingChunkEvent):
+            if self._on_chunk is not None:
+                self._on_chunk(message)
+        else:
+            self.recorder.emit(message)
+
+    async def _boundary(self, pending: list[str]) -> None:
+        if not self._report:
+            self._report = True
+            return
+        turn = await self.recorder.capture(pending)
+        if self._on_turn is not None:
+            await self._on_turn(turn)
+
+    def release(self, resume: ResumeRecord) -> WarmState:
+        """The state as live objects, once the run has ended and is stored. The team must not run again."""
+        return self.recorder.give(resume)

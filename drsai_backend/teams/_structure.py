@@ -1,0 +1,234 @@
+"""The state of a wired team as a skeleton and cells: what `save_state()` would give, found without calling it.
+
+Known classes are taken apart into cells; a class that brings a `save_state` of its own is one `StateCell`. What
+`save_state()` leaves out although the team needs it goes to the `extras` half of the skeleton.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from autogen_agentchat.agents import (
+    AssistantAgent,
+    BaseChatAgent,
+    CodeExecutorAgent,
+    MessageFilterAgent,
+    SocietyOfMindAgent,
+)
+from autogen_agentchat.messages import MessageFactory
+from autogen_agentchat.state import (
+    AssistantAgentState,
+    BaseState,
+    ChatAgentContainerState,
+    SocietyOfMindAgentState,
+    TeamState,
+)
+from autogen_agentchat.teams import BaseGroupChat
+
+# Private: the managers' attributes behind their saved state. tests/teams/test_upstream.py fails when they change.
+from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
+from autogen_agentchat.teams._group_chat._graph._digraph_group_chat import GraphFlowManager
+from autogen_agentchat.teams._group_chat._magentic_one._magentic_one_orchestrator import MagenticOneOrchestrator
+from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRobinGroupChatManager
+from autogen_agentchat.teams._group_chat._selector_group_chat import SelectorGroupChatManager
+from autogen_agentchat.teams._group_chat._swarm_group_chat import SwarmGroupChatManager
+from autogen_core.model_context import (
+    BufferedChatCompletionContext,
+    ChatCompletionContext,
+    HeadAndTailChatCompletionContext,
+    TokenLimitedChatCompletionContext,
+    UnboundedChatCompletionContext,
+)
+
+from drsai_backend.state.journal import Path
+from drsai_backend.teams._cells import Cell, ListCell, StateCell, ValueCell
+from drsai_backend.teams._wiring import container_of, manager_of
+
+# Subclasses may edit messages in place (AutoGen's documentation shows one), which a cursor would not see.
+_APPEND_ONLY_CONTEXTS = (
+    UnboundedChatCompletionContext,
+    BufferedChatCompletionContext,
+    TokenLimitedChatCompletionContext,
+    HeadAndTailChatCompletionContext,
+)
+
+_MANAGER_VALUES: dict[Any, dict[str, str]] = {
+    RoundRobinGroupChatManager: {"next_speaker_index": "_next_speaker_index"},
+    SelectorGroupChatManager: {"previous_speaker": "_previous_speaker"},
+    SwarmGroupChatManager: {"current_speaker": "_current_speaker"},
+    MagenticOneOrchestrator: {
+        "task": "_task",
+        "facts": "_facts",
+        "plan": "_plan",
+        "n_rounds": "_n_rounds",
+        "n_stalls": "_n_stalls",
+    },
+    GraphFlowManager: {},
+}
+
+
+@dataclass(slots=True)
+class Structure:
+    """What a team's state consists of.
+
+    Attributes:
+        skeleton: `{"state": …, "extras": …}` with the constant parts filled in and the cells' places empty.
+        cells: in the order that numbers them in the journal.
+        derived: cells that follow from others when a state is loaded, and need only be handed on by `adopt`.
+        movable: False when a part can be brought back only by loading a stored state.
+    """
+
+    skeleton: dict[str, Any] = field(default_factory=lambda: {"state": {}, "extras": {}})
+    cells: list[Cell] = field(default_factory=list)
+    derived: list[Cell] = field(default_factory=list)
+    movable: bool = True
+
+    @property
+    def signature(self) -> list[tuple[Path, type]]:
+        """Equal for teams whose states have the same shape."""
+        return [(cell.path, type(cell)) for cell in (*self.cells, *self.derived)]
+
+
+def survey(team: BaseGroupChat) -> Structure:
+    """The structure of a wired team."""
+    structure = Structure()
+    structure.skeleton["state"] = _team(structure, team, ("state",))
+    return structure
+
+
+def _team(structure: Structure, team: BaseGroupChat, path: Path) -> dict[str, Any]:
+    if type(team).save_state is not BaseGroupChat.save_state:
+        structure.cells.append(StateCell(path, team))
+        return {}
+    states: dict[str, Any] = {}
+    here = (*path, "agent_states")
+    for position, (name, participant) in enumerate(zip(team._participant_names, team._participants, strict=True)):
+        container = container_of(team, position)
+        inner = (*here, name)
+        state = ChatAgentContainerState().model_dump()
+        structure.cells.append(
+            ListCell((*inner, "message_buffer"), container, "_message_buffer", team._message_factory)
+        )
+        state["agent_state"] = _agent(structure, participant, (*inner, "agent_state"), team._message_factory)
+        states[name] = state
+    manager_name = team._group_chat_manager_name
+    states[manager_name] = _manager(structure, manager_of(team), (*here, manager_name))
+    return {**TeamState().model_dump(), "agent_states": states}
+
+
+def _agent(structure: Structure, agent: Any, path: Path, factory: MessageFactory) -> dict[str, Any]:
+    if isinstance(agent, BaseGroupChat):
+        return _team(structure, agent, path)
+    save = getattr(type(agent), "save_state", None)
+    if save is AssistantAgent.save_state:
+        state: dict[str, Any] = AssistantAgentState().model_dump()
+        state["llm_context"] = _context(structure, agent._model_context, (*path, "llm_context"))
+        return state
+    if save is SocietyOfMindAgent.save_state and isinstance(agent._team, BaseGroupChat):
+        _extra_context(structure, agent._model_context, path)
+        inner = _team(structure, agent._team, (*path, "inner_team_state"))
+        return {**SocietyOfMindAgentState().model_dump(), "inner_team_state": inner}
+    if save is BaseChatAgent.save_state:
+        if isinstance(agent, MessageFilterAgent):
+            key = _extra_key(path, "wrapped")
+            structure.skeleton["extras"][key] = _agent(structure, agent._wrapped_agent, ("extras", key), factory)
+        elif isinstance(agent, CodeExecutorAgent):
+            _extra_context(structure, agent._model_context, path)
+        return BaseState().model_dump()
+    structure.cells.append(StateCell(path, agent))
+    return {}
+
+
+def _context(structure: Structure, context: ChatCompletionContext, path: Path) -> dict[str, Any]:
+    if type(context) in _APPEND_ONLY_CONTEXTS:
+        structure.cells.append(ListCell((*path, "messages"), context, "_messages", None))
+        return {"messages": []}
+    structure.cells.append(StateCell(path, context))
+    return {}
+
+
+def _extra_context(structure: Structure, context: ChatCompletionContext, path: Path) -> None:
+    key = _extra_key(path, "model_context")
+    structure.skeleton["extras"][key] = _context(structure, context, ("extras", key))
+
+
+def _extra_key(path: Path, name: str) -> str:
+    return "/".join((*path, name))
+
+
+def _manager(structure: Structure, manager: BaseGroupChatManager, path: Path) -> dict[str, Any]:
+    save = type(manager).save_state
+    known = next((cls for cls in _MANAGER_VALUES if save is cls.save_state), None)
+    if known is None:
+        structure.cells.append(StateCell(path, manager))
+        return {}
+    structure.cells.append(ListCell((*path, "message_thread"), manager, "_message_thread", manager._message_factory))
+    for key, attribute in {"current_turn": "_current_turn", **_MANAGER_VALUES[known]}.items():
+        structure.cells.append(_attribute_cell((*path, key), manager, attribute))
+    if isinstance(manager, GraphFlowManager):
+        _graph(structure, manager, path)
+        return {}
+    if isinstance(manager, SelectorGroupChatManager):
+        # load_state fills the selection context from the message thread.
+        if type(manager._model_context) in _APPEND_ONLY_CONTEXTS:
+            where = _extra_key(path, "model_context")
+            structure.derived.append(ListCell(("derived", where), manager._model_context, "_messages", None))
+        else:
+            structure.movable = False
+    # The state models hold nothing but constants beside what the cells bring.
+    constants = _STATE_CONSTANTS[known]
+    return dict(constants)
+
+
+def _attribute_cell(path: Path, owner: Any, attribute: str) -> ValueCell:
+    return ValueCell(path, lambda: getattr(owner, attribute), lambda value: setattr(owner, attribute, value))
+
+
+def _graph(structure: Structure, manager: GraphFlowManager, path: Path) -> None:
+    def read_remaining() -> Any:
+        return {target: dict(groups) for target, groups in manager._remaining.items()}
+
+    def write_remaining(value: Any) -> None:
+        manager._remaining = {target: Counter(groups) for target, groups in value.items()}
+
+    def read_enqueued() -> Any:
+        # A copy all the way down: save_state() gives away the inner dicts, which change with the next turn.
+        return {target: dict(groups) for target, groups in manager._enqueued_any.items()}
+
+    def write_enqueued(value: Any) -> None:
+        manager._enqueued_any = {target: dict(groups) for target, groups in value.items()}
+
+    def write_ready(value: Any) -> None:
+        manager._ready = deque(value)
+
+    def read_triggered() -> Any:
+        return {node: sorted(groups) for node, groups in manager._triggered_activation_groups.items() if groups}
+
+    def write_triggered(value: Any) -> None:
+        manager._triggered_activation_groups = {node: set(groups) for node, groups in value.items()}
+
+    structure.cells += [
+        ValueCell((*path, "remaining"), read_remaining, write_remaining),
+        ValueCell((*path, "enqueued_any"), read_enqueued, write_enqueued),
+        ValueCell((*path, "ready"), lambda: list(manager._ready), write_ready),
+    ]
+    key = _extra_key(path, "triggered_activation_groups")
+    structure.skeleton["extras"][key] = {}
+    structure.cells.append(ValueCell(("extras", key), read_triggered, write_triggered))
+
+
+def _constants() -> dict[Any, dict[str, Any]]:
+    from autogen_agentchat import state
+
+    models = {
+        RoundRobinGroupChatManager: state.RoundRobinManagerState,
+        SelectorGroupChatManager: state.SelectorManagerState,
+        SwarmGroupChatManager: state.SwarmManagerState,
+        MagenticOneOrchestrator: state.MagenticOneOrchestratorState,
+    }
+    return {cls: {name: model().model_dump()[name] for name in ("type", "version")} for cls, model in models.items()}
+
+
+_STATE_CONSTANTS = _constants()
