@@ -112,6 +112,8 @@ class Settings(BaseSettings):
     def _http_url(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith(("http://", "https://")):
             raise ValueError("must start with http:// or https://")
+        if value is not None and "@" in value:
+            raise ValueError("must not hold a user name or password; a key belongs in OPENAI_API_KEY")
         return value.rstrip("/") if value else value
 
     @model_validator(mode="after")

@@ -3,6 +3,18 @@
 Nothing here knows teams, runs or HTTP; what is handed out is always an AutoGen `ChatCompletionClient`.
 """
 
+from drsai_backend.models.default_client import DefaultModelClient, run_model_clients
+from drsai_backend.models.demo import DemoChatCompletionClient
+from drsai_backend.models.factory import ModelClientFactory
 from drsai_backend.models.params import ModelParams
+from drsai_backend.models.run_client import RunModelClient, UsageMeter
 
-__all__ = ["ModelParams"]
+__all__ = [
+    "DefaultModelClient",
+    "DemoChatCompletionClient",
+    "ModelClientFactory",
+    "ModelParams",
+    "RunModelClient",
+    "UsageMeter",
+    "run_model_clients",
+]

@@ -1,0 +1,165 @@
+"""The offline demo model: shows what the system does without a key, a network or a download."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Final, Literal, Self
+
+from autogen_core import CancellationToken, Component
+from autogen_core.models import (
+    ChatCompletionClient,
+    CreateResult,
+    LLMMessage,
+    ModelCapabilities,  # pyright: ignore[reportDeprecated]
+    ModelFamily,
+    ModelInfo,
+    RequestUsage,
+)
+from autogen_core.tools import Tool, ToolSchema
+from pydantic import BaseModel
+
+from drsai_backend.models._demo_rules import answer
+from drsai_backend.models.tokens import estimate_content, estimate_tokens
+
+DEMO_CONTEXT_SIZE: Final = 128_000
+BYTES_PER_TOKEN: Final = 4
+
+
+class DemoConfig(BaseModel):
+    """The component config of the demo model."""
+
+    delay: float = 0.015
+
+
+class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
+    """An offline stand-in for a language model: deterministic, by fixed rules, and honest about it in every answer.
+
+    It remembers what the conversation says, calls the tools that a message asks for, hands over, selects speakers,
+    reviews, writes, and fills JSON schemas. Text answers begin with "[offline demo model]"; answers that a program
+    reads (JSON, the name of a speaker) do not. Equal requests get equal answers. Of the parameters it honours
+    `max_tokens`, by cutting the text. Usage is estimated: utf-8 bytes / 4.
+
+    Args:
+        delay: seconds between two words of a stream; 0 sends all at once.
+    """
+
+    component_type = "model"
+    component_config_schema = DemoConfig
+    component_provider_override = "drsai_backend.models.DemoChatCompletionClient"
+
+    def __init__(self, delay: float = 0.015) -> None:
+        self._delay = delay
+        self._usage = RequestUsage(prompt_tokens=0, completion_tokens=0)
+
+    async def create(
+        self,
+        messages: Sequence[LLMMessage],
+        *,
+        tools: Sequence[Tool | ToolSchema] = (),
+        tool_choice: Tool | Literal["auto", "required", "none"] = "auto",
+        json_output: bool | type[BaseModel] | None = None,
+        extra_create_args: Mapping[str, Any] = {},
+        cancellation_token: CancellationToken | None = None,
+    ) -> CreateResult:
+        """One answer, at once. Raises `CancelledError` when the token is cancelled already."""
+        if cancellation_token is not None and cancellation_token.is_cancelled():
+            raise asyncio.CancelledError
+        return self._answer(messages, tools, tool_choice, json_output, extra_create_args)
+
+    async def create_stream(
+        self,
+        messages: Sequence[LLMMessage],
+        *,
+        tools: Sequence[Tool | ToolSchema] = (),
+        tool_choice: Tool | Literal["auto", "required", "none"] = "auto",
+        json_output: bool | type[BaseModel] | None = None,
+        extra_create_args: Mapping[str, Any] = {},
+        cancellation_token: CancellationToken | None = None,
+    ) -> AsyncGenerator[str | CreateResult, None]:
+        """The words of the answer, then the result. Raises `CancelledError` when the token is cancelled."""
+        stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if cancellation_token is not None:
+            cancellation_token.link_future(stopped)
+        try:
+            if stopped.cancelled():
+                raise asyncio.CancelledError
+            result = self._answer(messages, tools, tool_choice, json_output, extra_create_args)
+            if isinstance(result.content, str):
+                for piece in re.findall(r"\s*\S+\s*$|\s*\S+", result.content):
+                    if self._delay:
+                        await asyncio.wait([stopped], timeout=self._delay)
+                    if stopped.cancelled():
+                        raise asyncio.CancelledError
+                    yield piece
+            yield result
+        finally:
+            stopped.cancel()
+
+    def _answer(
+        self,
+        messages: Sequence[LLMMessage],
+        tools: Sequence[Tool | ToolSchema],
+        tool_choice: Tool | Literal["auto", "required", "none"],
+        json_output: bool | type[BaseModel] | None,
+        extra: Mapping[str, Any],
+    ) -> CreateResult:
+        schemas = [tool.schema if isinstance(tool, Tool) else tool for tool in tools]
+        choice = tool_choice.name if isinstance(tool_choice, Tool) else tool_choice
+        content = answer(messages, schemas, tool_choice=choice, json_output=json_output)
+        finish: Literal["stop", "length", "function_calls"] = "function_calls" if isinstance(content, list) else "stop"
+        limit = extra.get("max_tokens")
+        if isinstance(content, str) and limit is not None and estimate_content(content) > limit:
+            content = content.encode()[: limit * BYTES_PER_TOKEN].decode("utf-8", "ignore")
+            finish = "length"
+        usage = RequestUsage(
+            prompt_tokens=estimate_tokens(messages, tools=schemas), completion_tokens=estimate_content(content)
+        )
+        self._usage = RequestUsage(
+            prompt_tokens=self._usage.prompt_tokens + usage.prompt_tokens,
+            completion_tokens=self._usage.completion_tokens + usage.completion_tokens,
+        )
+        return CreateResult(finish_reason=finish, content=content, usage=usage, cached=False)
+
+    def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
+        """Estimated tokens of a request."""
+        return estimate_tokens(messages, tools=tools)
+
+    def remaining_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
+        """Estimated tokens left of a context of 128,000."""
+        return DEMO_CONTEXT_SIZE - estimate_tokens(messages, tools=tools)
+
+    def actual_usage(self) -> RequestUsage:
+        """Estimated tokens of all calls."""
+        return self._usage
+
+    def total_usage(self) -> RequestUsage:
+        """Estimated tokens of all calls."""
+        return self._usage
+
+    @property
+    def model_info(self) -> ModelInfo:
+        """All abilities: the rules cover them."""
+        return {
+            "vision": True,
+            "function_calling": True,
+            "json_output": True,
+            "structured_output": True,
+            "family": ModelFamily.UNKNOWN,
+            "multiple_system_messages": True,
+        }
+
+    @property
+    def capabilities(self) -> ModelCapabilities:  # pyright: ignore[reportDeprecated]
+        return self.model_info  # pyright: ignore[reportReturnType]
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    def _to_config(self) -> DemoConfig:
+        return DemoConfig(delay=self._delay)
+
+    @classmethod
+    def _from_config(cls, config: DemoConfig) -> Self:
+        return cls(delay=config.delay)

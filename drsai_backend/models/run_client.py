@@ -1,0 +1,191 @@
+"""The model client of one run: the request's parameters go in, what it used comes out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from autogen_core import CancellationToken, ComponentModel
+from autogen_core.models import (
+    ChatCompletionClient,
+    CreateResult,
+    LLMMessage,
+    ModelCapabilities,  # pyright: ignore[reportDeprecated]
+    ModelFamily,
+    ModelInfo,
+    RequestUsage,
+)
+from autogen_core.tools import Tool, ToolSchema
+from autogen_ext.models.openai import BaseOpenAIChatCompletionClient
+from pydantic import BaseModel
+
+from drsai_backend.models.demo import DemoChatCompletionClient
+from drsai_backend.models.openai_client import PooledOpenAIClient
+from drsai_backend.models.params import ModelParams
+from drsai_backend.models.tokens import count_tokens, remaining_tokens
+
+_RENAMES_MAX_TOKENS = frozenset({ModelFamily.O1, ModelFamily.O3, ModelFamily.O4, ModelFamily.GPT_5})
+
+
+@dataclass(slots=True)
+class UsageMeter:
+    """What the model calls of a run have used, over all its clients.
+
+    A call that failed or was cancelled is not counted, as no server says what it cost; a server that reports no
+    usage counts as a call of 0 tokens. Nothing here is estimated, but what the offline demo model reports of itself.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    calls: int = 0
+
+    def add(self, usage: RequestUsage) -> None:
+        """Count one finished call."""
+        self.prompt_tokens += usage.prompt_tokens
+        self.completion_tokens += usage.completion_tokens
+        self.calls += 1
+
+    def as_dict(self) -> dict[str, int]:
+        """prompt_tokens, completion_tokens and total_tokens, as OpenAI names them."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.prompt_tokens + self.completion_tokens,
+        }
+
+
+class RunModelClient(ChatCompletionClient):
+    """Wraps any model client for one run.
+
+    With an OpenAI-compatible client or the demo model, `params` are merged into the arguments of every call: they win
+    over the client's constructor, and an agent's own `extra_create_args` win over them. Streams of OpenAI-compatible
+    clients are asked for their usage. What calls used is added to `meter`. Everything else is the wrapped client's.
+
+    Args:
+        inner: the client that does the work. It is not closed by the run.
+        params: the request's sampling parameters.
+        meter: shared by all clients of the run; a new one when omitted.
+    """
+
+    component_type = "model"
+
+    def __init__(
+        self,
+        inner: ChatCompletionClient,
+        *,
+        params: ModelParams | None = None,
+        meter: UsageMeter | None = None,
+    ) -> None:
+        self.inner = inner
+        self.params = params if params is not None else ModelParams()
+        self.meter = meter if meter is not None else UsageMeter()
+        self._openai = inner if isinstance(inner, BaseOpenAIChatCompletionClient) else None
+        self._model = str(self._openai._create_args.get("model", "")) if self._openai is not None else ""
+        takes_params = self._openai is not None or isinstance(inner, DemoChatCompletionClient)
+        self._args: dict[str, Any] = self.params.create_args() if takes_params else {}
+        if "max_tokens" in self._args and inner.model_info["family"] in _RENAMES_MAX_TOKENS:
+            # The reasoning models refuse the old name.
+            self._args["max_completion_tokens"] = self._args.pop("max_tokens")
+
+    def _merged(self, extra: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not self._args:
+            return extra
+        return {**self._args, **extra} if extra else self._args
+
+    async def create(
+        self,
+        messages: Sequence[LLMMessage],
+        *,
+        tools: Sequence[Tool | ToolSchema] = (),
+        tool_choice: Tool | Literal["auto", "required", "none"] = "auto",
+        json_output: bool | type[BaseModel] | None = None,
+        extra_create_args: Mapping[str, Any] = {},
+        cancellation_token: CancellationToken | None = None,
+    ) -> CreateResult:
+        """One answer. See `autogen_core.models.ChatCompletionClient.create`."""
+        result = await self.inner.create(
+            messages,
+            tools=tools,
+            tool_choice=tool_choice,
+            json_output=json_output,
+            extra_create_args=self._merged(extra_create_args),
+            cancellation_token=cancellation_token,
+        )
+        self.meter.add(result.usage)
+        return result
+
+    async def create_stream(
+        self,
+        messages: Sequence[LLMMessage],
+        *,
+        tools: Sequence[Tool | ToolSchema] = (),
+        tool_choice: Tool | Literal["auto", "required", "none"] = "auto",
+        json_output: bool | type[BaseModel] | None = None,
+        extra_create_args: Mapping[str, Any] = {},
+        cancellation_token: CancellationToken | None = None,
+    ) -> AsyncGenerator[str | CreateResult, None]:
+        """Pieces of text, then the result. See `autogen_core.models.ChatCompletionClient.create_stream`."""
+        kwargs: dict[str, Any] = {
+            "tools": tools,
+            "tool_choice": tool_choice,
+            "json_output": json_output,
+            "extra_create_args": self._merged(extra_create_args),
+            "cancellation_token": cancellation_token,
+        }
+        if (
+            self._openai is not None
+            and "stream_options" not in extra_create_args
+            and "stream_options" not in self._openai._create_args  # AutoGen raises when the two differ
+        ):
+            kwargs["include_usage"] = True
+        stream = self.inner.create_stream(messages, **kwargs)
+        try:
+            async for item in stream:
+                if isinstance(item, CreateResult):
+                    self.meter.add(item.usage)
+                yield item
+        finally:
+            # `async for` does not close what it iterates; without this an abandoned answer keeps its connection.
+            await stream.aclose()
+
+    def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
+        """Tokens of a request, estimated (see `tokens`) where the exact count would need the network."""
+        if self._openai is None:
+            return self.inner.count_tokens(messages, tools=tools)
+        return count_tokens(self.inner.count_tokens, self._model, messages, tools)
+
+    def remaining_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
+        """Tokens left of the model's context.
+
+        Raises:
+            ConfigurationError: AutoGen does not know the model's context size, and the settings do not say it.
+        """
+        if self._openai is None or isinstance(self._openai, PooledOpenAIClient):
+            return self.inner.remaining_tokens(messages, tools=tools)
+        return remaining_tokens(self.inner.count_tokens, self._model, messages, tools)
+
+    def actual_usage(self) -> RequestUsage:
+        """The wrapped client's count; `meter` is the run's."""
+        return self.inner.actual_usage()
+
+    def total_usage(self) -> RequestUsage:
+        """The wrapped client's count; `meter` is the run's."""
+        return self.inner.total_usage()
+
+    @property
+    def capabilities(self) -> ModelCapabilities:  # pyright: ignore[reportDeprecated]
+        return self.inner.capabilities  # pyright: ignore[reportDeprecated]
+
+    @property
+    def model_info(self) -> ModelInfo:
+        """What the model can do."""
+        return self.inner.model_info
+
+    async def close(self) -> None:
+        """Close the wrapped client. Those of a `ModelClientFactory` are shared and stay open."""
+        await self.inner.close()
+
+    def dump_component(self) -> ComponentModel:
+        """The wrapped client's config: a run is no part of a component."""
+        return self.inner.dump_component()
