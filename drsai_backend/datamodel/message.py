@@ -22,7 +22,11 @@ class AutoGenMessage(Record, table=True):
     config: dict[str, Any] = json_field(default_factory=dict, nullable=False)
     message_meta: dict[str, Any] | None = json_field()
     thread_key: int | None = Field(
-        default=None, sa_type=big_key(), foreign_key="thread.id", ondelete="CASCADE", nullable=False  # pyright: ignore
+        default=None,
+        sa_type=big_key(),
+        foreign_key="thread.id",
+        ondelete="CASCADE",
+        nullable=False,  # pyright: ignore
     )
     seq: int | None = Field(default=None, nullable=False, description="1, 2, 3 … within the thread.")
     run_id: str | None = Field(default=None)

@@ -8,7 +8,7 @@ from sqlmodel import Field, SQLModel
 
 from drsai_backend.datamodel.base import Record, json_field, long_text
 from drsai_backend.datamodel.enums import RunStatus
-from drsai_backend.datamodel.types import UTCDateTime, big_key, utcnow
+from drsai_backend.datamodel.types import StatusType, UTCDateTime, big_key, utcnow
 
 
 class Run(Record, table=True):
@@ -29,10 +29,14 @@ class Run(Record, table=True):
 
     run_id: str = Field(nullable=False)
     thread_key: int | None = Field(
-        default=None, sa_type=big_key(), foreign_key="thread.id", ondelete="CASCADE", nullable=False  # pyright: ignore
+        default=None,
+        sa_type=big_key(),
+        foreign_key="thread.id",
+        ondelete="CASCADE",
+        nullable=False,  # pyright: ignore
     )
     team: str = Field(nullable=False)
-    status: RunStatus = Field(default=RunStatus.RUNNING, sa_type=sa.String(16))  # pyright: ignore[reportArgumentType]
+    status: RunStatus = Field(default=RunStatus.RUNNING, sa_type=StatusType)
     attempt: int = Field(default=1, nullable=False)
     idempotency_key: str | None = None
     fingerprint: str | None = Field(default=None, description="SHA-256 of the request; with an idempotency key only.")
@@ -54,7 +58,10 @@ class JournalEntry(SQLModel, table=True):
     __table_args__ = ({"sqlite_with_rowid": False},)
 
     thread_key: int = Field(
-        primary_key=True, sa_type=big_key(), foreign_key="thread.id", ondelete="CASCADE"  # pyright: ignore
+        primary_key=True,
+        sa_type=big_key(),
+        foreign_key="thread.id",
+        ondelete="CASCADE",  # pyright: ignore
     )
     turn: int = Field(primary_key=True, sa_type=sa.Integer, sa_column_kwargs={"autoincrement": False})
     created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, nullable=False)

@@ -8,7 +8,7 @@ from sqlmodel import Field, SQLModel
 
 from drsai_backend.datamodel.base import Record, json_field, long_text
 from drsai_backend.datamodel.enums import RunStatus
-from drsai_backend.datamodel.types import UTCDateTime, big_key, json_type
+from drsai_backend.datamodel.types import StatusType, UTCDateTime, big_key, json_type
 
 
 class Thread(Record, table=True):
@@ -35,7 +35,7 @@ class Thread(Record, table=True):
 
     user_id: str = Field(nullable=False)
     thread_id: str = Field(nullable=False)
-    status: RunStatus = Field(default=RunStatus.CREATED, sa_type=sa.String(16))  # pyright: ignore[reportArgumentType]
+    status: RunStatus = Field(default=RunStatus.CREATED, sa_type=StatusType)
     error_message: str | None = long_text()
     input_request: dict[str, Any] | None = json_field()
 
@@ -64,7 +64,10 @@ class ThreadField(SQLModel, table=True):
     __table_args__ = ({"sqlite_with_rowid": False},)
 
     thread_key: int = Field(
-        primary_key=True, sa_type=big_key(), foreign_key="thread.id", ondelete="CASCADE"  # pyright: ignore
+        primary_key=True,
+        sa_type=big_key(),
+        foreign_key="thread.id",
+        ondelete="CASCADE",  # pyright: ignore
     )
     name: str = Field(primary_key=True)
     value: Any = Field(default=None, sa_type=json_type())  # pyright: ignore[reportArgumentType]
@@ -74,7 +77,10 @@ class ThreadSnapshot(SQLModel, table=True):
     """The folded journal of a thread up to and including `turn`, encoded by `drsai_backend.state.codec`."""
 
     thread_key: int = Field(
-        primary_key=True, sa_type=big_key(), foreign_key="thread.id", ondelete="CASCADE"  # pyright: ignore
+        primary_key=True,
+        sa_type=big_key(),
+        foreign_key="thread.id",
+        ondelete="CASCADE",  # pyright: ignore
     )
     turn: int = Field(nullable=False)
     payload: str = Field(sa_type=sa.Text, nullable=False)

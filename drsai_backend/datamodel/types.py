@@ -8,6 +8,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
+from drsai_backend.datamodel.enums import RunStatus
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -50,6 +52,19 @@ class UTCDateTime(TypeDecorator[datetime]):
         if dialect.name == "sqlite":
             return _EPOCH + timedelta(microseconds=value)
         return value.astimezone(UTC)
+
+
+class StatusType(TypeDecorator[RunStatus]):
+    """A `RunStatus`, stored as its lower-case string."""
+
+    impl = sa.String(16)
+    cache_ok = True
+
+    def process_bind_param(self, value: RunStatus | str | None, dialect: Dialect) -> Any:
+        return None if value is None else RunStatus(value).value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> RunStatus | None:
+        return None if value is None else RunStatus(value)
 
 
 def json_type() -> TypeEngine[Any]:

@@ -1,0 +1,88 @@
+"""The one place where errors of the database libraries become errors of this package."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import sqlalchemy.exc
+
+from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, DrSaiError, InvalidRequest
+
+# Primary result codes: https://www.sqlite.org/rescode.html
+_SQLITE_UNAVAILABLE = {
+    sqlite3.SQLITE_BUSY: "the database is locked by another process",
+    sqlite3.SQLITE_LOCKED: "the database is locked",
+    sqlite3.SQLITE_CANTOPEN: "the database file cannot be opened",
+    sqlite3.SQLITE_READONLY: "the database is read-only",
+    sqlite3.SQLITE_IOERR: "the disk of the database failed",
+    sqlite3.SQLITE_FULL: "the disk of the database is full",
+    sqlite3.SQLITE_NOTADB: "the file is not an SQLite database",
+    sqlite3.SQLITE_CORRUPT: "the database file is damaged",
+}
+_SQLITE_UNIQUE = {
+    sqlite3.SQLITE_CONSTRAINT_UNIQUE,
+    sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY,
+    sqlite3.SQLITE_CONSTRAINT_ROWID,
+}
+
+_UNIQUE = "a row with the same unique values exists already"
+_RACE = "another writer got in the way; nothing was written, try again"
+
+
+def translate(error: BaseException) -> BaseException:
+    """The error to raise in place of `error`.
+
+    Errors of SQLAlchemy and of the drivers become `DatabaseUnavailable`, `Conflict`, `InvalidRequest` or
+    `DatabaseError` with a text that holds no SQL, parameter or password. Anything else is returned as it is.
+    """
+    if isinstance(error, DrSaiError):
+        return error
+    if isinstance(error, sqlalchemy.exc.TimeoutError):
+        return DatabaseUnavailable("no connection to the database became free in time")
+    if isinstance(error, sqlalchemy.exc.DBAPIError):
+        return _from_driver(error.orig, connection_lost=error.connection_invalidated)
+    if isinstance(error, sqlite3.Error):
+        return _from_driver(error)
+    if isinstance(error, sqlalchemy.exc.StatementError | UnicodeEncodeError):
+        # The value was refused before it reached the database: a type that does not fit the column, a lone surrogate.
+        return InvalidRequest("a value cannot be stored in its column")
+    if isinstance(error, sqlalchemy.exc.SQLAlchemyError):
+        return DatabaseError(f"the database layer failed: {type(error).__name__}")
+    if isinstance(error, OSError | EOFError) and type(error).__module__ == "builtins":
+        return error
+    if isinstance(error, StopIteration):
+        # A future refuses StopIteration, and the caller would wait for ever.
+        return RuntimeError("the storage function raised StopIteration")
+    return error
+
+
+def _from_driver(error: Any, *, connection_lost: bool = False) -> DrSaiError:
+    if isinstance(error, sqlite3.Error):
+        return _from_sqlite(error)
+    state: str | None = getattr(error, "sqlstate", None)
+    if state is None:
+        if connection_lost or type(error).__name__ in ("OperationalError", "ConnectionTimeout", "InterfaceError"):
+            return DatabaseUnavailable("the database cannot be reached")
+        if type(error).__name__ == "DataError":
+            return InvalidRequest("a value cannot be stored in its column")
+        return DatabaseError(f"the database failed: {type(error).__name__}")
+    if state == "23505":
+        return Conflict(_UNIQUE)
+    if state in ("40001", "40P01"):
+        return Conflict(_RACE)
+    if state == "55P03":
+        return DatabaseUnavailable("another transaction holds the row for too long")
+    if state[:2] in ("08", "53", "57") or state[:2] == "28" or state == "3D000":
+        # Connection lost, out of resources, shut down; or no such role, password or database.
+        return DatabaseUnavailable(f"the database cannot be used now (SQLSTATE {state})")
+    return DatabaseError(f"the database refused: {type(error).__name__} (SQLSTATE {state})")
+
+
+def _from_sqlite(error: sqlite3.Error) -> DrSaiError:
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    if code in _SQLITE_UNIQUE:
+        return Conflict(_UNIQUE)
+    if code is not None and (text := _SQLITE_UNAVAILABLE.get(code & 0xFF)):
+        return DatabaseUnavailable(text)
+    return DatabaseError(f"the database refused: {getattr(error, 'sqlite_errorname', type(error).__name__)}")

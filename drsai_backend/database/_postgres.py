@@ -1,0 +1,156 @@
+"""PostgreSQL through psycopg 3: an async engine for the event loop, a small sync one for scripts and sync tools."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from drsai_backend.database._errors import translate
+from drsai_backend.database._json import dump_json, load_json
+from drsai_backend.database._sqlite import StorageFunction
+from drsai_backend.errors import ConfigurationError, DatabaseError
+
+_SYNC_POOL_SIZE = 2
+# Several statements of one read see one moment. Read-only, so it never fails with a serialization error.
+_READ_OPTIONS: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+
+
+class PostgresBackend:
+    """Runs storage functions against one PostgreSQL database."""
+
+    def __init__(self, url: sa.URL, *, pool_size: int, busy_timeout: float) -> None:
+        self._url = url
+        self._pool_size = pool_size
+        self._options: dict[str, Any] = {
+            "hide_parameters": True,
+            "json_serializer": dump_json,
+            "json_deserializer": load_json,
+            # A restarted server costs no failed request.
+            "pool_pre_ping": True,
+            "pool_use_lifo": True,
+            "pool_timeout": busy_timeout,
+            "connect_args": {
+                "connect_timeout": max(2, int(busy_timeout)),
+                "application_name": "drsai",
+                # A synchronous call in the event loop's thread that waits for a row which a coroutine of that loop has
+                # locked would wait for ever.
+                "options": f"-c lock_timeout={int(busy_timeout * 1000)}",
+            },
+        }
+        self._lock = threading.Lock()
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._engine: AsyncEngine | None = None
+        self._read_engine: AsyncEngine | None = None
+        self._sync_engine: sa.Engine | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def write(self, fn: StorageFunction) -> Any:
+        self._open()
+        assert self._engine is not None
+        return await self._shielded(self._run(self._engine, _write, fn))
+
+    async def read(self, fn: StorageFunction) -> Any:
+        self._open()
+        assert self._read_engine is not None
+        return await self._shielded(self._run(self._read_engine, _read, fn))
+
+    def write_sync(self, fn: StorageFunction) -> Any:
+        return self._run_sync(self._open_sync(), _write, fn)
+
+    def read_sync(self, fn: StorageFunction) -> Any:
+        return self._run_sync(self._open_sync().execution_options(**_READ_OPTIONS), _read, fn)
+
+    async def close(self) -> None:
+        """Waits for what is under way, then closes all connections."""
+        self._closed = True
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._engine is not None:
+            await self._engine.dispose()
+            self._engine = self._read_engine = None
+        self._close_sync_engine()
+
+    def close_sync(self) -> None:
+        """Closes the connections of the synchronous calls. Raises when the event loop holds some as well."""
+        if self._engine is not None:
+            raise ConfigurationError("the database was used in an event loop: `await close()` there")
+        self._closed = True
+        self._close_sync_engine()
+
+    def _close_sync_engine(self) -> None:
+        with self._lock:
+            if self._sync_engine is not None:
+                self._sync_engine.dispose()
+                self._sync_engine = None
+
+    def _open(self) -> None:
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        if self._engine is None:
+            self._loop = loop
+            self._engine = create_async_engine(self._url, pool_size=self._pool_size, max_overflow=0, **self._options)
+            self._read_engine = self._engine.execution_options(**_READ_OPTIONS)
+        elif loop is not self._loop:
+            raise ConfigurationError("connections to PostgreSQL belong to the event loop that opened them")
+
+    def _open_sync(self) -> sa.Engine:
+        with self._lock:
+            self._check_open()
+            if self._sync_engine is None:
+                self._sync_engine = sa.create_engine(
+                    self._url, pool_size=_SYNC_POOL_SIZE, max_overflow=0, **self._options
+                )
+            return self._sync_engine
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DatabaseError("the database was closed")
+
+    async def _shielded(self, work: Any) -> Any:
+        # A transaction that has begun ends by itself, even if nobody waits for it any more: cancelling psycopg in the
+        # middle of a COMMIT would leave it open whether it happened.
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _run(self, engine: AsyncEngine, how: Any, fn: StorageFunction) -> Any:
+        session = AsyncSession(engine, expire_on_commit=False)
+        try:
+            return await session.run_sync(how, fn)
+        except BaseException as error:
+            translated = translate(error)
+            if translated is error:
+                raise
+            raise translated from error
+
+    def _run_sync(self, engine: sa.Engine, how: Any, fn: StorageFunction) -> Any:
+        try:
+            return how(Session(engine, expire_on_commit=False), fn)
+        except BaseException as error:
+            translated = translate(error)
+            if translated is error:
+                raise
+            raise translated from error
+
+
+def _write(session: Session, fn: StorageFunction) -> Any:
+    try:
+        result = fn(session)
+        session.commit()
+        return result
+    finally:
+        session.close()
+
+
+def _read(session: Session, fn: StorageFunction) -> Any:
+    try:
+        return fn(session)
+    finally:
+        session.close()

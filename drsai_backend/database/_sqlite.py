@@ -1,0 +1,380 @@
+"""SQLite: one writer thread, a few reader threads, and the hop between them and the event loop.
+
+SQLite has one writer at a time whatever one does. A thread that owns the writing connection turns that into a queue
+without lock waits; a write costs one hop (a queue put, a `call_soon_threadsafe`) instead of one per statement, and
+writes that wait are committed together: they share BEGIN and COMMIT, and with `synchronous=FULL` the fsync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+
+from drsai_backend.database._errors import translate
+from drsai_backend.database._json import dump_json, load_json
+from drsai_backend.errors import ConfigurationError, DatabaseError
+
+StorageFunction = Callable[[Session], Any]
+
+_MAX_BATCH = 64  # Writes per commit: bounds how long the first of them waits for its answer.
+_MAX_READERS = 4  # SQLite releases the GIL while it steps; more threads than this only queue for the GIL.
+
+
+class _Connection(sqlite3.Connection):
+    """A connection whose transactions belong to the thread's loop, not to the session.
+
+    `Session.commit` flushes and must not end the transaction: the loop commits, and may do so for several writes. A
+    rollback undoes the storage function's own statements only; the function may then go on.
+    """
+
+    writing = False
+    grouped = False
+
+    def commit(self) -> None:
+        pass
+
+    def rollback(self) -> None:
+        if self.writing and self.in_transaction:
+            if self.grouped:
+                self.execute("ROLLBACK TO write")
+            else:
+                self.execute("ROLLBACK")
+                self.execute("BEGIN IMMEDIATE")
+
+
+class _Job:
+    """One storage function, and where its result goes."""
+
+    __slots__ = ("error", "fn", "future", "loop", "read", "result")
+
+    def __init__(
+        self, fn: StorageFunction, future: Any, loop: asyncio.AbstractEventLoop | None, *, read: bool = False
+    ) -> None:
+        self.fn = fn
+        self.future = future
+        self.loop = loop
+        self.read = read
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self, session: Session) -> None:
+        try:
+            self.result = self.fn(session)
+        except BaseException as error:  # noqa: BLE001 - boundary: it travels to the caller's thread
+            self.error = error
+
+
+def _settle(jobs: Iterable[_Job]) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.result)
+
+
+def _deliver(jobs: list[_Job]) -> None:
+    """Hands results over, with one wake-up per event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop | None, list[_Job]] = {}
+    for job in jobs:
+        if job.error is not None:
+            cause = job.error
+            job.error = translate(cause)
+            if job.error is not cause:
+                job.error.__cause__ = cause
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, group in by_loop.items():
+        if loop is None:
+            _settle(group)
+        else:
+            try:
+                loop.call_soon_threadsafe(_settle, group)
+            except RuntimeError:
+                continue  # The loop was closed: nobody waits any more.
+
+
+class _Worker(threading.Thread):
+    """A thread with one connection that serves a queue until it meets a `None`."""
+
+    def __init__(
+        self, name: str, engine: sa.Engine, queue: SimpleQueue[_Job | None], on_done: Callable[[], None]
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self._engine = engine
+        self._queue = queue
+        self._on_done = on_done
+        self._connection: sa.Connection | None = None
+        self._raw: Any = None
+        self._session: Any = None
+
+    def run(self) -> None:
+        while (job := self._queue.get()) is not None:
+            batch = [job]
+            stop = False
+            while len(batch) < _MAX_BATCH and self._batches:
+                try:
+                    following = self._queue.get_nowait()
+                except Empty:
+                    break
+                if following is None:
+                    stop = True
+                    break
+                batch.append(following)
+            self._serve(batch)
+            # Nothing of a finished job may stay referenced while the thread waits for the next one.
+            del job, batch
+            if stop:
+                break
+        self._close()
+
+    _batches = False
+
+    def _serve(self, batch: list[_Job]) -> None:
+        batch = [job for job in batch if not job.future.cancelled()]
+        try:
+            if batch:
+                self._open()
+                self._perform(batch)
+        except BaseException as error:  # noqa: BLE001 - boundary: it travels to the callers' threads
+            for job in batch:
+                job.error = error
+        self._on_done()
+        _deliver(batch)
+
+    def _perform(self, batch: list[_Job]) -> None:
+        raise NotImplementedError
+
+    def _open(self) -> None:
+        if self._connection is None:
+            connection = self._engine.connect()
+            self._raw = connection.connection.driver_connection
+            self._session = Session(connection, expire_on_commit=False)
+            self._connection = connection
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._session.close()
+            self._connection.close()
+            self._connection = None
+            self._raw = self._session = None
+
+    def _read(self, job: _Job) -> None:
+        """Runs one read in a snapshot of its own."""
+        self._raw.execute("BEGIN")
+        try:
+            job.run(self._session)
+        finally:
+            # Not `Session.rollback`, which would expire the objects that the function returned.
+            self._session.expunge_all()
+            if job.error is not None:
+                self._session.close()  # A failed flush leaves the session's transaction unusable.
+            if self._raw.in_transaction:
+                self._raw.execute("ROLLBACK")
+
+
+class _Reader(_Worker):
+    def _perform(self, batch: list[_Job]) -> None:
+        for job in batch:
+            self._read(job)
+
+
+class _Writer(_Worker):
+    _batches = True
+
+    def _perform(self, batch: list[_Job]) -> None:
+        if any(job.read for job in batch):  # In memory only, where the one connection serves the reads as well.
+            for job in batch:
+                if job.read:
+                    self._raw.execute("PRAGMA query_only=ON")
+                    self._read(job)
+                    self._raw.execute("PRAGMA query_only=OFF")
+                else:
+                    self._transaction([job])
+        else:
+            self._transaction(batch)
+
+    def _transaction(self, batch: list[_Job]) -> None:
+        raw, session = self._raw, self._session
+        raw.execute("BEGIN IMMEDIATE")
+        raw.writing = True
+        try:
+            if len(batch) == 1:
+                job = batch[0]
+                self._write(job)
+                raw.execute("COMMIT" if job.error is None else "ROLLBACK")
+            else:
+                raw.grouped = True
+                for job in batch:
+                    raw.execute("SAVEPOINT write")
+                    self._write(job)
+                    if job.error is not None:
+                        # Fails when SQLite gave up the whole transaction (disk full): then so do all the others.
+                        raw.execute("ROLLBACK TO write")
+                    raw.execute("RELEASE write")
+                raw.execute("COMMIT")
+        finally:
+            raw.writing = raw.grouped = False
+            session.expunge_all()
+            if raw.in_transaction:
+                raw.execute("ROLLBACK")
+
+    def _write(self, job: _Job) -> None:
+        session = self._session
+        job.run(session)
+        if job.error is None and (session.identity_map or session.new):
+            # Objects are pending or were loaded. Statements alone need no commit of the session, which then takes one
+            # transaction for all of them: that spares 0.1 ms per write.
+            try:
+                session.commit()
+            except BaseException as error:  # noqa: BLE001 - boundary, as in _Job.run
+                job.error = error
+        if job.error is not None:
+            session.rollback()
+        session.expunge_all()
+
+
+class SQLiteBackend:
+    """Runs storage functions against one SQLite database, a file or `:memory:`."""
+
+    def __init__(self, path: str, *, synchronous: str, busy_timeout: float) -> None:
+        self.in_memory = path in ("", ":memory:")
+        # Resolved now: connections are opened later, when the working directory may have changed.
+        self.path = ":memory:" if self.in_memory else str(Path(path).expanduser().resolve())
+        self._pragmas = [
+            # Readers do not block the writer nor it them, and a commit appends to one file.
+            "journal_mode=WAL",
+            # NORMAL loses the last commits on power loss (never on a crash of the process), FULL loses none.
+            f"synchronous={synchronous}",
+            "foreign_keys=ON",
+            # LIKE as on PostgreSQL, where it minds case.
+            "case_sensitive_like=ON",
+            # Sorting must not touch the disk.
+            "temp_store=MEMORY",
+            # 16 MB of pages: the indexes of a busy database stay in memory.
+            "cache_size=-16384",
+            # After a burst the write-ahead log shrinks again.
+            "journal_size_limit=67108864",
+        ]
+        self._busy_timeout = busy_timeout
+        self._lock = threading.Lock()
+        self._closed = False
+        self._writes: SimpleQueue[_Job | None] = SimpleQueue()
+        self._reads: SimpleQueue[_Job | None] = SimpleQueue()
+        self._writer: _Writer | None = None
+        self._readers: list[_Reader] = []
+        self._reads_under_way = 0
+
+    async def write(self, fn: StorageFunction) -> Any:
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        self._put_write(_Job(fn, future, loop))
+        return await future
+
+    async def read(self, fn: StorageFunction) -> Any:
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        self._put_read(_Job(fn, future, loop, read=True))
+        return await future
+
+    def write_sync(self, fn: StorageFunction) -> Any:
+        self._refuse_nesting()
+        future: Future[Any] = Future()
+        self._put_write(_Job(fn, future, None))
+        return future.result()
+
+    def read_sync(self, fn: StorageFunction) -> Any:
+        self._refuse_nesting()
+        future: Future[Any] = Future()
+        self._put_read(_Job(fn, future, None, read=True))
+        return future.result()
+
+    async def close(self) -> None:
+        """Waits for the writes that were queued, then closes all connections."""
+        await asyncio.to_thread(self.close_sync)
+
+    def close_sync(self) -> None:
+        with self._lock:
+            self._closed = True
+            threads = [*self._readers, *([self._writer] if self._writer else [])]
+            for _ in self._readers:
+                self._reads.put(None)
+            if self._writer:
+                self._writes.put(None)
+            self._readers, self._writer = [], None
+        for thread in threads:
+            thread.join()
+
+    def _put_write(self, job: _Job) -> None:
+        with self._lock:  # Against close(): a job behind the end mark would never be answered.
+            self._check_open()
+            if self._writer is None:
+                self._writer = _Writer("drsai-sqlite-writer", self._engine(read_only=False), self._writes, _nothing)
+                self._writer.start()
+            self._writes.put(job)
+
+    def _put_read(self, job: _Job) -> None:
+        if self.in_memory:
+            self._put_write(job)
+            return
+        with self._lock:
+            self._check_open()
+            self._reads_under_way += 1
+            if self._reads_under_way > len(self._readers) < _MAX_READERS:
+                name = f"drsai-sqlite-reader-{len(self._readers)}"
+                reader = _Reader(name, self._engine(read_only=True), self._reads, self._read_done)
+                self._readers.append(reader)
+                reader.start()
+            self._reads.put(job)
+
+    def _read_done(self) -> None:
+        with self._lock:
+            self._reads_under_way -= 1
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DatabaseError("the database was closed")
+
+    def _refuse_nesting(self) -> None:
+        if isinstance(threading.current_thread(), _Worker):
+            raise ConfigurationError("a storage function uses the session it is given, it does not open another")
+
+    def _engine(self, *, read_only: bool) -> sa.Engine:
+        engine = sa.create_engine(
+            sa.URL.create("sqlite", database=self.path),
+            poolclass=NullPool,
+            hide_parameters=True,
+            json_serializer=dump_json,
+            json_deserializer=load_json,
+            connect_args={
+                "factory": _Connection,
+                "check_same_thread": False,
+                # The loop says when a transaction begins.
+                "isolation_level": None,
+                "timeout": self._busy_timeout,
+                "cached_statements": 512,
+            },
+        )
+
+        @sa.event.listens_for(engine, "connect")
+        def prepare(connection: _Connection, _: object) -> None:  # pyright: ignore[reportUnusedFunction]
+            for pragma in self._pragmas:
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+            if read_only:
+                connection.execute("PRAGMA query_only=ON")
+
+        return engine
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,138 @@
+"""`Database`: runs storage functions, written once as functions of a SQLAlchemy session, on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Literal, Protocol, Self, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database._postgres import PostgresBackend
+from drsai_backend.database._sqlite import SQLiteBackend
+from drsai_backend.errors import ConfigurationError
+
+T = TypeVar("T")
+
+DEFAULT_URL = "sqlite:///drsai.db"
+
+
+class Backend(Protocol):
+    """What `Database` needs of SQLite and of PostgreSQL."""
+
+    async def write(self, fn: Callable[[Session], T]) -> T: ...
+    async def read(self, fn: Callable[[Session], T]) -> T: ...
+    def write_sync(self, fn: Callable[[Session], T]) -> T: ...
+    def read_sync(self, fn: Callable[[Session], T]) -> T: ...
+    async def close(self) -> None: ...
+    def close_sync(self) -> None: ...
+
+
+def parse_url(url: str) -> sa.URL:
+    """`sqlite:///path`, `sqlite://` (in memory) or `postgresql://…`, with the driver this package uses.
+
+    Raises:
+        ConfigurationError: it is no URL, or of another database. The text never repeats a password.
+    """
+    try:
+        parsed = sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError):
+        raise ConfigurationError("the database URL cannot be parsed", param="database_url") from None
+    name = parsed.get_backend_name()
+    if name in ("postgresql", "postgres"):
+        return parsed.set(drivername="postgresql+psycopg")
+    if name == "sqlite":
+        if parsed.query or parsed.host:
+            raise ConfigurationError("an SQLite URL has the form sqlite:///path", param="database_url")
+        return parsed.set(drivername="sqlite")
+    raise ConfigurationError(
+        f"databases of kind {name!r} are not supported: use sqlite or postgresql", param="database_url"
+    )
+
+
+class Database:
+    """One database, SQLite or PostgreSQL.
+
+    A storage function takes a `Session`, does its work in one transaction and returns; it neither commits nor keeps
+    the session. What it returns is detached and stays readable. Nothing is opened before the first call, so a
+    `Database` may be made before an event loop runs. An SQLite database serves any number of event loops; connections
+    to PostgreSQL belong to the event loop of the first call.
+
+    Args:
+        url: `sqlite:///path`, `sqlite://` (in memory) or `postgresql://user:password@host/name`.
+        sqlite_synchronous: "NORMAL" survives the death of the process, "FULL" power loss as well.
+        pool_size: connections to PostgreSQL that the event loop may hold at once.
+        busy_timeout: seconds that a call waits for another process's write, a row lock or a free connection.
+
+    Raises:
+        ConfigurationError: the URL cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        sqlite_synchronous: Literal["NORMAL", "FULL"] = "NORMAL",
+        pool_size: int = 10,
+        busy_timeout: float = 10.0,
+    ) -> None:
+        parsed = parse_url(url)
+        self.url = url
+        self.url_safe = sa.make_url(url).render_as_string(hide_password=True)
+        self.dialect: Literal["sqlite", "postgresql"]
+        self.sqlite_path: str | None = None
+        self._backend: Backend
+        if parsed.get_backend_name() == "sqlite":
+            self.dialect = "sqlite"
+            backend = SQLiteBackend(parsed.database or "", synchronous=sqlite_synchronous, busy_timeout=busy_timeout)
+            self.sqlite_path = None if backend.in_memory else backend.path
+            self._backend = backend
+        else:
+            self.dialect = "postgresql"
+            self._backend = PostgresBackend(parsed, pool_size=pool_size, busy_timeout=busy_timeout)
+
+    async def write(self, fn: Callable[[Session], T]) -> T:
+        """Runs `fn(session)` in one transaction and returns its result after the commit.
+
+        A write that was cancelled while it waited in the queue never runs; one that has begun goes on to its commit.
+        On SQLite the function runs in the writer thread, on PostgreSQL in a greenlet of the event loop.
+
+        Raises:
+            DatabaseUnavailable: the database cannot be reached, or stayed locked.
+            Conflict: a unique value exists already, or another writer got in the way.
+            DatabaseError: the database refused.
+            Exception: what `fn` raised; its transaction was rolled back.
+        """
+        return await self._backend.write(fn)
+
+    async def read(self, fn: Callable[[Session], T]) -> T:
+        """Runs `fn(session)` read-only, all its statements in one snapshot. Raises as `write` does."""
+        return await self._backend.read(fn)
+
+    def write_sync(self, fn: Callable[[Session], T]) -> T:
+        """`write` for scripts, threads and synchronous tools: blocks the calling thread until the commit."""
+        return self._backend.write_sync(fn)
+
+    def read_sync(self, fn: Callable[[Session], T]) -> T:
+        """`read` for scripts, threads and synchronous tools: blocks the calling thread."""
+        return self._backend.read_sync(fn)
+
+    async def close(self) -> None:
+        """Waits for writes under way and closes all connections. Later calls raise `DatabaseError`."""
+        await self._backend.close()
+
+    def close_sync(self) -> None:
+        """`close` for scripts that ran no event loop."""
+        self._backend.close_sync()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"Database({self.url_safe!r})"

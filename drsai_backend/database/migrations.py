@@ -1,0 +1,201 @@
+"""Runs the schema migrations (Alembic). Their scripts lie in `migrations/`: beside the package, in a wheel inside it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import alembic.command
+import alembic.util
+import sqlalchemy as sa
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from filelock import FileLock, Timeout
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+
+import drsai_backend
+from drsai_backend import datamodel
+from drsai_backend.database._errors import translate
+from drsai_backend.database.engine import Database, parse_url
+from drsai_backend.errors import ConfigurationError, DatabaseUnavailable, SchemaOutdated
+
+# Not Alembic's default name: an application with migrations of its own may live in the same database.
+VERSION_TABLE: Final = "drsai_alembic_version"
+LOCK_SQL: Final = "SELECT pg_advisory_xact_lock(7231983340128)"
+
+_LOCK_TIMEOUT = 120.0
+
+
+def own_tables() -> frozenset[str]:
+    """The names of this package's tables."""
+    exported = (getattr(datamodel, name) for name in datamodel.__all__)
+    return frozenset(str(item.__tablename__) for item in exported if hasattr(item, "__table__"))
+
+
+def upgrade(database_url: str, revision: str = "head") -> None:
+    """Brings the schema to `revision`, in one transaction. Blocks; does nothing when it is there already.
+
+    Raises:
+        DatabaseUnavailable: the database cannot be reached, or another process holds the upgrade lock.
+        SchemaOutdated: the schema was made by a later version of this package.
+        DatabaseError: a migration failed; nothing was changed.
+    """
+    _migrate(database_url, lambda config: alembic.command.upgrade(config, revision))
+
+
+def downgrade(database_url: str, revision: str) -> None:
+    """Takes the schema back to `revision`; "base" drops all tables and what they hold. Raises as `upgrade`."""
+    _migrate(database_url, lambda config: alembic.command.downgrade(config, revision))
+
+
+def head() -> str:
+    """The revision that this version of the package needs."""
+    revision = ScriptDirectory.from_config(_config()).get_current_head()
+    assert revision is not None
+    return revision
+
+
+def current(database: Database | str) -> str | None:
+    """The revision of the database, None when it holds no tables of this package. Blocks."""
+    if isinstance(database, Database):
+        return database.read_sync(_current)
+    with connecting(database) as connection:
+        return _revision_of(connection)
+
+
+def check_schema(database: Database) -> None:
+    """Makes sure that the schema is the one this package needs. Blocks.
+
+    Raises:
+        SchemaOutdated: it is older or newer. The text names the command to run.
+    """
+    _compare(current(database))
+
+
+def ensure_schema(database: Database | str) -> None:
+    """Brings an SQLite database up to date (under a file lock); on PostgreSQL only checks. Blocks: call it in a thread.
+
+    An upgrade of a shared PostgreSQL schema is a step of a deployment; a server that starts must not take it.
+
+    Raises:
+        SchemaOutdated: the PostgreSQL schema is behind, or the schema was made by a later version.
+        DatabaseUnavailable, DatabaseError: as `upgrade`.
+    """
+    url = database.url if isinstance(database, Database) else database
+    parsed = parse_url(url)
+    found = current(database)
+    if found == head():
+        return
+    if parsed.get_backend_name() == "postgresql":
+        _compare(found)
+    elif parsed.database in (None, "", ":memory:"):
+        if isinstance(database, str):
+            raise ConfigurationError("a database in memory has no other connections: pass the Database")
+        database.write_sync(_upgrade_here)
+    else:
+        upgrade(url)
+
+
+@contextmanager
+def connecting(url: str) -> Iterator[sa.Connection]:
+    """A connection for migrations, in a transaction that is committed at the end."""
+    parsed = parse_url(url)
+    sqlite = parsed.get_backend_name() == "sqlite"
+    options: dict[str, Any] = {"connect_args": {"timeout": 30.0}} if sqlite else {}
+    engine = sa.create_engine(parsed, poolclass=NullPool, hide_parameters=True, **options)
+    if sqlite:
+        # Python's sqlite3 would commit before every DDL statement; a migration that fails half-way must leave nothing.
+        # Foreign keys stay off (SQLite's default): rebuilding a table would cascade into the tables that refer to it.
+        sa.event.listen(engine, "connect", _no_implicit_transactions)
+        sa.event.listen(engine, "begin", _begin)
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
+        raise translate(error) from error
+    finally:
+        engine.dispose()
+
+
+def _no_implicit_transactions(connection: sqlite3.Connection, _: object) -> None:
+    connection.isolation_level = None
+
+
+def _begin(connection: sa.Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _migrate(url: str, command: Callable[[Config], None]) -> None:
+    parsed = parse_url(url)
+    config = _config()
+    if parsed.get_backend_name() == "postgresql":  # `migrations/env.py` takes an advisory lock.
+        _run(url, config, command)
+        return
+    if parsed.database in (None, "", ":memory:"):
+        raise ConfigurationError("a database in memory is upgraded by ensure_schema(database)")
+    try:
+        with FileLock(f"{parsed.database}.lock", timeout=_LOCK_TIMEOUT):
+            _run(url, config, command)
+    except Timeout as error:
+        raise DatabaseUnavailable("another process is upgrading the database") from error
+
+
+def _run(url: str, config: Config, command: Callable[[Config], None]) -> None:
+    try:
+        with connecting(url) as connection:
+            config.attributes["connection"] = connection
+            command(config)
+    except alembic.util.CommandError as error:
+        raise _unknown_revision() from error
+
+
+def _upgrade_here(session: Session) -> None:
+    config = _config()
+    config.attributes["connection"] = session.connection()
+    alembic.command.upgrade(config, "head")
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_script_location()).replace("%", "%%"))
+    return config
+
+
+def _script_location() -> Path:
+    package = Path(str(drsai_backend.__path__[0]))
+    for directory in (package / "migrations", package.parent / "migrations"):
+        if (directory / "env.py").is_file():
+            return directory
+    raise ConfigurationError("the migration scripts are missing from this installation")
+
+
+def _current(session: Session) -> str | None:
+    return _revision_of(session.connection())
+
+
+def _revision_of(connection: sa.Connection) -> str | None:
+    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+
+
+def _compare(found: str | None) -> None:
+    scripts = ScriptDirectory.from_config(_config())
+    needed = scripts.get_current_head()
+    if found == needed:
+        return
+    if found is not None and found not in {script.revision for script in scripts.walk_revisions()}:
+        raise _unknown_revision()
+    raise SchemaOutdated(
+        f"the database schema is at {found or 'nothing'}, this version needs {needed}: run `drsai db upgrade`"
+    )
+
+
+def _unknown_revision() -> SchemaOutdated:
+    return SchemaOutdated(
+        "the database schema was made by a later version of drsai_backend: upgrade the package "
+        "(`drsai db upgrade` cannot go back)"
+    )
