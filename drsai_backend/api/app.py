@@ -1,0 +1,76 @@
+"""The application: routes, error bodies, middleware."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
+from starlette.types import Lifespan
+
+from drsai_backend.api._backend import ApiSettings, Engine
+from drsai_backend.api.errors import install_error_handlers
+from drsai_backend.api.health import health_routes
+from drsai_backend.api.middleware import RequestBoundary, RequestId
+from drsai_backend.api.openai import chat
+from drsai_backend.api.openai.models import model_routes
+from drsai_backend.api.threads import thread_routes
+
+PING_SECONDS: Final = 15.0
+_EXPOSED: Final = ("X-Request-Id", "X-Thread-Id", "X-Run-Id")
+
+
+def create_app(
+    engine: Engine,
+    settings: ApiSettings,
+    *,
+    lifespan: Lifespan[FastAPI] | None = None,
+    ping_seconds: float = PING_SECONDS,
+) -> FastAPI:
+    """The HTTP interface of `engine`.
+
+    `lifespan` runs around the server, as FastAPI's does. A stream that has nothing to say for `ping_seconds` sends a
+    comment, so that proxies keep it open.
+    """
+    app = FastAPI(
+        title="drsai_backend",
+        summary="Multi-agent group chats behind Chat Completions.",
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    endpoint = chat.ChatCompletions(engine, max_body_bytes=settings.max_body_bytes, ping=ping_seconds)
+    # First, because routes are tried in order and this is the one that is asked for.
+    app.router.routes.insert(0, Route(chat.PATH, endpoint, methods=["POST"]))
+    app.include_router(model_routes(engine))
+    app.include_router(thread_routes(engine))
+    app.include_router(health_routes(engine))
+    install_error_handlers(app)
+    _describe_chat(app)
+    # The last one added is the outermost.
+    app.add_middleware(RequestBoundary)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(settings.cors_origins),
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=_EXPOSED,
+        )
+    app.add_middleware(RequestId)
+    return app
+
+
+def _describe_chat(app: FastAPI) -> None:
+    """FastAPI knows nothing of a plain ASGI route, so its part of the OpenAPI document is added by hand."""
+    describe = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = describe()
+        if chat.PATH not in document["paths"]:
+            operation = chat.operation()
+            document["paths"] = {chat.PATH: operation["path"], **document["paths"]}
+            document.setdefault("components", {}).setdefault("schemas", {}).update(operation["schemas"])
+        return document
+
+    app.openapi = openapi

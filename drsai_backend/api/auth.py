@@ -1,0 +1,48 @@
+"""Who is asking. Until there is real authentication, the user is whom the request names."""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+from drsai_backend.errors import InvalidRequest
+
+ANONYMOUS: Final = "anonymous"
+_LONGEST: Final = 255
+
+
+def check_name(value: str, param: str) -> str:
+    """A user or thread id: 1 to 255 printable characters, no space at either end.
+
+    Raises:
+        InvalidRequest: it is not; `param` is the field it came in.
+    """
+    if not 1 <= len(value) <= _LONGEST:
+        raise InvalidRequest(f"`{param}` must have 1 to {_LONGEST} characters", param=param)
+    if not value.isprintable() or value[0] == " " or value[-1] == " ":
+        raise InvalidRequest(f"`{param}` must be printable and must not begin or end with a space", param=param)
+    return value
+
+
+def user_of(value: Any) -> str:
+    """The user id that a request's `user` gives: a string, or an object with `email`, `name` or `id` (first one set).
+
+    Raises:
+        InvalidRequest: it is neither, or not a usable name.
+    """
+    if value is None:
+        return ANONYMOUS
+    if isinstance(value, str):
+        return check_name(value, "user")
+    if isinstance(value, dict):
+        fields = cast(dict[str, Any], value)
+        for key in ("email", "name", "id"):
+            named = fields.get(key)
+            if named is None or named == "":
+                continue
+            if key == "id" and isinstance(named, int) and not isinstance(named, bool):
+                named = str(named)
+            if not isinstance(named, str):
+                raise InvalidRequest(f"`user.{key}` must be a string", param=f"user.{key}")
+            return check_name(named, f"user.{key}")
+        raise InvalidRequest("`user` must have an `email`, `name` or `id`", param="user")
+    raise InvalidRequest("`user` must be a string or an object with `email`, `name` or `id`", param="user")

@@ -1,0 +1,203 @@
+"""From the body and headers of a chat request to a `RunRequest`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, WithJsonSchema, field_validator
+from starlette.types import Scope
+
+from drsai_backend.api.auth import check_name, user_of
+from drsai_backend.api.body import header_of
+from drsai_backend.api.errors import path_of, reason_of
+from drsai_backend.api.openai.messages import has_images, parse_messages
+from drsai_backend.errors import InvalidRequest
+from drsai_backend.runs.events import ModelParams, RunRequest
+
+_INT32: Final = 2**31 - 1
+_INT64: Final = 2**63 - 1
+_MESSAGE_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["role"],
+    "properties": {
+        "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
+        "content": {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "required": ["type"],
+                        "properties": {
+                            "type": {"enum": ["text", "image_url"]},
+                            "text": {"type": "string"},
+                            "image_url": {"type": "object", "properties": {"url": {"type": "string"}}},
+                        },
+                    },
+                },
+            ]
+        },
+    },
+}
+_MESSAGES_SCHEMA: Final[dict[str, Any]] = {"type": "array", "minItems": 1, "items": _MESSAGE_SCHEMA}
+_USER_SCHEMA: Final[dict[str, Any]] = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "object", "properties": {key: {"type": "string"} for key in ("email", "name", "id")}},
+    ]
+}
+
+
+class StreamOptions(BaseModel):
+    """`stream_options` of a request."""
+
+    model_config = ConfigDict(strict=True)
+
+    include_usage: bool | None = None
+
+
+class ResponseFormat(BaseModel):
+    """`response_format` of a request: text is the only one."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: str
+
+    @field_validator("type")
+    @classmethod
+    def _text(cls, value: str) -> str:
+        if value != "text":
+            raise ValueError("must be 'text': the agents decide what they answer with")
+        return value
+
+
+class ChatBody(BaseModel):
+    """A chat completion request. Fields that are not listed are kept for the agents (`UserInput.extra_requests`)."""
+
+    model_config = ConfigDict(strict=True, extra="allow", hide_input_in_errors=True)
+
+    model: str = Field(min_length=1, max_length=255, description="The team that is to answer.")
+    messages: Annotated[list[Any], WithJsonSchema(_MESSAGES_SCHEMA)]
+    thread_id: str | None = Field(default=None, description="The conversation to go on with; else a new one.")
+    chat_id: str | None = Field(default=None, description="The same as `thread_id`.")
+    metadata: dict[str, Any] | None = Field(default=None, description="May hold `thread_id`.")
+    user: Annotated[Any, WithJsonSchema(_USER_SCHEMA)] = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    max_tokens: int | None = Field(default=None, ge=1, le=_INT32)
+    max_completion_tokens: int | None = Field(default=None, ge=1, le=_INT32)
+    seed: int | None = Field(default=None, ge=-_INT64 - 1, le=_INT64)
+    n: int | None = Field(default=None, description="1 is the only value.")
+    api_key: SecretStr | None = Field(default=None, description="For the model calls of this thread.")
+    tools: list[Any] | None = Field(default=None, description="Must be empty: the agents have tools of their own.")
+    functions: list[Any] | None = Field(default=None, description="Must be empty.")
+    response_format: ResponseFormat | None = None
+
+    @field_validator("n")
+    @classmethod
+    def _one_answer(cls, value: int | None) -> int | None:
+        if value not in (None, 1):
+            raise ValueError("must be 1: a thread goes on with one answer")
+        return value
+
+    @field_validator("tools", "functions")
+    @classmethod
+    def _no_tools(cls, value: list[Any] | None) -> list[Any] | None:
+        if value:
+            raise ValueError("must be empty: the agents use tools of their own, on this server")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCall:
+    """A chat request that was understood."""
+
+    request: RunRequest
+    include_usage: bool
+
+
+async def parse_call(body: dict[str, Any], scope: Scope) -> ChatCall:
+    """Check a request's body and headers.
+
+    Raises:
+        InvalidRequest: something cannot be used; `param` names the field or header.
+    """
+    try:
+        chat = ChatBody.model_validate(body)
+    except ValidationError as error:
+        raise _refusal(error) from None
+    user_id = user_of(chat.user)
+    thread_id = _thread_of(chat, scope)
+    key = _header(scope, "Idempotency-Key")
+    if has_images(chat.messages):
+        messages, raw = await asyncio.to_thread(parse_messages, chat.messages)
+    else:
+        messages, raw = parse_messages(chat.messages)
+    extra = dict(chat.model_extra or {})
+    if chat.metadata:
+        extra["metadata"] = chat.metadata
+    request = RunRequest(
+        team=chat.model,
+        messages=messages,
+        user_id=user_id,
+        thread_id=thread_id,
+        params=ModelParams(
+            temperature=chat.temperature,
+            max_tokens=chat.max_completion_tokens or chat.max_tokens,
+            top_p=chat.top_p,
+            seed=chat.seed,
+        ),
+        api_key=chat.api_key if chat.api_key and chat.api_key.get_secret_value() else None,
+        stream=bool(chat.stream),
+        n=chat.n,
+        extra=extra,
+        raw_messages=raw,
+        idempotency_key=check_name(key, "Idempotency-Key") if key is not None else None,
+    )
+    return ChatCall(request, bool(chat.stream_options and chat.stream_options.include_usage))
+
+
+def _refusal(error: ValidationError) -> InvalidRequest:
+    first = error.errors(include_url=False, include_context=True, include_input=False)[0]
+    param = path_of(first["loc"])
+    return InvalidRequest(f"`{param}` {reason_of(first)}", param=param)
+
+
+def _thread_of(chat: ChatBody, scope: Scope) -> str | None:
+    """The thread that the request names, in whichever place; all that do must agree."""
+    in_metadata = (chat.metadata or {}).get("thread_id")
+    if in_metadata is not None and not isinstance(in_metadata, str):
+        raise InvalidRequest("`metadata.thread_id` must be a string", param="metadata.thread_id")
+    named: Sequence[tuple[str, str | None]] = (
+        ("thread_id", chat.thread_id),
+        ("chat_id", chat.chat_id),
+        ("metadata.thread_id", in_metadata),
+        ("X-Thread-Id", _header(scope, "X-Thread-Id")),
+        ("X-OpenWebUI-Chat-Id", _header(scope, "X-OpenWebUI-Chat-Id")),
+    )
+    first: tuple[str, str] | None = None
+    for place, value in named:
+        if value is None:
+            continue
+        check_name(value, place)
+        if first is None:
+            first = place, value
+        elif value != first[1]:
+            raise InvalidRequest(f"`{first[0]}` and `{place}` name different threads", param=place)
+    return first[1] if first else None
+
+
+def _header(scope: Scope, name: str) -> str | None:
+    value = header_of(scope, name.lower().encode())
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"the header `{name}` must be UTF-8", param=name) from None

@@ -1,0 +1,180 @@
+"""The Chat Completions wire format: frames of a stream, and the object that is not streamed.
+
+Fields that OpenAI does not have, for programs (its clients keep unknown fields in `model_extra`):
+
+- `thread_id` in every chunk and body;
+- `name` in the delta of a group chat: who says it;
+- `drsai` in the chunk that has the `finish_reason`, and in the body: `run_id`, `status`, `stop_reason`, `duration`
+  (seconds), `input_request`, and `messages`, the shown ones as `{"seq", "source", "type", "content"}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from drsai_backend.api._backend import RunHandle
+from drsai_backend.api._json import dumps
+from drsai_backend.api.errors import error_body
+from drsai_backend.api.openai.speech import Piece, Speech, message_entry
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.errors import RunFailed
+from drsai_backend.runs.events import MessageDone, RunEnded, RunEvent, TextDelta
+
+PING: Final = b": ping\n\n"
+_DONE: Final = b"data: [DONE]\n\n"
+
+
+def error_frame(body: dict[str, Any]) -> bytes:
+    """The frame that ends a stream which failed. No `[DONE]` follows: the answer is not complete."""
+    return b"data: " + dumps(body) + b"\n\n"
+
+
+def failure(ended: RunEnded) -> RunFailed:
+    """The error of a run that ended as ERROR."""
+    return RunFailed(ended.error_message or "the run failed")
+
+
+def failure_body(ended: RunEnded) -> dict[str, Any]:
+    """OpenAI's error body for a run that ended as ERROR, with the run's own code where it has one."""
+    return error_body(failure(ended), code=ended.error_code)
+
+
+class ChunkWriter:
+    """Writes the frames of one streamed answer. What is the same in all of them is serialised once."""
+
+    def __init__(self, handle: RunHandle, *, include_usage: bool) -> None:
+        self._handle = handle
+        self._include_usage = include_usage
+        marks = handle.speakers > 1
+        self._speech = Speech(marks=marks)
+        shared = {
+            "id": f"chatcmpl-{handle.run_id}",
+            "object": "chat.completion.chunk",
+            "created": handle.created,
+            "model": handle.team,
+            "thread_id": handle.thread_id,
+        }
+        self._head = b"data: " + dumps(shared)[:-1] + b',"choices":['
+        self._before = self._head + b'{"index":0,"delta":{"content":'
+        usage = b',"usage":null' if include_usage else b""
+        self._tail = b"]" + usage + b"}\n\n"
+        self._after = b'},"logprobs":null,"finish_reason":null}' + self._tail
+        # By speaker, what follows the text of a delta.
+        self._names: dict[str, bytes] | None = {} if marks else None
+
+    def opening(self) -> bytes:
+        """The first frame: the role, and no text yet."""
+        return (
+            self._head
+            + b'{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
+            + self._tail
+        )
+
+    def frames(self, events: Iterable[RunEvent]) -> bytes:
+        """The frames of events, in order; empty when nothing of them can be shown yet."""
+        parts: list[bytes] = []
+        for event in events:
+            if isinstance(event, TextDelta):
+                pieces = self._speech.delta(event)
+            elif isinstance(event, MessageDone):
+                pieces = self._speech.done(event)
+            else:
+                parts.append(self._ending(event))
+                continue
+            for piece in pieces:
+                parts.append(self._piece(piece))
+        return b"".join(parts)
+
+    def _piece(self, piece: Piece) -> bytes:
+        after = self._after
+        if self._names is not None:
+            cached = self._names.get(piece.source)
+            if cached is None:
+                cached = self._names[piece.source] = b',"name":' + dumps(piece.source) + self._after
+            after = cached
+        return self._before + dumps(piece.text) + after
+
+    def _ending(self, ended: RunEnded) -> bytes:
+        if ended.status is RunStatus.ERROR:
+            return error_frame(failure_body(ended))
+        parts = [self._piece(piece) for piece in _last_words(self._speech, ended)]
+        details = dumps(_details(self._handle, ended, self._speech.stored))
+        usage = b',"usage":null' if self._include_usage else b""
+        parts.append(
+            self._head
+            + b'{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}]'
+            + usage
+            + b',"drsai":'
+            + details
+            + b"}\n\n"
+        )
+        if self._include_usage:
+            parts.append(self._head + b'],"usage":' + dumps(_usage(ended)) + b"}\n\n")
+        parts.append(_DONE)
+        return b"".join(parts)
+
+
+class CompletionWriter:
+    """Gathers the events of one answer that is not streamed."""
+
+    def __init__(self, handle: RunHandle) -> None:
+        self._handle = handle
+        self._speech = Speech(marks=handle.speakers > 1)
+        self._text: list[str] = []
+        self.ended: RunEnded | None = None
+
+    def take(self, events: Iterable[RunEvent]) -> None:
+        for event in events:
+            if isinstance(event, TextDelta):
+                pieces = self._speech.delta(event)
+            elif isinstance(event, MessageDone):
+                pieces = self._speech.done(event)
+            else:
+                self.ended = event
+                pieces = [] if event.status is RunStatus.ERROR else _last_words(self._speech, event)
+            self._text.extend(piece.text for piece in pieces)
+
+    def body(self, ended: RunEnded) -> dict[str, Any]:
+        """The completion object. Its text is what the deltas of the stream, joined, would have been."""
+        handle = self._handle
+        message = {"role": "assistant", "content": "".join(self._text), "refusal": None}
+        return {
+            "id": f"chatcmpl-{handle.run_id}",
+            "object": "chat.completion",
+            "created": handle.created,
+            "model": handle.team,
+            "thread_id": handle.thread_id,
+            "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+            "usage": _usage(ended),
+            "drsai": _details(handle, ended, self._speech.stored),
+        }
+
+
+def _last_words(speech: Speech, ended: RunEnded) -> list[Piece]:
+    """What is shown when the run is over: text that was held back, and the question it ended with."""
+    request = ended.input_request
+    if ended.status is RunStatus.AWAITING_INPUT and request is not None:
+        return speech.question(str(request.get("source") or "assistant"), str(request.get("prompt") or ""))
+    return speech.end()
+
+
+def _usage(ended: RunEnded) -> dict[str, int]:
+    prompt = ended.usage.get("prompt_tokens", 0)
+    completion = ended.usage.get("completion_tokens", 0)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": ended.usage.get("total_tokens", prompt + completion),
+    }
+
+
+def _details(handle: RunHandle, ended: RunEnded, stored: Sequence[MessageDone]) -> dict[str, Any]:
+    return {
+        "run_id": handle.run_id,
+        "status": ended.status.value,
+        "stop_reason": ended.stop_reason,
+        "duration": round(ended.duration, 3),
+        "input_request": ended.input_request,
+        "messages": [message_entry(event) for event in stored],
+    }
