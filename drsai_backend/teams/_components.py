@@ -13,7 +13,7 @@ from autogen_core import ComponentLoader, ComponentModel, is_component_class
 from autogen_core._component_config import WELL_KNOWN_PROVIDERS
 from pydantic import BaseModel, ValidationError
 
-_DEFAULT_CLIENT = {"provider": "drsai_backend.models.DefaultModelClient", "component_type": "model", "config": {}}
+from drsai_backend.models import DefaultModelClient
 
 
 def load_team_component(config: Mapping[str, Any]) -> object:
@@ -30,7 +30,7 @@ def completed(config: Mapping[str, Any]) -> dict[str, Any]:
     AutoGen's config classes require fields such as `description` or `reflect_on_tool_use` that their constructors
     have defaults for; a person who writes a config by hand leaves them out.
     """
-    result = cast("dict[str, Any]", copy.deepcopy(dict(config)))
+    result = copy.deepcopy(dict(config))
     _complete(result)
     return result
 
@@ -103,7 +103,7 @@ def _complete(component: dict[str, Any]) -> None:
         if not field.is_required() or values.get(name) is not None:
             continue
         if name == "model_client":
-            values[name] = copy.deepcopy(_DEFAULT_CLIENT)
+            values[name] = {"provider": DefaultModelClient.component_provider_override, "config": {}}
         elif name in defaults and isinstance(defaults[name].default, str | int | float | bool):
             values[name] = defaults[name].default
         elif field.annotation is bool and name in defaults and defaults[name].default is None:

@@ -66,7 +66,7 @@ async def build_team(factory: TeamFactory, context: RunContext) -> BuiltTeam:
     try:
         with run_model_clients(context.model_client):
             if isinstance(factory, Mapping):
-                team: object = load_team_component(factory)
+                team: object = load_team_component(cast("Mapping[str, Any]", factory))
             else:
                 function = cast("Callable[..., object]", factory)
                 team = function(context) if takes_context(function) else function()

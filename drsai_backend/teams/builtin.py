@@ -1,0 +1,62 @@
+"""The teams that are served when no others are given."""
+
+from __future__ import annotations
+
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.base import Team
+from autogen_agentchat.conditions import MaxMessageTermination, TextMentionTermination
+from autogen_agentchat.teams import RoundRobinGroupChat
+
+from drsai_backend.agents.tools import calculator, convert_units, current_time
+from drsai_backend.teams.context import RunContext, TeamFactory
+
+MAX_MESSAGES = 9
+"""Of the writers' team, the user's own included: four drafts with a review each."""
+
+
+def assistant(context: RunContext) -> AssistantAgent:
+    """A helpful assistant with a calculator, a clock and a unit converter."""
+    client = context.model_client()
+    # AutoGen refuses tools with a model that cannot call them, as small local ones.
+    tools = [calculator, current_time, convert_units] if client.model_info["function_calling"] else []
+    return AssistantAgent(
+        "assistant",
+        client,
+        tools=list(tools),
+        description="A helpful assistant.",
+        system_message="You are a helpful assistant. Answer briefly and in the language of the question."
+        + (" Use your tools for calculations, times and units." if tools else ""),
+        model_client_stream=True,
+        reflect_on_tool_use=True,
+        max_tool_iterations=4,
+    )
+
+
+def writers(context: RunContext) -> Team:
+    """A writer and a reviewer, who work on a text until the reviewer approves it."""
+    writer = AssistantAgent(
+        "writer",
+        context.model_client(),
+        description="Writes and revises the text.",
+        system_message="You are a writer. Write what the user asks for, in at most 150 words unless told otherwise. "
+        "When the reviewer asks for a change, answer with the whole revised text and nothing else.",
+        model_client_stream=True,
+    )
+    reviewer = AssistantAgent(
+        "reviewer",
+        context.model_client(),
+        description="Reviews the text.",
+        system_message="You are a reviewer. Ask the writer for the one change that improves the text most. "
+        "When the text is good, or after two reviews, answer with the single word APPROVE.",
+        model_client_stream=True,
+    )
+    return RoundRobinGroupChat(
+        [writer, reviewer],
+        termination_condition=TextMentionTermination("APPROVE", sources=["reviewer"])
+        | MaxMessageTermination(MAX_MESSAGES),
+    )
+
+
+def builtin_teams() -> dict[str, TeamFactory]:
+    """The built-in teams by name."""
+    return {"assistant": assistant, "writers": writers}
