@@ -140,10 +140,14 @@ FAILED = RunEnded(RunStatus.ERROR, error_code="model_failed", error_message="the
 async def test_a_failed_run_breaks_the_stream(client: openai.AsyncOpenAI, engine: FakeEngine) -> None:
     model = engine.play(TextDelta("a", "half"), FAILED)
     seen: list[Any] = []
-    answer = await client.chat.completions.create(model=model, messages=HELLO, stream=True)
-    with pytest.raises(openai.APIError, match="the model gave up") as caught:
+
+    async def read() -> None:
+        answer = await client.chat.completions.create(model=model, messages=HELLO, stream=True)
         async for chunk in answer:
             seen.append(chunk)
+
+    with pytest.raises(openai.APIError, match="the model gave up") as caught:
+        await read()
     assert text_of(seen) == "half"
     assert (caught.value.code, caught.value.type, caught.value.param) == ("model_failed", "server_error", None)
 

@@ -1,0 +1,211 @@
+"""What a reader sees: never mixed, never twice, and the same text streamed or whole."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from autogen_agentchat.messages import HandoffMessage, ThoughtEvent
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drsai_backend.api.openai.speech import Speech
+from drsai_backend.api.openai.wire import ChunkWriter, CompletionWriter
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.runs.events import MessageDone, RunEnded, RunEvent, TextDelta
+from tests.api.fakes import COMPLETED, said, spoken
+
+
+class Handle:
+    """What the writers read of a run."""
+
+    run_id, thread_id, team, created = "r", "t", "team", 1
+
+    def __init__(self, speakers: int) -> None:
+        self.speakers = speakers
+
+
+def text_of(events: list[RunEvent], *, marks: bool = False) -> str:
+    return "".join(pieces(events, marks=marks))
+
+
+def pieces(events: list[RunEvent], *, marks: bool = False) -> list[str]:
+    speech = Speech(marks=marks)
+    shown: list[str] = []
+    for event in events:
+        if isinstance(event, TextDelta):
+            shown += [piece.text for piece in speech.delta(event)]
+        elif isinstance(event, MessageDone):
+            shown += [piece.text for piece in speech.done(event)]
+        else:
+            shown += [piece.text for piece in speech.end()]
+    return shown
+
+
+def frames_of(batches: list[list[RunEvent]], speakers: int) -> list[dict[str, Any]]:
+    writer = ChunkWriter(Handle(speakers), include_usage=False)  # type: ignore[arg-type]
+    blob = writer.opening() + b"".join(writer.frames(batch) for batch in batches)
+    blocks = blob.decode().split("\n\n")[:-1]
+    return [json.loads(block.removeprefix("data: ")) for block in blocks if block != "data: [DONE]"]
+
+
+# A message of a random run: who says it, in which pieces, how it is stored.
+texts = st.text(st.sampled_from("ab \n*é"), min_size=1, max_size=4)
+spoken_messages = st.tuples(
+    st.sampled_from(["ann", "bob", "cid"]),
+    st.lists(texts, min_size=1, max_size=4),
+    st.booleans(),  # streamed
+    st.booleans(),  # deltas name their message
+    st.sampled_from(["same", "more", "other", "hidden", "never"]),  # how what is stored relates to the deltas
+)
+
+
+@st.composite
+def turns(draw: st.DrawFn, outcomes: tuple[str, ...] = ("same", "more", "other", "hidden", "never")) -> list[RunEvent]:
+    """The events of one turn: its speakers' deltas interleave, then its messages are stored."""
+    messages = draw(
+        st.lists(
+            spoken_messages.filter(lambda message: message[4] in outcomes),
+            max_size=3,
+            unique_by=lambda message: message[0],
+        )
+    )
+    number = draw(st.integers(0, 10**9))
+    queues: list[list[RunEvent]] = []
+    stored: list[RunEvent] = []
+    for index, (source, parts, streamed, named, outcome) in enumerate(messages):
+        message_id = f"m{number}-{index}"
+        if streamed:
+            queues.append([TextDelta(source, part, message_id if named else None) for part in parts])
+        text = "".join(parts) + {"more": " more", "other": "another"}.get(outcome, "")
+        if outcome == "other":
+            text = text[::-1]
+        if outcome != "never":
+            stored.append(said(source, text, 1, shown=outcome != "hidden", id=message_id))
+    events: list[RunEvent] = []
+    while queues := [queue for queue in queues if queue]:
+        events.append(draw(st.sampled_from(queues)).pop(0))
+    return events + draw(st.permutations(stored))
+
+
+@st.composite
+def runs(draw: st.DrawFn, **options: Any) -> list[RunEvent]:
+    return [event for turn in draw(st.lists(turns(**options), max_size=4)) for event in turn]
+
+
+endings = st.sampled_from(
+    [
+        COMPLETED,
+        RunEnded(RunStatus.STOPPED),
+        RunEnded(RunStatus.AWAITING_INPUT, input_request={"prompt": "Which?", "source": "bob"}),
+    ]
+)
+
+
+@given(runs(), endings, st.sampled_from([1, 3]), st.data())
+def test_the_whole_answer_is_the_stream_joined(
+    events: list[RunEvent], ended: RunEnded, speakers: int, data: st.DataObject
+) -> None:
+    events = [*events, ended]
+    whole = CompletionWriter(Handle(speakers))  # type: ignore[arg-type]
+    whole.take(events)
+    body = whole.body(ended)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(events)), max_size=5)))
+    batches = [events[start:end] for start, end in zip([0, *cuts], [*cuts, len(events)], strict=True)]
+    frames = frames_of(batches, speakers)
+    deltas = [frame["choices"][0]["delta"] for frame in frames]
+    assert "".join(delta.get("content", "") for delta in deltas) == body["choices"][0]["message"]["content"]
+    assert [delta.get("role") for delta in deltas] == ["assistant", *[None] * (len(deltas) - 1)]
+    assert [frame["choices"][0]["finish_reason"] for frame in frames] == [*[None] * (len(frames) - 1), "stop"]
+    assert all(("name" in delta) == (speakers > 1) for delta in deltas[1:-1])
+    assert frames[-1]["drsai"] == body["drsai"]
+
+
+@given(runs(outcomes=("same", "more")))
+def test_every_message_is_shown_once_and_unmixed(events: list[RunEvent]) -> None:
+    shown = text_of([*events, COMPLETED], marks=True)
+    blocks = [
+        f"**{event.message.source}**\n\n{event.message.to_text()}"
+        for event in events
+        if isinstance(event, MessageDone) and event.message.to_text()
+    ]
+    # Blocks come in the order in which they were begun, so only the set of them is known.
+    rest = shown
+    for block in sorted(blocks, key=len, reverse=True):
+        assert block in rest
+        rest = rest.replace(block, "", 1)
+    assert rest.strip() == ""
+
+
+@given(runs(outcomes=("same",)))
+def test_the_first_speaker_is_heard_at_once(events: list[RunEvent]) -> None:
+    if events and isinstance(events[0], TextDelta):
+        assert pieces(events[:1], marks=True) == [f"**{events[0].source}**\n\n{events[0].text}"]
+
+
+def test_speakers_at_once_take_turns() -> None:
+    events: list[RunEvent] = [
+        TextDelta("ann", "a1 "),
+        TextDelta("bob", "b1 "),
+        TextDelta("ann", "a2"),
+        TextDelta("bob", "b2"),
+        said("bob", "b1 b2"),
+        said("ann", "a1 a2"),
+        COMPLETED,
+    ]
+    assert pieces(events, marks=True) == ["**ann**\n\na1 ", "a2", "\n\n**bob**\n\nb1 b2"]
+
+
+def test_a_speaker_that_goes_on_lets_the_next_one_in() -> None:
+    events: list[RunEvent] = [
+        TextDelta("ann", "first", "m1"),
+        TextDelta("bob", "waits", "m2"),
+        TextDelta("ann", "second", "m3"),
+        TextDelta("bob", " no more", "m2"),
+        said("ann", "first", id="m1"),
+        said("bob", "waits no more", id="m2"),
+        said("ann", "second", id="m3"),
+    ]
+    assert pieces(events) == ["first", "\n\nwaits", " no more", "\n\nsecond"]
+
+
+def test_a_message_that_was_streamed_is_not_said_again() -> None:
+    assert text_of(spoken("ann", "one ", "two")) == "one two"
+    assert text_of([TextDelta("ann", "one "), said("ann", "one two")]) == "one two"
+
+
+def test_a_thought_before_a_tool_call_stays_apart_from_the_answer() -> None:
+    events: list[RunEvent] = [
+        TextDelta("ann", "Let me look.", "m1"),
+        TextDelta("ann", "It is 4.", "m2"),
+        MessageDone(2, ThoughtEvent(source="ann", content="Let me look.", id="m1"), False),
+        said("ann", "It is 4.", id="m2"),
+    ]
+    assert text_of(events) == "Let me look.\n\nIt is 4."
+
+
+def test_an_answer_stored_under_another_id_than_its_deltas() -> None:
+    """AutoGen does that when the model reasons: the thought takes the id of the stream."""
+    events: list[RunEvent] = [
+        TextDelta("ann", "<think>hm</think>", "m1"),
+        TextDelta("ann", "It is 4.", "m1"),
+        MessageDone(2, ThoughtEvent(source="ann", content="hm", id="m1"), False),
+        said("ann", "It is 4.", id="m2"),
+    ]
+    assert text_of(events) == "<think>hm</think>It is 4."
+
+
+def test_a_handoff_lets_the_next_agent_be_heard_live() -> None:
+    handoff = HandoffMessage(source="ann", target="bob", content="transferred")
+    events: list[RunEvent] = [TextDelta("ann", "Over to bob."), MessageDone(2, handoff, False), TextDelta("bob", "Hi")]
+    assert text_of(events) == "Over to bob.\n\nHi"
+
+
+def test_text_of_a_turn_that_was_not_stored_is_not_given_out_late() -> None:
+    events: list[RunEvent] = [TextDelta("ann", "live"), TextDelta("bob", "held back"), RunEnded(RunStatus.STOPPED)]
+    assert text_of(events) == "live"
+
+
+def test_a_changed_text_is_added() -> None:
+    assert text_of([TextDelta("ann", "draft"), said("ann", "final")]) == "draft\n\nfinal"
+    assert text_of([TextDelta("ann", "draft", "m1"), said("ann", "final", id="m1")]) == "draft\n\nfinal"
