@@ -22,7 +22,7 @@ def assistant(context: RunContext) -> AssistantAgent:
     return AssistantAgent(
         "assistant",
         client,
-        tools=list(tools),
+        tools=[*tools] or None,
         description="A helpful assistant.",
         system_message="You are a helpful assistant. Answer briefly and in the language of the question."
         + (" Use your tools for calculations, times and units." if tools else ""),
