@@ -25,6 +25,7 @@ _TOOL_ROLES: Final = frozenset({"tool", "function"})
 _DATA_URL: Final = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
 _IMAGE_FORMATS: Final = ("PNG", "JPEG", "GIF", "WEBP")
 _MAX_PIXELS: Final = 50_000_000
+"""Of all images of a request together: a small file can hold a picture that fills the memory."""
 
 
 def parse_messages(raw: Sequence[Any]) -> tuple[list[InputMessage], list[dict[str, Any]]]:
@@ -44,10 +45,11 @@ def parse_messages(raw: Sequence[Any]) -> tuple[list[InputMessage], list[dict[st
             raise InvalidRequest(f"`messages[{index}]` must be an object", param=f"messages[{index}]")
         if cast(dict[str, Any], item).get("role") == "assistant":
             last_answer = index
+    images = _Images()
     messages: list[InputMessage] = []
     kept: list[dict[str, Any]] = []
     for index, item in enumerate(cast(Sequence[dict[str, Any]], raw)):
-        message = _parse_message(item, f"messages[{index}]", answered=index < last_answer)
+        message = _parse_message(item, f"messages[{index}]", images, answered=index < last_answer)
         if message is not None:
             messages.append(message)
             kept.append(item)
@@ -70,7 +72,7 @@ def has_images(raw: Sequence[Any]) -> bool:
     return False
 
 
-def _parse_message(item: dict[str, Any], path: str, *, answered: bool) -> InputMessage | None:
+def _parse_message(item: dict[str, Any], path: str, images: _Images, *, answered: bool) -> InputMessage | None:
     role = item.get("role")
     if role is None:
         raise InvalidRequest(f"`{path}.role` is required", param=f"{path}.role")
@@ -92,13 +94,13 @@ def _parse_message(item: dict[str, Any], path: str, *, answered: bool) -> InputM
     if content is None and known == "assistant":
         return InputMessage(known, "")  # an answer that only called tools
     if isinstance(content, list):
-        return InputMessage(known, _parse_parts(cast(list[Any], content), known, f"{path}.content"))
+        return InputMessage(known, _parse_parts(cast(list[Any], content), known, f"{path}.content", images))
     if content is None:
         raise InvalidRequest(f"`{path}.content` is required", param=f"{path}.content")
     raise InvalidRequest(f"`{path}.content` must be a string or a list of parts", param=f"{path}.content")
 
 
-def _parse_parts(parts: list[Any], role: str, path: str) -> str | list[str | Image]:
+def _parse_parts(parts: list[Any], role: str, path: str, images: _Images) -> str | list[str | Image]:
     """The parts of a message; one string when they are text only."""
     content: list[str | Image] = []
     for index, part in enumerate(parts):
@@ -112,7 +114,7 @@ def _parse_parts(parts: list[Any], role: str, path: str) -> str | list[str | Ima
             case "refusal" if role == "assistant":
                 content.append(_text(fields, "refusal", where))
             case "image_url" if role == "user":
-                content.append(_parse_image(fields, f"{where}.image_url"))
+                content.append(images.parse(fields, f"{where}.image_url"))
             case "image_url":
                 raise InvalidRequest(f"`{where}`: only user messages may hold images", param=where)
             case "input_audio" | "file" as kind:
@@ -133,7 +135,27 @@ def _text(part: dict[str, Any], key: str, path: str) -> str:
     return text
 
 
-def _parse_image(part: dict[str, Any], path: str) -> Image:
+class _Images:
+    """Decodes the images of one request, as many pixels as one may have."""
+
+    def __init__(self) -> None:
+        self._pixels = _MAX_PIXELS
+
+    def parse(self, part: dict[str, Any], path: str) -> Image:
+        data = _image_data(part, path)
+        try:
+            opened = PILImage.open(io.BytesIO(data), formats=_IMAGE_FORMATS)
+            self._pixels -= opened.width * opened.height
+            image = Image.from_pil(opened) if self._pixels >= 0 else None
+        except Exception:  # noqa: BLE001  # Pillow's decoders raise what they please on broken data
+            text = f"`{path}` is not a readable image ({', '.join(_IMAGE_FORMATS)})"
+            raise InvalidRequest(text, param=path) from None
+        if image is None:
+            raise InvalidRequest(f"the images up to `{path}` have more than {_MAX_PIXELS} pixels", param=path)
+        return image
+
+
+def _image_data(part: dict[str, Any], path: str) -> bytes:
     source = part.get("image_url")
     url = cast(dict[str, Any], source).get("url") if isinstance(source, dict) else source
     if not isinstance(url, str):
@@ -146,15 +168,6 @@ def _parse_image(part: dict[str, Any], path: str) -> Image:
     if head is None:
         raise InvalidRequest(f"`{path}` must be a URL of the form data:image/…;base64,…", param=path)
     try:
-        data = base64.b64decode(url[head.end() :], validate=True)
+        return base64.b64decode(url[head.end() :], validate=True)
     except (binascii.Error, ValueError):
         raise InvalidRequest(f"`{path}` is not valid base64", param=path) from None
-    try:
-        opened = PILImage.open(io.BytesIO(data), formats=_IMAGE_FORMATS)
-        small = opened.width * opened.height <= _MAX_PIXELS
-        image = Image.from_pil(opened) if small else None
-    except Exception:  # noqa: BLE001  # Pillow's decoders raise what they please on broken data
-        raise InvalidRequest(f"`{path}` is not a readable image ({', '.join(_IMAGE_FORMATS)})", param=path) from None
-    if image is None:
-        raise InvalidRequest(f"`{path}` has more than {_MAX_PIXELS} pixels", param=path)
-    return image
