@@ -27,6 +27,7 @@ _SQLITE_UNIQUE = {
 }
 
 _UNIQUE = "a row with the same unique values exists already"
+_MISSING = "a table or column is missing: create_table makes one's own, `drsai db upgrade` those of this package"
 _RACE = "another writer got in the way; nothing was written, try again"
 
 
@@ -49,8 +50,6 @@ def translate(error: BaseException) -> BaseException:
         return InvalidRequest("a value cannot be stored in its column")
     if isinstance(error, sqlalchemy.exc.SQLAlchemyError):
         return DatabaseError(f"the database layer failed: {type(error).__name__}")
-    if isinstance(error, OSError | EOFError) and type(error).__module__ == "builtins":
-        return error
     if isinstance(error, StopIteration):
         # A future refuses StopIteration, and the caller would wait for ever.
         return RuntimeError("the storage function raised StopIteration")
@@ -76,6 +75,8 @@ def _from_driver(error: Any, *, connection_lost: bool = False) -> DrSaiError:
     if state[:2] in ("08", "53", "57") or state[:2] == "28" or state == "3D000":
         # Connection lost, out of resources, shut down; or no such role, password or database.
         return DatabaseUnavailable(f"the database cannot be used now (SQLSTATE {state})")
+    if state in ("42P01", "42703"):
+        return DatabaseError(_MISSING)
     return DatabaseError(f"the database refused: {type(error).__name__} (SQLSTATE {state})")
 
 
@@ -85,4 +86,6 @@ def _from_sqlite(error: sqlite3.Error) -> DrSaiError:
         return Conflict(_UNIQUE)
     if code is not None and (text := _SQLITE_UNAVAILABLE.get(code & 0xFF)):
         return DatabaseUnavailable(text)
+    if str(error).startswith(("no such table", "no such column")):
+        return DatabaseError(_MISSING)
     return DatabaseError(f"the database refused: {getattr(error, 'sqlite_errorname', type(error).__name__)}")

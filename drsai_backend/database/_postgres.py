@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 from sqlalchemy.orm import Session
 
 from drsai_backend.database._errors import translate
-from drsai_backend.database._json import dump_json, load_json
 from drsai_backend.database._sqlite import StorageFunction
+from drsai_backend.database._values import dump_json, load_json
 from drsai_backend.errors import ConfigurationError, DatabaseError
 
 _SYNC_POOL_SIZE = 2

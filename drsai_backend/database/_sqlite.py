@@ -17,11 +17,12 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from drsai_backend.database._errors import translate
-from drsai_backend.database._json import dump_json, load_json
+from drsai_backend.database._values import dump_json, load_json
 from drsai_backend.errors import ConfigurationError, DatabaseError
 
 StorageFunction = Callable[[Session], Any]
@@ -252,8 +253,6 @@ class SQLiteBackend:
         # Resolved now: connections are opened later, when the working directory may have changed.
         self.path = ":memory:" if self.in_memory else str(Path(path).expanduser().resolve())
         self._pragmas = [
-            # Readers do not block the writer nor it them, and a commit appends to one file.
-            "journal_mode=WAL",
             # NORMAL loses the last commits on power loss (never on a crash of the process), FULL loses none.
             f"synchronous={synchronous}",
             "foreign_keys=ON",
@@ -350,6 +349,16 @@ class SQLiteBackend:
             raise ConfigurationError("a storage function uses the session it is given, it does not open another")
 
     def _engine(self, *, read_only: bool) -> sa.Engine:
+        def prepare(connection: _Connection, _: object) -> None:
+            # Readers do not block the writer nor it them, and a commit appends to one file.
+            (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+            if mode != "wal" and not self.in_memory:
+                raise ConfigurationError("SQLite cannot keep a write-ahead log here: is it a network file system?")
+            for pragma in self._pragmas:
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+            if read_only:
+                connection.execute("PRAGMA query_only=ON")
+
         engine = sa.create_engine(
             sa.URL.create("sqlite", database=self.path),
             poolclass=NullPool,
@@ -365,14 +374,7 @@ class SQLiteBackend:
                 "cached_statements": 512,
             },
         )
-
-        @sa.event.listens_for(engine, "connect")
-        def prepare(connection: _Connection, _: object) -> None:  # pyright: ignore[reportUnusedFunction]
-            for pragma in self._pragmas:
-                connection.execute(f"PRAGMA {pragma}").fetchall()
-            if read_only:
-                connection.execute("PRAGMA query_only=ON")
-
+        event.listen(engine, "connect", prepare)
         return engine
 
 

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Literal, Protocol, Self, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
 from drsai_backend.database._postgres import PostgresBackend
@@ -37,7 +38,7 @@ def parse_url(url: str) -> sa.URL:
     """
     try:
         parsed = sa.make_url(url)
-    except (sa.exc.ArgumentError, ValueError):
+    except (ArgumentError, ValueError):
         raise ConfigurationError("the database URL cannot be parsed", param="database_url") from None
     name = parsed.get_backend_name()
     if name in ("postgresql", "postgres"):
@@ -78,18 +79,21 @@ class Database:
         busy_timeout: float = 10.0,
     ) -> None:
         parsed = parse_url(url)
-        self.url = url
         self.url_safe = sa.make_url(url).render_as_string(hide_password=True)
         self.dialect: Literal["sqlite", "postgresql"]
         self.sqlite_path: str | None = None
+        self.url: str
         self._backend: Backend
         if parsed.get_backend_name() == "sqlite":
             self.dialect = "sqlite"
             backend = SQLiteBackend(parsed.database or "", synchronous=sqlite_synchronous, busy_timeout=busy_timeout)
             self.sqlite_path = None if backend.in_memory else backend.path
             self._backend = backend
+            # Absolute, as the backend holds it: later work by URL means the same file after a chdir.
+            self.url = url if backend.in_memory else f"sqlite:///{backend.path}"
         else:
             self.dialect = "postgresql"
+            self.url = url
             self._backend = PostgresBackend(parsed, pool_size=pool_size, busy_timeout=busy_timeout)
 
     async def write(self, fn: Callable[[Session], T]) -> T:

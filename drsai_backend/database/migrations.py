@@ -1,9 +1,9 @@
-"""Runs the schema migrations (Alembic). Their scripts lie in `migrations/`: beside the package, in a wheel inside it."""
+"""Runs the schema migrations (Alembic), whose scripts lie in `migrations/` beside the package, or in it in a wheel."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,8 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from filelock import FileLock, Timeout
+from sqlalchemy import event
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
@@ -64,7 +66,7 @@ def current(database: Database | str) -> str | None:
     """The revision of the database, None when it holds no tables of this package. Blocks."""
     if isinstance(database, Database):
         return database.read_sync(_current)
-    with connecting(database) as connection:
+    with connecting(database, write=False) as connection:
         return _revision_of(connection)
 
 
@@ -88,21 +90,25 @@ def ensure_schema(database: Database | str) -> None:
     """
     url = database.url if isinstance(database, Database) else database
     parsed = parse_url(url)
-    found = current(database)
-    if found == head():
-        return
     if parsed.get_backend_name() == "postgresql":
-        _compare(found)
-    elif parsed.database in (None, "", ":memory:"):
-        if isinstance(database, str):
-            raise ConfigurationError("a database in memory has no other connections: pass the Database")
-        database.write_sync(_upgrade_here)
+        # By the URL: a Database would keep a connection for synchronous calls that may never come.
+        _compare(current(url))
+    elif not _in_memory(parsed):
+        if current(database) != head():
+            upgrade(url)
+    elif isinstance(database, Database):
+        if current(database) != head():
+            database.write_sync(_upgrade_here)
     else:
-        upgrade(url)
+        raise ConfigurationError("a database in memory has no other connections: pass the Database")
+
+
+def _in_memory(url: sa.URL) -> bool:
+    return url.database in (None, "", ":memory:")
 
 
 @contextmanager
-def connecting(url: str) -> Iterator[sa.Connection]:
+def connecting(url: str, *, write: bool = True) -> Generator[sa.Connection]:
     """A connection for migrations, in a transaction that is committed at the end."""
     parsed = parse_url(url)
     sqlite = parsed.get_backend_name() == "sqlite"
@@ -111,22 +117,28 @@ def connecting(url: str) -> Iterator[sa.Connection]:
     if sqlite:
         # Python's sqlite3 would commit before every DDL statement; a migration that fails half-way must leave nothing.
         # Foreign keys stay off (SQLite's default): rebuilding a table would cascade into the tables that refer to it.
-        sa.event.listen(engine, "connect", _no_implicit_transactions)
-        sa.event.listen(engine, "begin", _begin)
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_immediate if write else _begin)
     try:
         with engine.begin() as connection:
             yield connection
-    except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
+    except (SQLAlchemyError, sqlite3.Error) as error:
         raise translate(error) from error
     finally:
         engine.dispose()
 
 
-def _no_implicit_transactions(connection: sqlite3.Connection, _: object) -> None:
+def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
     connection.isolation_level = None
+    # Here, where the upgrade lock is held: two processes that switch the journal mode at once get "locked" at once.
+    connection.execute("PRAGMA journal_mode=WAL").fetchall()
 
 
 def _begin(connection: sa.Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
+
+
+def _begin_immediate(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
@@ -136,7 +148,7 @@ def _migrate(url: str, command: Callable[[Config], None]) -> None:
     if parsed.get_backend_name() == "postgresql":  # `migrations/env.py` takes an advisory lock.
         _run(url, config, command)
         return
-    if parsed.database in (None, "", ":memory:"):
+    if _in_memory(parsed):
         raise ConfigurationError("a database in memory is upgraded by ensure_schema(database)")
     try:
         with FileLock(f"{parsed.database}.lock", timeout=_LOCK_TIMEOUT):

@@ -51,7 +51,9 @@ class Thread(Record, table=True):
     revision: int = Field(default=0, nullable=False, description="Counts the changes of this row.")
     last_seq: int = Field(default=0, nullable=False, description="`seq` of the newest message; 0: none.")
     turn: int = Field(default=0, nullable=False, description="Number of the newest journal entry; 0: none.")
-    journal_bytes: int = Field(default=0, nullable=False, description="Payload bytes since the snapshot.")
+    journal_debt: int = Field(
+        default=0, nullable=False, description="Journal bytes since the snapshot, less what it earned; see state.store."
+    )
     run_id: str | None = Field(default=None, description="The latest run.")
     epoch: int = Field(default=0, nullable=False, description="Fencing token: grows with every lease.")
     lease_owner: str | None = Field(default=None)

@@ -67,6 +67,12 @@ class StatusType(TypeDecorator[RunStatus]):
         return None if value is None else RunStatus(value)
 
 
+class JsonText(str):
+    """JSON that is text already. A JSON column takes it as it is instead of encoding a value."""
+
+    __slots__ = ()
+
+
 def json_type() -> TypeEngine[Any]:
     """JSON, as JSONB on PostgreSQL. Python's None is SQL's NULL."""
     return sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")

@@ -131,12 +131,15 @@ def _of_type(schema: dict[str, Any], defs: dict[str, Any], text: str, depth: int
 def _number(schema: dict[str, Any], text: str, *, whole: bool) -> int | float:
     found = re.search(r"-?\d+(?:\.\d+)?", text)
     value = float(found.group()) if found else 1.0
-    low = schema.get("minimum", schema.get("exclusiveMinimum"))
-    high = schema.get("maximum", schema.get("exclusiveMaximum"))
-    if low is not None and value <= low:
-        value = float(low) + (1 if "exclusiveMinimum" in schema else 0)
-    if high is not None and value >= high:
-        value = float(high) - (1 if "exclusiveMaximum" in schema and (low is None or high - low > 1) else 0)
+    low, high = (
+        schema.get("minimum", schema.get("exclusiveMinimum")),
+        schema.get("maximum", schema.get("exclusiveMaximum")),
+    )
+    step = 1 if whole else 0.5 if low is None or high is None else (high - low) / 2
+    if low is not None and (value < low or (value == low and "exclusiveMinimum" in schema)):
+        value = low + (step if "exclusiveMinimum" in schema else 0)
+    if high is not None and (value > high or (value == high and "exclusiveMaximum" in schema)):
+        value = high - (step if "exclusiveMaximum" in schema else 0)
     return int(value) if whole else value
 
 

@@ -62,7 +62,7 @@ def upgrade() -> None:
         sa.Column("revision", sa.Integer(), nullable=False),
         sa.Column("last_seq", sa.Integer(), nullable=False),
         sa.Column("turn", sa.Integer(), nullable=False),
-        sa.Column("journal_bytes", sa.Integer(), nullable=False),
+        sa.Column("journal_debt", sa.Integer(), nullable=False),
         sa.Column("run_id", sa.String()),
         sa.Column("epoch", sa.Integer(), nullable=False),
         sa.Column("lease_owner", sa.String()),

@@ -1,0 +1,207 @@
+"""What the manager knows of a table: its fields, what each can hold, and by what a row is found again."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import cache
+from typing import Annotated, Any, Final, cast
+from uuid import UUID
+
+import sqlalchemy as sa
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from sqlalchemy import inspect
+from sqlalchemy.types import TypeDecorator
+from sqlmodel import SQLModel
+
+from drsai_backend.database._values import clean_json, clean_text, digest
+from drsai_backend.datamodel import AutoGenMessage, Record, Thread, UserInput
+from drsai_backend.errors import Conflict, DrSaiError, InvalidRequest
+
+_IMMUTABLE_TYPES: Final = (str, int, float, bool, bytes, datetime, date, time, timedelta, Decimal, Enum, UUID)
+
+# Kept outside the row of a thread; see `_thread_io`.
+LONG_FIELDS: Final = ("messages", "state", "user_input", "tasks", "team_result", "meta")
+# A thread's fields that the engine and the manager keep.
+_THREAD_KEPT: Final = (
+    *("id", "user_id", "thread_id", "revision", "last_seq", "turn", "journal_debt"),
+    *("run_id", "epoch", "lease_owner", "lease_expires_at"),
+)
+_MESSAGE_CHANGEABLE: Final = ("message_meta", "updated_at")
+
+
+@dataclass(frozen=True)
+class ModelField:
+    """One column of a table, under the name of its attribute."""
+
+    name: str
+    column: sa.Column[Any]
+    base_type: Any
+    adapter: TypeAdapter[Any] | None
+
+    @property
+    def is_json(self) -> bool:
+        return isinstance(self.base_type, sa.JSON)
+
+    def clean(self, value: Any) -> Any:
+        """The value as the column takes it: JSON as a copy, other values converted to the field's type.
+
+        Raises:
+            InvalidRequest: the field cannot hold it, on SQLite or on PostgreSQL; names the field, not the value.
+        """
+        if self.is_json:
+            value = clean_json(value, self.name)
+            self._convert(value)
+            return value
+        value = self._convert(value)
+        if isinstance(value, str) and not isinstance(value, Enum):
+            clean_text(value, self.name)
+            length = getattr(self.base_type, "length", None)
+            if length is not None and len(value) > length:
+                raise InvalidRequest(f"{self.name} is longer than {length} characters", param=self.name)
+        elif isinstance(value, int) and isinstance(self.base_type, sa.Integer):
+            bits = 63 if isinstance(self.base_type, sa.BigInteger) else 31
+            if not -(2**bits) <= value < 2**bits:
+                raise InvalidRequest(f"{self.name} does not fit in {bits + 1} bits", param=self.name)
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise InvalidRequest(f"{self.name} must not be NaN or infinite", param=self.name)
+        return value
+
+    def fingerprint(self, value: Any) -> Any:
+        """Something that is equal for equal values, and that a later change of the value in place leaves alone."""
+        if value is None:
+            return None
+        if self.is_json:
+            return digest(value)
+        return value if isinstance(value, _IMMUTABLE_TYPES) else copy.deepcopy(value)
+
+    def _convert(self, value: Any) -> Any:
+        if self.adapter is None or value is None:
+            return value
+        try:
+            return self.adapter.validate_python(value)
+        except ValidationError as error:
+            # The first complaint, without the input: it may be a secret.
+            text = error.errors(include_input=False, include_url=False, include_context=False)[0]["msg"]
+            raise InvalidRequest(f"{self.name}: {text}", param=self.name) from None
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """One table."""
+
+    model: type[SQLModel]
+    table: sa.Table
+    fields: Mapping[str, ModelField]
+    """The columns that the manager reads and writes itself; for `Thread` without the long fields."""
+    primary_key: tuple[str, ...]
+    unique: tuple[tuple[str, ...], ...]
+
+    @property
+    def touches(self) -> bool:
+        """True when the manager keeps `updated_at`."""
+        return issubclass(self.model, Record)
+
+    def field(self, name: str) -> ModelField:
+        """The field of that name.
+
+        Raises:
+            InvalidRequest: the table has none, or it cannot be compared in the database.
+        """
+        found = self.fields.get(name)
+        if found is None:
+            known = self.model is Thread and name in LONG_FIELDS
+            text = "is stored apart from its row" if known else f"is no field of {self.model.__name__}"
+            raise InvalidRequest(f"{name} {text}", param=name)
+        return found
+
+    def values_of(self, row: Mapping[Any, Any]) -> dict[str, Any]:
+        """A result row by the names of the attributes."""
+        return {name: row[field.column] for name, field in self.fields.items()}
+
+    def refuse_change(self, names: Iterable[str]) -> None:
+        """Raises when one of the fields of a stored row may not be changed by users of the manager."""
+        for name in names:
+            error = self._refusal(name)
+            if error is not None:
+                raise error
+
+    def is_kept(self, name: str) -> bool:
+        """True for a field of a thread that the engine and the manager keep."""
+        return self.model is Thread and name in _THREAD_KEPT
+
+    def _refusal(self, name: str) -> DrSaiError | None:
+        if self.model is AutoGenMessage and name not in _MESSAGE_CHANGEABLE:
+            return Conflict(f"{name} of a stored message cannot change: states refer to it", param=name)
+        if self.is_kept(name):
+            return InvalidRequest(f"{name} of a thread is kept by the engine", param=name)
+        if name in self.primary_key:
+            return InvalidRequest(f"{name} is the key of the row and cannot change", param=name)
+        return None
+
+
+def model_info(model: type[Any]) -> ModelInfo:
+    """Describes a table.
+
+    Raises:
+        InvalidRequest: `model` is no SQLModel class with `table=True`.
+    """
+    return _describe(cast("Any", model))
+
+
+@cache
+def _describe(model: Any) -> ModelInfo:
+    table: Any = getattr(model, "__table__", None)
+    if not isinstance(model, type) or not issubclass(model, SQLModel) or not isinstance(table, sa.Table):
+        raise InvalidRequest("that is no SQLModel class with table=True")
+    mapper: Any = inspect(model)
+    fields: dict[str, ModelField] = {}
+    names: dict[Any, str] = {}
+    for attribute in mapper.column_attrs:
+        column: Any = attribute.columns[0]
+        if isinstance(column, sa.Column) and column.table is table:
+            names[column] = attribute.key
+            if model is not Thread or attribute.key not in LONG_FIELDS:
+                fields[attribute.key] = _field(model, attribute.key, column)
+    groups: list[Any] = [constraint for constraint in table.constraints if isinstance(constraint, sa.UniqueConstraint)]
+    # An index with a condition is no key: rows outside of it may share the values.
+    groups += [index for index in table.indexes if index.unique and not _has_condition(index)]
+    return ModelInfo(
+        model=model,
+        table=cast("sa.Table", table),
+        fields=fields,
+        primary_key=tuple(names[column] for column in table.primary_key.columns),
+        unique=tuple(sorted(tuple(names[column] for column in group.columns) for group in groups)),
+    )
+
+
+def _has_condition(index: Any) -> bool:
+    return any(options.get("where") is not None for options in index.dialect_options.values())
+
+
+def is_secret(info: ModelInfo, name: str) -> bool:
+    """True for the field that is ciphertext in its row."""
+    return info.model is UserInput and name == "api_key"
+
+
+def _field(model: type[SQLModel], name: str, column: Any) -> ModelField:
+    declared: Any = model.model_fields.get(name)
+    adapter: TypeAdapter[Any] | None = None
+    if declared is not None and declared.annotation is not None:
+        annotated: Any = (
+            Annotated[(declared.annotation, *declared.metadata)] if declared.metadata else declared.annotation
+        )
+        try:
+            adapter = TypeAdapter(annotated)
+        except PydanticUserError:
+            # A type that Pydantic does not know: the column's type has to cope with what it gets.
+            adapter = None
+    base_type: Any = column.type
+    while isinstance(base_type, TypeDecorator):
+        base_type = cast("Any", base_type).impl_instance
+    return ModelField(name=name, column=column, base_type=base_type, adapter=adapter)

@@ -1,0 +1,236 @@
+"""Reading and changing one row: what changed since it was read, whether somebody else changed the same, and the write.
+
+An upsert has three steps. `observe` copies what an object holds and compares it with what it held when it was read
+(in the caller's thread, before anything waits). `RowWriter.store` compares that with the row as stored, under a lock,
+and writes the difference. `refresh` brings the object up to date after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import inspect
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import set_committed_value
+from sqlmodel import SQLModel
+
+from drsai_backend.database._model import ModelInfo, is_secret, model_info
+from drsai_backend.database._secrets import SecretBox
+from drsai_backend.datamodel import utcnow
+from drsai_backend.errors import Conflict, InvalidRequest
+
+_MEMORY: Final = "drsai_backend.database"
+# A row that vanishes and comes back between two statements of ours, this often, is somebody's endless loop.
+_ATTEMPTS: Final = 5
+
+
+@dataclass(slots=True)
+class Change:
+    """What an upsert is to write.
+
+    `changed` holds the fields to write, `seen` the fingerprints of what the object held. `loaded` holds those of
+    the row when it was read: empty when there was no row then, None for an object that was not read.
+    """
+
+    info: ModelInfo
+    key: tuple[Any, ...] | None
+    changed: dict[str, Any]
+    loaded: dict[str, Any] | None
+    seen: dict[str, Any] = field(default_factory=dict[str, Any])
+    initial: dict[str, Any] = field(default_factory=dict[str, Any])
+    """All fields of an object that was not read, for an INSERT."""
+
+
+@dataclass(slots=True)
+class Stored:
+    """A row as stored after a write."""
+
+    values: dict[str, Any]
+    inserted: bool
+    written: bool
+
+
+def memory_of(row: Any) -> dict[str, Any]:
+    """What the manager remembers of a row that it has read: a dict that lives as long as the object."""
+    return inspect(row).info.setdefault(_MEMORY, {})
+
+
+def remember(row: Any, info: ModelInfo) -> None:
+    """Takes the object's present values for what is stored."""
+    held: dict[str, Any] = vars(row)
+    memory_of(row)["fields"] = {n: f.fingerprint(held[n]) for n, f in info.fields.items() if n in held}
+
+
+def observe(row: SQLModel) -> Change:
+    """What the object holds, and which of it is new.
+
+    Raises:
+        InvalidRequest: it is no table row, or a field holds what it cannot hold; names the field.
+    """
+    info = model_info(type(row))
+    held = vars(row)
+    loaded: dict[str, Any] | None = memory_of(row).get("fields")
+    values = {name: f.clean(held[name]) for name, f in info.fields.items() if name in held}
+    seen = {name: info.fields[name].fingerprint(held[name]) for name in values}
+    if loaded is not None:
+        changed = {n: value for n, value in values.items() if info.fields[n].fingerprint(value) != loaded.get(n)}
+        if info.touches:
+            changed.pop("updated_at", None)
+        for name in info.primary_key:
+            if name in changed:
+                raise InvalidRequest(f"{name} is the key of the row and cannot change", param=name)
+        key = tuple(loaded[name] for name in info.primary_key)
+        return Change(info, key, changed, loaded, seen)
+    # A list or dict that was filled in place after the constructor counts as set.
+    explicit = row.model_fields_set | {name for name, f in info.fields.items() if f.is_json and values.get(name)}
+    changed = {name: value for name, value in values.items() if name in explicit and name not in info.primary_key}
+    if info.touches:
+        changed.pop("updated_at", None)
+    key = tuple(values.get(name) for name in info.primary_key)
+    return Change(info, None if None in key else key, changed, None, seen, initial=values)
+
+
+def refresh(row: SQLModel, change: Change, stored: dict[str, Any]) -> None:
+    """Gives the object the stored values, but for fields that were set again while the write was under way."""
+    held = vars(row)
+    fields = change.info.fields
+    for name, value in stored.items():
+        item = fields[name]
+        if name not in held or is_still(item.fingerprint, held[name], change.seen[name]):
+            if item.is_json and name in held and item.fingerprint(value) == change.seen[name]:
+                continue  # The caller may hold on to that very dict.
+            set_committed_value(row, name, value)
+    memory_of(row)["fields"] = {name: fields[name].fingerprint(value) for name, value in stored.items()}
+
+
+def is_still(fingerprint: Callable[[Any], Any], value: Any, seen: Any) -> bool:
+    """False when an attribute was set again while the write was under way: what it holds now is for the next one."""
+    try:
+        return fingerprint(value) == seen
+    except (TypeError, ValueError):
+        return False
+
+
+class RowWriter:
+    """Writes changes of rows: storage functions of a session, one transaction each or part of a longer one."""
+
+    def __init__(self, dialect: str, secrets: SecretBox) -> None:
+        self.dialect = dialect
+        self._secrets = secrets
+
+    def store(self, session: Session, change: Change) -> Stored:
+        """Inserts the row, or writes the fields that changed.
+
+        Raises:
+            Conflict: the row was deleted, or somebody else changed one of the fields since it was read.
+            InvalidRequest: a field may not be changed, or a required one is missing.
+        """
+        for _ in range(_ATTEMPTS):
+            found = self.lock(session, change)
+            if found is not None:
+                return self._update(session, change, found)
+            if change.loaded:
+                raise Conflict(f"the {change.info.model.__name__} was deleted since it was read")
+            inserted = self.insert(session, change)
+            if inserted is not None:
+                return Stored(inserted, inserted=True, written=True)
+        raise Conflict(f"another {change.info.model.__name__} has the same unique values")
+
+    def lock(self, session: Session, change: Change) -> dict[str, Any] | None:
+        """The stored row that the change is about, locked to the end of the transaction; None: there is none.
+
+        It is found by its primary key or, for an object that was not read, by a unique constraint.
+        """
+        info = change.info
+        if change.key is not None:
+            keys = [dict(zip(info.primary_key, change.key, strict=True))]
+        else:
+            keys = [{name: change.initial.get(name) for name in group} for group in info.unique]
+        for key in keys:
+            if None in key.values():
+                continue
+            terms = [info.fields[name].column == value for name, value in key.items()]
+            row = session.execute(sa.select(*self._columns(info)).where(*terms).with_for_update()).mappings().first()
+            if row is not None:
+                return info.values_of(row)
+        return None
+
+    def insert(self, session: Session, change: Change, **more: Any) -> dict[str, Any] | None:
+        """A new row; None when a unique value of it exists already."""
+        info = change.info
+        values = {**change.initial, **more}
+        if info.touches:
+            values["updated_at"] = utcnow()
+        row: dict[Any, Any] = {}
+        for name, value in values.items():
+            column = info.fields[name].column
+            if value is None:
+                if name in info.primary_key or column.server_default is not None:
+                    continue
+                if not column.nullable:
+                    raise InvalidRequest(f"{name} is required", param=name)
+            row[column] = self._sealed(info, name, value)
+        make: Any = postgresql_insert if self.dialect == "postgresql" else sqlite_insert
+        statement = make(info.table).values(row).on_conflict_do_nothing().returning(*self._columns(info))
+        result = session.execute(statement).mappings().first()
+        return None if result is None else self.opened(info, info.values_of(result))
+
+    def differences(self, change: Change, stored: dict[str, Any]) -> dict[str, Any]:
+        """The fields to write into a locked row.
+
+        Raises:
+            Conflict: somebody else changed one of them since the row was read.
+            InvalidRequest: one of them may not be changed.
+        """
+        info = change.info
+        result: dict[str, Any] = {}
+        for name, value in change.changed.items():
+            column = info.fields[name]
+            if is_secret(info, name) and change.loaded is None:
+                result[name] = value  # Not compared: the stored one may be of a lost key, and this replaces it.
+                continue
+            there = column.fingerprint(self._opened(info, name, stored[name]))
+            if there == column.fingerprint(value):
+                continue
+            if change.loaded is not None and there != change.loaded.get(name):
+                raise Conflict(f"{name} was changed by somebody else since it was read", param=name)
+            if value is None and not column.column.nullable:
+                raise InvalidRequest(f"{name} is required", param=name)
+            result[name] = value
+        info.refuse_change(result)
+        return result
+
+    def update(
+        self, session: Session, info: ModelInfo, stored: dict[str, Any], fields: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Writes fields of a locked row; the row as it is then."""
+        values = {info.fields[name].column: self._sealed(info, name, value) for name, value in fields.items()}
+        if info.touches:
+            values[info.fields["updated_at"].column] = utcnow()
+        terms = [info.fields[name].column == stored[name] for name in info.primary_key]
+        statement = sa.update(info.table).where(*terms).values(values).returning(*self._columns(info))
+        return self.opened(info, info.values_of(session.execute(statement).mappings().one()))
+
+    def opened(self, info: ModelInfo, values: dict[str, Any]) -> dict[str, Any]:
+        """A row with its secrets decrypted."""
+        return {name: self._opened(info, name, value) for name, value in values.items()}
+
+    def _update(self, session: Session, change: Change, stored: dict[str, Any]) -> Stored:
+        fields = self.differences(change, stored)
+        if not fields:
+            return Stored(self.opened(change.info, stored), inserted=False, written=False)
+        return Stored(self.update(session, change.info, stored, fields), inserted=False, written=True)
+
+    def _columns(self, info: ModelInfo) -> list[sa.Column[Any]]:
+        return [item.column for item in info.fields.values()]
+
+    def _opened(self, info: ModelInfo, name: str, value: Any) -> Any:
+        return self._secrets.decrypt(value) if is_secret(info, name) and value is not None else value
+
+    def _sealed(self, info: ModelInfo, name: str, value: Any) -> Any:
+        return self._secrets.encrypt(value) if is_secret(info, name) and value is not None else value

@@ -1,0 +1,92 @@
+"""`Thread.user_input`: a view of the thread's `UserInput` row, without the key, that writes through to the row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database._model import model_info
+from drsai_backend.database._rows import RowWriter, observe
+from drsai_backend.datamodel import UserInput
+from drsai_backend.errors import Conflict, InvalidRequest
+
+# Shown by the view; a change of them in it means nothing.
+_VIEW_ONLY: Final = frozenset({"id", "created_at", "updated_at", "version", "user_id", "thread_id"})
+_CHUNK: Final = 500
+
+Names = tuple[str, str]
+"""user_id and thread_id."""
+
+
+class UserInputView:
+    """Storage functions for the view."""
+
+    def __init__(self, rows: RowWriter) -> None:
+        self._rows = rows
+        self._info = model_info(UserInput)
+        # The key's column is never even read.
+        self._fields = {name: item for name, item in self._info.fields.items() if name != "api_key"}
+
+    def read(self, session: Session, threads: Sequence[Names]) -> dict[Names, dict[str, Any]]:
+        """The views of threads, as JSON; threads without user input are left out."""
+        columns = [item.column for item in self._fields.values()]
+        owner = sa.tuple_(self._fields["user_id"].column, self._fields["thread_id"].column)
+        result: dict[Names, dict[str, Any]] = {}
+        for start in range(0, len(threads), _CHUNK):
+            rows = session.execute(sa.select(*columns).where(owner.in_(threads[start : start + _CHUNK]))).mappings()
+            for row in rows:
+                values = {name: row[item.column] for name, item in self._fields.items()}
+                result[values["user_id"], values["thread_id"]] = UserInput(**values).model_dump(mode="json")
+        return result
+
+    def fingerprints(self, view: dict[str, Any] | None) -> dict[str, Any]:
+        """What to remember of a view, field by field; empty when there was no row."""
+        return {name: self._fields[name].fingerprint(view[name]) for name in self._changeable(view)} if view else {}
+
+    def write(self, session: Session, names: Names, view: dict[str, Any] | None, loaded: dict[str, Any] | None) -> bool:
+        """Writes what differs from the view as it was read (`loaded`; None: it was not). True: something did.
+
+        Raises:
+            InvalidRequest: an unknown field, or an api_key: that belongs into `UserInput`, whose row encrypts it.
+            Conflict: somebody else changed one of the fields since.
+        """
+        if view is None:
+            return self._delete(session, names, loaded)
+        for name in view:
+            if name not in self._fields:
+                where = "UserInput, whose row encrypts it" if name == "api_key" else "extra_requests"
+                raise InvalidRequest(
+                    f"user_input.{name} is no field of the view: it belongs into {where}", param="user_input"
+                )
+        given: dict[str, Any] = {name: view[name] for name in self._changeable(view)}
+        if loaded is not None:
+            given = {**dict.fromkeys(loaded), **given}  # A field that was taken out of the dict is None.
+        named: dict[str, Any] = {"user_id": names[0], "thread_id": names[1]}
+        change = observe(UserInput(**named, **given))
+        change.changed = {name: change.initial[name] for name in given}
+        if loaded is not None:
+            changed = {n: v for n, v in change.changed.items() if self._fields[n].fingerprint(v) != loaded.get(n)}
+            change.changed = changed
+            change.loaded = loaded
+        if not change.changed and loaded:
+            return False
+        return self._rows.store(session, change).written
+
+    def _delete(self, session: Session, names: Names, loaded: dict[str, Any] | None) -> bool:
+        table = self._info.table
+        owned = (table.c.user_id == names[0], table.c.thread_id == names[1])
+        columns = [item.column for item in self._fields.values()]
+        row = session.execute(sa.select(*columns).where(*owned).with_for_update()).mappings().first()
+        if row is None:
+            return False
+        for name, item in self._fields.items():
+            if loaded and name in loaded and item.fingerprint(row[item.column]) != loaded[name]:
+                raise Conflict(f"user_input.{name} was changed by somebody else since it was read", param="user_input")
+        session.execute(sa.delete(table).where(*owned))
+        return True
+
+    def _changeable(self, view: dict[str, Any] | None) -> list[str]:
+        return [name for name in view or {} if name in self._fields and name not in _VIEW_ONLY]

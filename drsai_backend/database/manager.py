@@ -1,0 +1,315 @@
+"""`DatabaseManager`: rows of every table, read and written one call at a time, without silent overwrites."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+import sqlalchemy as sa
+from pydantic import SecretStr
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import set_committed_value
+from sqlmodel import SQLModel
+
+from drsai_backend.database import migrations
+from drsai_backend.database._delete import delete_rows
+from drsai_backend.database._filters import Filters, Order, conditions, ordering, page
+from drsai_backend.database._messages import store_message
+from drsai_backend.database._model import is_secret, model_info
+from drsai_backend.database._rows import RowWriter, observe, refresh, remember
+from drsai_backend.database._secrets import SecretBox
+from drsai_backend.database._thread_io import StateStore, ThreadIO, observe_thread, refresh_thread, show
+from drsai_backend.database.engine import DEFAULT_URL, Database
+from drsai_backend.datamodel import AutoGenMessage, JournalEntry, Thread, ThreadSnapshot
+from drsai_backend.errors import InvalidRequest
+
+M = TypeVar("M", bound=SQLModel)
+
+# Changed by hand, these would contradict each other; `Thread.state` is the way.
+_ENGINE_OWNED = (JournalEntry, ThreadSnapshot)
+_CREATE_LOCK = "SELECT pg_advisory_xact_lock(7231983340129)"
+
+
+class DatabaseManager:
+    """Reads and writes rows of every SQLModel table, the user's own included.
+
+    Rows that it returns belong to the caller: they are attached to no session. It remembers of each what it held when
+    it was read, so that an upsert writes what changed and notices what others changed meanwhile.
+
+    The first call brings an SQLite schema up to date; on PostgreSQL it only checks it.
+
+    Args:
+        url: `sqlite:///path`, `sqlite://` (in memory) or `postgresql://…`. Not used when `database` is given.
+        secret_key: encrypts `UserInput.api_key`. Without one an SQLite database uses a random one in a file beside it
+            (`<database>.key`), and PostgreSQL stores no keys.
+        database: an open database to work on; `close` then leaves it open.
+        state_store: keeps `Thread.state`; without one it reads as None and cannot be written.
+
+    Raises:
+        ConfigurationError: the URL cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        secret_key: SecretStr | None = None,
+        database: Database | None = None,
+        state_store: StateStore | None = None,
+    ) -> None:
+        self._owns_database = database is None
+        self._database = Database(url) if database is None else database
+        self._secrets = _secret_box(self._database, secret_key)
+        self._rows = RowWriter(self._database.dialect, self._secrets)
+        self._threads = ThreadIO(self._rows, state_store)
+        self._schema_ready = False
+        self._schema_lock = threading.Lock()
+        self.sync = SyncDatabaseManager(self)
+        """The same calls for scripts and synchronous tools. They block the calling thread."""
+
+    @property
+    def database(self) -> Database:
+        """The database below, for storage functions of one's own."""
+        return self._database
+
+    @property
+    def secrets(self) -> SecretBox:
+        """Encrypts and decrypts what `UserInput.api_key` holds in its row."""
+        return self._secrets
+
+    async def ensure_schema(self) -> None:
+        """Brings an SQLite schema up to date, checks that of PostgreSQL. Every first call does it as well.
+
+        Raises:
+            SchemaOutdated: the schema is not the one this version needs; the text names the command to run.
+        """
+        if not self._schema_ready:
+            await asyncio.to_thread(self.ensure_schema_sync)
+
+    def ensure_schema_sync(self) -> None:
+        """`ensure_schema`, blocking."""
+        with self._schema_lock:
+            if not self._schema_ready:
+                migrations.ensure_schema(self._database)
+                self._schema_ready = True
+
+    async def get(
+        self,
+        model: type[M],
+        filters: Filters | None = None,
+        order: Order | None = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        load_messages: bool = True,
+        load_state: bool = True,
+    ) -> list[M]:
+        """The rows that match, by primary key unless ordered otherwise (messages: by `seq`).
+
+        Args:
+            filters: field → value, list of values, or operators (`eq ne gt ge lt le in not_in like`); all must hold.
+            order: a field, `"-field"` for descending, or a list of those.
+            limit, offset: a page of the result.
+            load_messages, load_state: for threads; False leaves `messages` empty or `state` None, and unwritten.
+
+        Raises:
+            InvalidRequest: an unknown field or operator, or an unfit value; names the field.
+            StateError: a state that cannot be read.
+            DatabaseError: as `Database.read`.
+        """
+        fn = self._getting(model, filters, order, limit, offset, load_messages, load_state)
+        await self.ensure_schema()
+        return await self._database.read(fn)
+
+    async def upsert(self, row: M) -> M:
+        """Stores a row, and returns it as stored: the same object, brought up to date.
+
+        Of a row that was read, the fields that changed are written; what others changed meanwhile stays. An object that
+        was not read is inserted or, when its primary key or a unique constraint names a stored row, its fields that
+        were set are written to that. `updated_at` is the manager's.
+
+        Raises:
+            Conflict: a field was changed by somebody else since it was read, or the row was deleted. Nothing was
+                written. Of threads also `ThreadBusy`, `MessagesChanged` and `IllegalTransition`.
+            InvalidRequest: a field holds what the database cannot hold, or may not be changed; names the field.
+            NotFound: a message for a thread that does not exist.
+            ConfigurationError: an api_key without a secret to encrypt it, a state without a state store.
+            DatabaseError: as `Database.write`.
+        """
+        fn, finish = self._upserting(row)
+        await self.ensure_schema()
+        finish(await self._database.write(fn))
+        return row
+
+    async def delete(self, model: type[SQLModel], filters: Filters) -> int:
+        """Deletes the rows that match and returns how many. With a thread goes all that belongs to it.
+
+        Raises:
+            InvalidRequest: no filters (this never empties a table), or as `get`.
+            ThreadBusy: a run is live on one of the threads. Nothing was deleted.
+            Conflict: single messages, which states refer to: delete their thread.
+        """
+        fn = self._deleting(model, filters)
+        await self.ensure_schema()
+        return await self._database.write(fn)
+
+    async def create_table(self, model: type[SQLModel]) -> None:
+        """Creates the table of a user's model, unless it exists. A later change of the model does not alter it.
+
+        Raises:
+            InvalidRequest: a table of this package, which the migrations make.
+        """
+        fn = self._creating(model)
+        await self.ensure_schema()
+        await self._database.write(fn)
+
+    async def close(self) -> None:
+        """Closes the database, unless it was given to the constructor."""
+        if self._owns_database:
+            await self._database.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"DatabaseManager({self._database.url_safe!r})"
+
+    def _getting(
+        self,
+        model: type[M],
+        filters: Filters | None,
+        order: Order | None,
+        limit: int | None,
+        offset: int | None,
+        load_messages: bool,
+        load_state: bool,
+    ) -> Callable[[Session], list[M]]:
+        info = model_info(model)
+        dialect = self._database.dialect
+        query: Any = (
+            sa.select(model).where(*conditions(info, filters, dialect)).order_by(*ordering(info, order, dialect))
+        )
+        query = query.limit(page("limit", limit)).offset(page("offset", offset))
+
+        def fn(session: Session) -> list[M]:
+            rows = list(session.scalars(query))
+            for row in rows:
+                for name in info.fields:
+                    if is_secret(info, name) and (sealed := getattr(row, name)) is not None:
+                        set_committed_value(row, name, self._secrets.decrypt(sealed))
+                remember(row, info)
+            if model is Thread:
+                threads = cast("list[Thread]", rows)
+                long = self._threads.load(session, threads, messages=load_messages, state=load_state)
+                for thread, stored in zip(threads, long, strict=True):
+                    show(thread, stored)
+            return rows
+
+        return fn
+
+    def _upserting(self, row: SQLModel) -> tuple[Callable[[Session], Any], Callable[[Any], None]]:
+        """A storage function, and what to do with its result after the commit."""
+        _refuse_engine_owned(type(row))
+        if isinstance(row, Thread):
+            whole = observe_thread(row)
+            return (lambda session: self._threads.store(session, whole)), (
+                lambda stored: refresh_thread(row, whole, stored)
+            )
+        change = observe(row)
+
+        def fn(session: Session) -> dict[str, Any]:
+            if isinstance(row, AutoGenMessage):
+                return store_message(session, self._rows, change).values
+            return self._rows.store(session, change).values
+
+        return fn, lambda stored: refresh(row, change, stored)
+
+    def _deleting(self, model: type[SQLModel], filters: Filters) -> Callable[[Session], int]:
+        _refuse_engine_owned(model)
+        info = model_info(model)
+        terms = conditions(info, filters, self._database.dialect)
+        if not terms:
+            raise InvalidRequest("delete needs filters: without them it would empty the table", param="filters")
+        return lambda session: delete_rows(session, self._database.dialect, info, terms)
+
+    def _creating(self, model: type[SQLModel]) -> Callable[[Session], None]:
+        info = model_info(model)
+        if info.table.name in migrations.own_tables():
+            raise InvalidRequest(f"{info.table.name} is made by the migrations", param="model")
+
+        def fn(session: Session) -> None:
+            if self._database.dialect == "postgresql":
+                # Of two that find the table missing, one would fail.
+                session.execute(sa.text(_CREATE_LOCK))
+            info.table.create(session.connection(), checkfirst=True)
+
+        return fn
+
+
+class SyncDatabaseManager:
+    """The calls of a `DatabaseManager` for scripts and synchronous tools, from any thread."""
+
+    def __init__(self, manager: DatabaseManager) -> None:
+        self._manager = manager
+
+    def get(
+        self,
+        model: type[M],
+        filters: Filters | None = None,
+        order: Order | None = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        load_messages: bool = True,
+        load_state: bool = True,
+    ) -> list[M]:
+        """As `DatabaseManager.get`."""
+        fn = self._manager._getting(model, filters, order, limit, offset, load_messages, load_state)
+        self._manager.ensure_schema_sync()
+        return self._manager.database.read_sync(fn)
+
+    def upsert(self, row: M) -> M:
+        """As `DatabaseManager.upsert`."""
+        fn, finish = self._manager._upserting(row)
+        self._manager.ensure_schema_sync()
+        finish(self._manager.database.write_sync(fn))
+        return row
+
+    def delete(self, model: type[SQLModel], filters: Filters) -> int:
+        """As `DatabaseManager.delete`."""
+        fn = self._manager._deleting(model, filters)
+        self._manager.ensure_schema_sync()
+        return self._manager.database.write_sync(fn)
+
+    def create_table(self, model: type[SQLModel]) -> None:
+        """As `DatabaseManager.create_table`."""
+        fn = self._manager._creating(model)
+        self._manager.ensure_schema_sync()
+        self._manager.database.write_sync(fn)
+
+    def close(self) -> None:
+        """As `DatabaseManager.close`, for scripts that ran no event loop."""
+        if self._manager._owns_database:
+            self._manager.database.close_sync()
+
+
+def _secret_box(database: Database, secret_key: SecretStr | None) -> SecretBox:
+    if secret_key is not None:
+        return SecretBox(secret_key)
+    if database.dialect == "postgresql":
+        return SecretBox()
+    if database.sqlite_path is None:
+        return SecretBox.random()
+    return SecretBox(key_file=Path(f"{database.sqlite_path}.key"))
+
+
+def _refuse_engine_owned(model: type[Any]) -> None:
+    if model in _ENGINE_OWNED:
+        raise InvalidRequest(f"{model.__name__} is written by the engine: set Thread.state instead", param="model")
