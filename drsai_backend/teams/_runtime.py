@@ -14,17 +14,21 @@ so there is no moment at which nothing is in flight. This one keeps a **lane** p
    a stream always ends.
 
 Nested teams run on the same runtime object in lanes of their own; only the outermost team has turn boundaries.
+
+AutoGen passes errors on as text: `run_stream` raises a `RuntimeError` of it. The lane keeps the exception itself, and
+recognises the text when it comes back from an inner team (`_original`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from autogen_agentchat.messages import StopMessage
+from autogen_agentchat.messages import StopMessage, ToolCallRequestEvent
 
 # Private: the group chat protocol. tests/teams/test_upstream.py fails when it changes.
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
@@ -52,11 +56,18 @@ from autogen_core import (
 )
 from autogen_core._message_handler_context import MessageHandlerContext
 
+from drsai_backend.errors import StateError
+from drsai_backend.teams._orphans import tool_tasks, watch_tools
 from drsai_backend.teams.suspension import InputRequired
 
+logger = logging.getLogger("drsai.turns")
 T = TypeVar("T", bound=Agent)
 Delivery = tuple[Any, TopicId, AgentId | None, CancellationToken]
 BoundaryCallback = Callable[[list[str]], Awaitable[None]]
+
+# How long cancelled tasks may take to end before they are cancelled again, and how often that is done.
+_PATIENCE = 1.0
+_ATTEMPTS = 5
 
 
 class Lane:
@@ -64,7 +75,9 @@ class Lane:
 
     __slots__ = (
         "deferred",
+        "direct",
         "driver",
+        "echo",
         "error",
         "held",
         "manager",
@@ -74,6 +87,7 @@ class Lane:
         "speaking",
         "started",
         "stopping",
+        "token",
         "wake",
     )
 
@@ -87,7 +101,12 @@ class Lane:
         self.started: asyncio.Future[Any] | None = None
         self.wake: asyncio.Future[None] | None = None
         self.resume: Sequence[str] | None = None
+        self.token: CancellationToken | None = None
         self.error: BaseException | None = None
+        self.echo: str | None = None
+        """The text as which AutoGen passes `error` on."""
+        self.direct = False
+        """What participants show may go to the output queue without asking the manager."""
         self.signalled = False
         self.stopping = False
 
@@ -126,9 +145,10 @@ class TurnRuntime(AgentRuntime):
         self._by_topic_type: dict[str, list[Subscription]] = {}
         self._recipients: dict[tuple[str, str], list[AgentId]] = {}
         self._lanes: dict[str, Lane] = {}
+        self._echoes: dict[str, BaseException] = {}
         self.outermost: str | None = None
-        self.first_error: BaseException | None = None
-        """What was raised first in the current run, before AutoGen turned it into text."""
+        self.asked: InputRequired | None = None
+        """The question to a person that ended the current run."""
 
     def lane(self, key: str) -> Lane:
         """The lane of the team with that id."""
@@ -161,7 +181,11 @@ class TurnRuntime(AgentRuntime):
         """Make a constructed agent reachable under `agent_id`."""
         self._agents[agent_id] = agent
         if isinstance(agent, BaseGroupChatManager):
-            self.lane(agent_id.key).manager = agent
+            lane = self.lane(agent_id.key)
+            lane.manager = agent
+            own = type(agent).handle_group_chat_message, type(agent).on_message_impl
+            stock = BaseGroupChatManager.handle_group_chat_message, BaseGroupChatManager.on_message_impl
+            lane.direct = own == stock
 
     def route(self, topic_id: TopicId, recipients: list[AgentId]) -> None:
         """Deliver what is published to `topic_id` to these agents, in order."""
@@ -241,12 +265,17 @@ class TurnRuntime(AgentRuntime):
         if manager is not None:
             if kind is GroupChatTermination:
                 lane.signalled = True
+                if message.error is not None and lane.echo is None:
+                    lane.echo = str(message.error)
             if sender == manager.id:
                 if topic_id.type == manager._output_topic_type:
                     return  # A copy for the log: the manager has put it on the output queue itself.
             elif kind is GroupChatMessage:
-                manager._output_message_queue.put_nowait(message.message)
-                return
+                if type(message.message) is ToolCallRequestEvent and lane.token is not None:
+                    asyncio.get_running_loop().call_soon(watch_tools, lane.token)
+                if lane.direct:
+                    manager._output_message_queue.put_nowait(message.message)
+                    return
         delivery = (message, topic_id, sender, cancellation_token or CancellationToken())
         if kind is GroupChatRequestPublish:
             lane.held.append(delivery)
@@ -266,13 +295,15 @@ class TurnRuntime(AgentRuntime):
         while not queue.empty():
             queue.get_nowait()
         lane.signalled = False
-        lane.error = None
-        if key == self.outermost:
-            self.first_error = None
-        lane.started = asyncio.get_running_loop().create_future()
-        lane.driver = asyncio.create_task(self._drive(key, lane, message, context))
-        context.cancellation_token.add_callback(lane.cancel)
-        return await lane.started
+        lane.error = lane.echo = None
+        lane.token = context.cancellation_token
+        loop = asyncio.get_running_loop()
+        lane.started = started = loop.create_future()
+        lane.driver = driver = asyncio.create_task(self._drive(key, lane, message, context))
+        # A task that is cancelled before its first step runs none of its code.
+        driver.add_done_callback(lambda _: started.done() or started.cancel())
+        context.cancellation_token.add_callback(lambda: _cancel_lane(lane, driver, loop))
+        return await started
 
     async def _drive(self, key: str, lane: Lane, start: GroupChatStart, context: MessageContext) -> None:
         """The lane's driver task; see the module's docstring."""
@@ -287,13 +318,13 @@ class TurnRuntime(AgentRuntime):
             if not lane.started.done():
                 lane.started.set_result(result)
             await self._turns(key, lane)
+        except (KeyboardInterrupt, SystemExit):
+            raise
         except asyncio.CancelledError as error:
             if _cancel_requested():
-                if not lane.started.done():
-                    lane.started.cancel()
                 raise
-            self._fail(lane, RuntimeError("a handler raised CancelledError without having been cancelled"), error)
-        except (Exception, InputRequired) as error:  # noqa: BLE001 - the boundary at which it becomes the lane's
+            self._fail(lane, _leaked(error))
+        except BaseException as error:  # noqa: BLE001 - the boundary at which it becomes the lane's
             self._fail(lane, error)
 
     def _hold_again(self, key: str, lane: Lane, context: MessageContext) -> None:
@@ -302,6 +333,8 @@ class TurnRuntime(AgentRuntime):
         assert manager is not None
         assert lane.resume is not None
         for name in lane.resume:
+            if name not in manager._participant_name_to_topic_type:
+                raise StateError(f"the run was cut when {name!r} was to speak, who is not in the team any more")
             topic = TopicId(manager._participant_name_to_topic_type[name], key)
             lane.held.append((GroupChatRequestPublish(), topic, manager.id, context.cancellation_token))
             manager._active_speakers.append(name)
@@ -328,28 +361,32 @@ class TurnRuntime(AgentRuntime):
         """One turn boundary, and the release of the speakers held there."""
         manager = lane.manager
         assert manager is not None
+        speakers = [
+            (agent_id, delivery)
+            for delivery in lane.held
+            for agent_id in self.recipients(delivery[1])
+            if agent_id != delivery[2]
+        ]
         if self._on_boundary is not None and key == self.outermost:
             names = {topic: name for name, topic in manager._participant_name_to_topic_type.items()}
-            await self._on_boundary([names[topic_id.type] for _, topic_id, _, _ in lane.held])
-        held, lane.held = lane.held, []
-        speakers: list[tuple[AgentId, Delivery]] = []
-        for delivery in held:
-            for agent_id in self.recipients(delivery[1]):
-                if agent_id in lane.speaking:
-                    lane.deferred.setdefault(agent_id, deque()).append(delivery)
-                else:
-                    lane.speaking[agent_id] = None
-                    speakers.append((agent_id, delivery))
-        if len(speakers) == 1:
-            await self._speak(lane, *speakers[0])
-            return
+            await self._on_boundary([names[agent_id.type] for agent_id, _ in speakers if agent_id.type in names])
+        lane.held = []
+        released: list[tuple[AgentId, Delivery]] = []
         for agent_id, delivery in speakers:
+            if agent_id in lane.speaking:
+                lane.deferred.setdefault(agent_id, deque()).append(delivery)
+            else:
+                lane.speaking[agent_id] = None
+                released.append((agent_id, delivery))
+        if len(released) == 1:
+            await self._speak(lane, *released[0])
+            return
+        for agent_id, delivery in released:
             lane.speaking[agent_id] = asyncio.create_task(self._speak(lane, agent_id, delivery))
 
     async def _speak(self, lane: Lane, agent_id: AgentId, delivery: Delivery) -> None:
         """Let one participant speak, then give it what arrived meanwhile."""
         error: BaseException | None = None
-        token = delivery[3]
         try:
             agent = await self.instance(agent_id)
             current: Delivery | None = delivery
@@ -361,13 +398,14 @@ class TurnRuntime(AgentRuntime):
                     error = error or raised
                 waiting = lane.deferred.get(agent_id)
                 current = waiting.popleft() if waiting else None
+        except (KeyboardInterrupt, SystemExit):
+            raise
         except asyncio.CancelledError as cancelled:
-            if lane.stopping or token.is_cancelled() or _cancel_requested():
+            if lane.stopping or delivery[3].is_cancelled() or _cancel_requested():
                 raise
-            error = RuntimeError("an agent raised CancelledError without having been cancelled")
-            error.__cause__ = cancelled
-        except InputRequired as required:
-            error = required
+            error = _leaked(cancelled)
+        except BaseException as raised:  # noqa: BLE001 - as above
+            error = raised
         finally:
             lane.speaking.pop(agent_id, None)
             lane.deferred.pop(agent_id, None)
@@ -393,35 +431,49 @@ class TurnRuntime(AgentRuntime):
                 if lane.error is None:
                     lane.error = raised
 
-    def _fail(self, lane: Lane, error: BaseException, cause: BaseException | None = None) -> None:
-        if cause is not None:
-            error.__cause__ = cause
-        # AutoGen passes an inner team's error on as text; whatever is raised for it later is only an echo.
-        if self.first_error is None:
-            self.first_error = error
-        lane.error = error
+    def _fail(self, lane: Lane, error: BaseException) -> None:
+        lane.error = error = self._original(error)
         lane.clear()
         lane.stopping = True
         for task in lane.speaking.values():
             if task is not None:
                 task.cancel()
+        if not lane.signalled:
+            self._signal(lane, "An exception occurred in the runtime.", error)
+        if lane.echo is not None:
+            self._echoes[lane.echo] = error
         if lane.started is not None and not lane.started.done():
             if isinstance(error, Exception):
                 lane.started.set_exception(error)
-                return
-            lane.started.set_result(None)
-        if not lane.signalled:
-            self._signal(lane, "An exception occurred in the runtime.", error)
+                lane.started.exception()  # Whoever waits may be cancelled before he sees it.
+            else:
+                lane.started.set_result(None)
         if isinstance(error, InputRequired):
-            self._suspend(lane)
+            self.suspend(error)
 
-    def _suspend(self, origin: Lane) -> None:
+    def _original(self, error: BaseException) -> BaseException:
+        """What was raised in the first place, where AutoGen has put something else in its stead."""
+        frame = error.__traceback__
+        while frame is not None:
+            # It makes text of every error, and fails at those whose text cannot be had or is not valid Unicode.
+            if frame.tb_frame.f_code is _SERIALISING:
+                error = frame.tb_frame.f_locals["exc"]
+                break
+            frame = frame.tb_next
+        if type(error) is RuntimeError:
+            return self._echoes.get(str(error), error)
+        return error
+
+    def suspend(self, question: InputRequired) -> None:
         """A person is asked somewhere inside: nothing of this turn can go on, in whatever team it happened."""
+        if self.asked is not None:
+            return
+        self.asked = question
         for lane in self._lanes.values():
-            if lane is origin or lane.driver is None or lane.driver.done():
+            if lane.driver is None or lane.driver.done():
                 continue
             if not lane.signalled:
-                self._signal(lane, "A person is asked.", self.first_error)
+                self._signal(lane, "A person is asked.", question)
             lane.cancel()
 
     def _signal(self, lane: Lane, text: str, error: BaseException | None) -> None:
@@ -430,8 +482,8 @@ class TurnRuntime(AgentRuntime):
         assert manager is not None
         detail = None
         if error is not None:
-            raised = error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
-            detail = SerializableException.from_exception(raised)
+            detail = _as_text(error)
+            lane.echo = str(detail)
         manager._output_message_queue.put_nowait(
             GroupChatTermination(message=StopMessage(content=text, source=manager._name), error=detail)
         )
@@ -441,26 +493,47 @@ class TurnRuntime(AgentRuntime):
     async def idle(self, key: str) -> None:
         """Wait until nothing of this team is in flight. Raises nothing of what its tasks raised."""
         lane = self.lane(key)
-        current = _current_task()
-        while True:
-            tasks = [t for t in (lane.driver, *lane.speaking.values()) if t and t is not current and not t.done()]
-            if not tasks:
-                return
+        while tasks := _live_tasks(lane):
             await asyncio.wait(tasks)
 
     async def abort(self, key: str) -> None:
         """Cancel everything of this team and wait until it is gone. The team is then fit for a new start only."""
         lane = self.lane(key)
-        if (lane.driver is not None and not lane.driver.done()) or lane.speaking:
+        for _ in range(_ATTEMPTS):
+            tasks = _live_tasks(lane)
+            if not tasks:
+                break
+            tasks |= tool_tasks(lane.token)
             lane.cancel()
-            await self.idle(key)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=_PATIENCE)
+        if _live_tasks(lane):
+            logger.error("an agent of a cancelled run cannot be cancelled and was left behind")
         lane.clear()
+        lane.speaking.clear()
         lane.stopping = False
 
     async def abort_all(self) -> None:
-        """`abort` for every team of this runtime, the outermost first."""
+        """`abort` for every team of this runtime, the outermost first; tools left behind are cancelled too."""
+        tokens = {id(lane.token): lane.token for lane in self._lanes.values()}
         for key in list(self._lanes):
             await self.abort(key)
+        left: set[asyncio.Task[Any]] = set()
+        for token in tokens.values():
+            left |= tool_tasks(token)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=_PATIENCE)
+
+    async def settle(self) -> None:
+        """Wait until the outermost team is idle, and cancel what an inner one has left running behind its back."""
+        assert self.outermost is not None
+        await self.idle(self.outermost)
+        for key, lane in self._lanes.items():
+            if key != self.outermost and lane.driver is not None and not lane.driver.done():
+                await self.abort(key)
 
     # --- the rest of the protocol -------------------------------------------------------------------------------
 
@@ -517,7 +590,43 @@ def _current_task() -> asyncio.Task[Any] | None:
         return None
 
 
+def _live_tasks(lane: Lane) -> set[asyncio.Task[Any]]:
+    """What is under way in a lane, but for the task that asks."""
+    current = _current_task()
+    return {t for t in (lane.driver, *lane.speaking.values()) if t is not None and t is not current and not t.done()}
+
+
+def _cancel_lane(lane: Lane, driver: asyncio.Task[None], loop: asyncio.AbstractEventLoop) -> None:
+    """What a cancelled token does to the lane that `driver` drove when it was linked."""
+    if driver.done() or lane.driver is not driver:
+        return
+    try:
+        here = asyncio.get_running_loop() is loop
+    except RuntimeError:
+        here = False
+    if here:
+        lane.cancel()
+    else:
+        loop.call_soon_threadsafe(lane.cancel)
+
+
 def _cancel_requested() -> bool:
     """Whether the current task was really asked to cancel: only then may its CancelledError travel on."""
     task = _current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _leaked(cancelled: asyncio.CancelledError) -> RuntimeError:
+    error = RuntimeError("CancelledError was raised although nothing had been cancelled")
+    error.__cause__ = cancelled
+    return error
+
+
+_SERIALISING = SerializableException.from_exception.__func__.__code__  # type: ignore[attr-defined]
+
+
+def _as_text(error: BaseException) -> SerializableException:
+    try:
+        return SerializableException.from_exception(cast(Exception, error))
+    except Exception:  # noqa: BLE001 - an error whose text cannot be had
+        return SerializableException(error_type=type(error).__name__, error_message=f"(no text, {id(error):x})")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -15,6 +17,7 @@ from drsai_backend.state import Document, ResumeRecord
 from drsai_backend.teams._recorder import Recorder, Turn, WarmState
 from drsai_backend.teams._runtime import TurnRuntime
 from drsai_backend.teams._wiring import wire
+from drsai_backend.teams.suspension import InputBroker
 
 TurnCallback = Callable[[Turn], Awaitable[None]]
 ChunkCallback = Callable[[ModelClientStreamingChunkEvent], None]
@@ -31,6 +34,8 @@ class TeamSession:
         on_chunk: called with every streamed chunk, at once.
         first_boundary: False passes the boundary between the task and the first speakers by: what happened until then
             is reported with the first turn.
+        broker: through which the team's agents ask a person. Its questions end the run even where the `InputRequired`
+            that it raises would be caught on its way, as in a tool that runs a team of its own.
     """
 
     def __init__(
@@ -41,14 +46,17 @@ class TeamSession:
         on_turn: TurnCallback | None = None,
         on_chunk: ChunkCallback | None = None,
         first_boundary: bool = True,
+        broker: InputBroker | None = None,
     ) -> None:
         self.team = team
         self._next_seq = next_seq
         self._on_turn = on_turn
         self._on_chunk = on_chunk
-        self._report = first_boundary
+        self.report_first_boundary = first_boundary
         self._runtime = TurnRuntime(self._boundary)
         self._recorder: Recorder | None = None
+        if broker is not None:
+            broker.on_question(self._runtime.suspend)
 
     @property
     def recorder(self) -> Recorder:
@@ -92,10 +100,15 @@ class TeamSession:
         """
         token = token or CancellationToken()
         runtime, key = self._runtime, self.team._team_id
+        runtime.asked = None
+        lane = runtime.lane(key)
+        lane.error = None
+        lane.resume = None if pending is None else list(pending)
         if pending is not None:
-            runtime.lane(key).resume = list(pending)
+            self._report = False  # The boundary where they were held is stored already.
         stream = self.team.run_stream(task=None if task is None else list(task), cancellation_token=token)
         result: TaskResult | None = None
+        raised: BaseException | None = None
         try:
             async for item in stream:
                 if isinstance(item, TaskResult):
@@ -103,22 +116,27 @@ class TeamSession:
                 else:
                     # Only a run_stream of the user's own yields anything else: the queue's items went to the sink.
                     self._emit(item)
-            await runtime.idle(key)
-        except Exception:
-            if runtime.first_error is not None:
-                raise runtime.first_error from None
-            raise
+            await runtime.settle()
+            raised = lane.error  # after the manager had signalled the end
+        except asyncio.CancelledError as cancelled:
+            raised = runtime.asked or cancelled
+        except Exception as error:  # noqa: BLE001 - it is raised again below, or what it stands for
+            raised = runtime.asked or lane.error or error
         finally:
-            if result is None:
-                with anyio.CancelScope(shield=True):
-                    token.cancel()
-                    await stream.aclose()
-                    await runtime.abort_all()
-        late = runtime.lane(key).error
-        if late is not None:  # raised after the manager had signalled the end
-            raise late
+            if result is None or raised is not None:
+                await _undisturbed(self._end(stream, token))
+        if raised is not None:
+            try:
+                raise raised
+            finally:
+                del raised
         assert result is not None
         return result, await self.recorder.capture(None)
+
+    async def _end(self, stream: AsyncGenerator[Any, None], token: CancellationToken) -> None:
+        token.cancel()
+        await stream.aclose()
+        await self._runtime.abort_all()
 
     def _emit(self, message: BaseAgentEvent | BaseChatMessage) -> None:
         if isinstance(message, ModelClientStreamingChunkEvent):
@@ -128,8 +146,8 @@ class TeamSession:
             self.recorder.emit(message)
 
     async def _boundary(self, pending: list[str]) -> None:
-        if not self._report:
-            self._report = True
+        if not self.report_first_boundary:
+            self.report_first_boundary = True
             return
         turn = await self.recorder.capture(pending)
         if self._on_turn is not None:
@@ -138,3 +156,13 @@ class TeamSession:
     def release(self, resume: ResumeRecord) -> WarmState:
         """The state as live objects, once the run has ended and is stored. The team must not run again."""
         return self.recorder.give(resume)
+
+
+async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:
+    """Await `work` to its end, however often this task is cancelled meanwhile."""
+    task = asyncio.ensure_future(work)
+    with anyio.CancelScope(shield=True):
+        while not task.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({task})
+    task.result()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,24 +31,34 @@ class InputBroker:
     """
 
     answers: list[dict[str, Any]] = field(default_factory=list)
-    _used: int = 0
+    _used: set[int] = field(default_factory=set)
+    _listener: Callable[[InputRequired], None] | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
 
     def ask(self, source: str, prompt: str) -> str:
         """The answer to `source`'s question. Raises InputRequired when the person has not answered it yet."""
-        for position in range(self._used, len(self.answers)):
-            answer = self.answers[position]
-            if answer["source"] == source:
-                self._used = position + 1
+        for position, answer in enumerate(self.answers):
+            if answer["source"] == source and position not in self._used:
+                self._used.add(position)
                 return str(answer["content"])
-        raise InputRequired(source, prompt)
+        question = InputRequired(source, prompt)
+        if self._listener is not None and self._loop is not None:
+            # Not now: on its straight way out of the agent the exception gets there by itself. From any thread.
+            with contextlib.suppress(RuntimeError):  # the loop is closed: a thread that outlived its run
+                self._loop.call_soon_threadsafe(self._listener, question)
+        raise question
+
+    def on_question(self, listener: Callable[[InputRequired], None]) -> None:
+        """Have `listener` called in this event loop, soon after a question that has no answer yet."""
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
 
     def turn_done(self) -> bool:
         """The turn is stored: its answers are used up. True when there were any."""
         had = bool(self.answers)
-        self.answers = []
-        self._used = 0
+        self.give(())
         return had
 
     def give(self, answers: Iterable[dict[str, Any]]) -> None:
         self.answers = list(answers)
-        self._used = 0
+        self._used = set()

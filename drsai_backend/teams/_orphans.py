@@ -1,0 +1,50 @@
+"""The tasks in which an `AssistantAgent` runs its tools, which it neither cancels nor guards.
+
+The agent starts one task for all calls of a step and waits on a queue until that task puts `None` there. Two things
+are missing, and this module adds them from outside:
+
+- when a tool raises something that is no `Exception` (`InputRequired`, a stray `CancelledError`), the `None` never
+  comes, and the agent waits for ever: `watch_tools` puts it there, and the agent finds what was raised;
+- when the agent is cancelled, the task runs on: `tool_tasks` finds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from autogen_core import CancellationToken
+
+# Private: where the agent does that. tests/teams/test_upstream.py fails when it moves.
+ALL_CALLS = "AssistantAgent._process_model_result.<locals>._execute_tool_calls"
+ONE_CALL = "AssistantAgent._execute_tool_call"
+
+
+def tool_tasks(token: CancellationToken | None) -> set[asyncio.Task[Any]]:
+    """Unfinished tasks of tool calls that were given `token`."""
+    if token is None:
+        return set()
+    return {task for task in asyncio.all_tasks() if _local(task, "cancellation_token", ALL_CALLS, ONE_CALL) is token}
+
+
+def watch_tools(token: CancellationToken) -> None:
+    """To be called right after an agent has started its tools: makes sure that it learns of their end."""
+    for task in asyncio.all_tasks():
+        if _local(task, "cancellation_token", ALL_CALLS) is token:
+            queue = _local(task, "stream_queue", ALL_CALLS)
+            if queue is not None:
+                task.add_done_callback(lambda done, queue=queue: _wake(done, queue))
+
+
+def _wake(done: asyncio.Task[Any], queue: asyncio.Queue[Any]) -> None:
+    if done.cancelled() or done.exception() is not None:
+        queue.put_nowait(None)
+
+
+def _local(task: asyncio.Task[Any], name: str, *where: str) -> Any:
+    """A local variable of a task's coroutine, if that is one of the functions `where`."""
+    coroutine = task.get_coro()
+    if getattr(coroutine, "__qualname__", None) not in where:
+        return None
+    frame = getattr(coroutine, "cr_frame", None)
+    return None if frame is None else frame.f_locals.get(name)
