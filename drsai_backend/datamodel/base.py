@@ -1,7 +1,7 @@
 """What every table has: times, a version string, and names that Alembic can rely on."""
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import sqlalchemy as sa
 from sqlmodel import Field, SQLModel
@@ -30,6 +30,11 @@ class Record(SQLModel):
     created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, nullable=False)
     updated_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, nullable=False)
     version: str = Field(default=SCHEMA_VERSION)
+
+
+def table_of(model: type[SQLModel]) -> sa.Table:
+    """The table of a model, for statements."""
+    return cast("sa.Table", cast("Any", model).__table__)
 
 
 def json_field(**kwargs: Any) -> Any:

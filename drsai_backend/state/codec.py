@@ -103,7 +103,7 @@ def encode_state(state: dict[str, Any]) -> str:
     Raises:
         TypeError: the state is not a dict, or holds something that is not JSON.
     """
-    if not isinstance(state, dict):
+    if not isinstance(state, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without types
         raise TypeError(f"a state is a dict, not {type(state).__name__}")
     return encode_value(state)
 

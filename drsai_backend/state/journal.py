@@ -42,15 +42,18 @@ class ResumeRecord:
     Attributes:
         pending: names of the participants whose requests are held at the boundary, in order. None: the run had ended,
             and messages stored after it are the task of the next one.
+        last_seq: the newest message that the state takes in. Messages stored after it are a task that no turn has taken
+            up yet.
         conditions: per team (outermost first, depth first) what its termination condition has counted so far, as
             `drsai_backend.teams` captures it.
     """
 
     pending: list[str] | None = None
     conditions: list[Any] = field(default_factory=list)
+    last_seq: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        record: dict[str, Any] = {}
+        record: dict[str, Any] = {"seq": self.last_seq}
         if self.pending is not None:
             record["pending"] = self.pending
         if any(self.conditions):
@@ -59,7 +62,7 @@ class ResumeRecord:
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> ResumeRecord:
-        return cls(record.get("pending"), record.get("conditions", []))
+        return cls(record.get("pending"), record.get("conditions", []), record["seq"])
 
 
 @dataclass(slots=True)

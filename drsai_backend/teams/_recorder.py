@@ -132,6 +132,10 @@ class Recorder:
         """`message` is stored already, under this number."""
         self._book.add(seq, message)
 
+    def seq_of(self, message: Message) -> int | None:
+        """The number of a message that is stored; None: it is not, or not as it is."""
+        return self._book.seq_of(message)
+
     def emit(self, message: Message) -> None:
         """The team shows `message`. Task messages, which are stored before the run, are passed over."""
         if self._book.seq_of(message) is None:
@@ -148,6 +152,7 @@ class Recorder:
                 _conditions.capture(team._termination_condition, before)
                 for team, before in zip(self._teams, self._baselines, strict=True)
             ],
+            self.next_seq - 1,
         )
         cells = self._structure.cells
         if self._has_document:

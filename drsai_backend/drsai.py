@@ -1,0 +1,237 @@
+"""`DrSai`: teams, a database and the engine in one object, for programs that run teams with their state kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from autogen_agentchat.base import TaskResult
+from autogen_agentchat.messages import (
+    BaseAgentEvent,
+    BaseChatMessage,
+    ModelClientStreamingChunkEvent,
+    MultiModalMessage,
+)
+
+from drsai_backend.config import Settings
+from drsai_backend.database import Database, DatabaseManager
+from drsai_backend.datamodel import RunStatus, TeamResult
+from drsai_backend.errors import InvalidRequest, RunFailed
+from drsai_backend.models import ModelClientFactory
+from drsai_backend.runs import (
+    Engine,
+    InputMessage,
+    MessageDone,
+    ModelParams,
+    RunEnded,
+    RunHandle,
+    RunRequest,
+    TextDelta,
+)
+from drsai_backend.state.store import JournalStateStore
+from drsai_backend.teams.builtin import builtin_teams
+from drsai_backend.teams.context import TeamFactory
+from drsai_backend.teams.registry import TeamRegistry
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+Task = str | BaseChatMessage | Sequence[BaseChatMessage]
+
+
+class DrSai:
+    """Runs teams on stored threads. Use it as `async with DrSai(teams={...}) as drsai`.
+
+    Args:
+        teams: team factories by name; default: the built-in `assistant` and `writers`. A factory builds a fresh team
+            for every run: a callable, sync or async, of no argument or one `RunContext`, or an AutoGen component
+            config.
+        database_url: `sqlite:///file` or `postgresql://…`; default: the settings' (`DRSAI_DATABASE_URL`, else
+            `sqlite:///drsai.db`).
+        settings: default: read from the environment and `.env`.
+
+    Raises:
+        ConfigurationError: settings, URL or teams that cannot be used.
+        SchemaOutdated (on entering): a PostgreSQL schema that `drsai db upgrade` has not brought up to date.
+    """
+
+    def __init__(
+        self,
+        teams: Mapping[str, TeamFactory] | TeamRegistry | None = None,
+        database_url: str | None = None,
+        *,
+        settings: Settings | None = None,
+    ) -> None:
+        self.settings = settings or Settings()
+        if not isinstance(teams, TeamRegistry):
+            teams = TeamRegistry(builtin_teams() if teams is None else teams)
+        self.database = Database(
+            database_url or self.settings.database_url, sqlite_synchronous=self.settings.sqlite_synchronous
+        )
+        self.db = DatabaseManager(
+            database=self.database, secret_key=self.settings.secret_key, state_store=JournalStateStore()
+        )
+        self.models = ModelClientFactory(self.settings)
+        self.engine = Engine(teams, self.db, self.models, self.settings)
+
+    async def open(self) -> None:
+        """Bring the schema up to date (SQLite) or check it (PostgreSQL), end what a dead process left RUNNING."""
+        await self.db.ensure_schema()
+        await self.engine.open()
+
+    async def close(self) -> None:
+        """End the runs under way and close everything."""
+        await self.engine.close()
+        await self.models.close()
+        await self.database.close()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.open()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def app(self) -> FastAPI:
+        """The FastAPI application that serves these teams. It opens and closes this object with its lifespan."""
+        from drsai_backend.api import create_app
+
+        @asynccontextmanager
+        async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+            async with self:
+                yield
+
+        return create_app(self.engine, self.settings, lifespan=lifespan)
+
+    async def start(
+        self,
+        team: str,
+        task: Task,
+        *,
+        user_id: str = "anonymous",
+        thread_id: str | None = None,
+        params: ModelParams | None = None,
+    ) -> RunHandle:
+        """Start a run and return its handle; the run goes on whether the handle is read or not. Raises as `run`."""
+        request = RunRequest(
+            team=team,
+            messages=[InputMessage("user", content) for content in _contents(task)],
+            user_id=user_id,
+            thread_id=thread_id,
+            params=params or ModelParams(),
+        )
+        return await self.engine.start(request)
+
+    async def run(
+        self,
+        team: str,
+        task: Task,
+        *,
+        user_id: str = "anonymous",
+        thread_id: str | None = None,
+        params: ModelParams | None = None,
+    ) -> TeamResult:
+        """Run a team on a thread and return what it produced. Cancelling this call stops the run.
+
+        Args:
+            team: name of the team.
+            task: the user's new message: text, a message, or several.
+            user_id: whose thread it is.
+            thread_id: the thread to go on with, in whatever process it ran before; a new one with that id if there is
+                none. Default: a new thread with an id of its own (`TeamResult.thread_id`).
+            params: sampling parameters for the agents' model calls.
+
+        Returns:
+            The result. Its `status` is AWAITING_INPUT when a person was asked (`input_request`): the next `run` on the
+            thread is the answer.
+
+        Raises:
+            RunFailed: the run ended as ERROR; `__cause__` is what was raised.
+            UnknownModel, InvalidRequest, ThreadBusy, StateError, TeamBuildError, DatabaseError: nothing was stored.
+        """
+        handle = await self.start(team, task, user_id=user_id, thread_id=thread_id, params=params)
+        try:
+            end = await handle.wait()
+        except asyncio.CancelledError:
+            await self.engine.stop(user_id, handle.thread_id)
+            raise
+        _raise_failure(handle, end)
+        messages = [dict(done.message.dump()) for done in handle.transcript()]
+        return TeamResult(
+            task_result={"messages": messages, "stop_reason": end.stop_reason},
+            usage=end.usage,
+            duration=end.duration,
+            thread_id=handle.thread_id,
+            run_id=handle.run_id,
+            status=end.status,
+            input_request=end.input_request,
+        )
+
+    async def run_stream(
+        self,
+        team: str,
+        task: Task,
+        *,
+        user_id: str = "anonymous",
+        thread_id: str | None = None,
+        params: ModelParams | None = None,
+    ) -> AsyncGenerator[BaseAgentEvent | BaseChatMessage | TaskResult, None]:
+        """`run`, as a stream of AutoGen messages that ends with the `TaskResult`: AutoGen's `Console` shows it.
+
+        Streamed chunks come at once, messages when they are stored. Leaving the stream early stops the run.
+        """
+        handle = await self.start(team, task, user_id=user_id, thread_id=thread_id, params=params)
+        finished = False
+        try:
+            async for event in handle.events():
+                if isinstance(event, TextDelta):
+                    yield ModelClientStreamingChunkEvent(
+                        content=event.text, source=event.source, full_message_id=event.message_id
+                    )
+                elif isinstance(event, MessageDone):
+                    yield event.message
+                else:
+                    finished = True
+                    _raise_failure(handle, event)
+                    messages = [done.message for done in handle.transcript()]
+                    yield TaskResult(messages=messages, stop_reason=event.stop_reason)
+        finally:
+            if not finished:
+                await self.engine.stop(user_id, handle.thread_id)
+
+    async def stop(self, user_id: str, thread_id: str) -> None:
+        """Stop the run on a thread, or its wait for a person; see `Engine.stop`."""
+        await self.engine.stop(user_id, thread_id)
+
+
+def _contents(task: Task) -> list[Any]:
+    if isinstance(task, str):
+        return [task]
+    if isinstance(task, BaseChatMessage):
+        task = [task]
+    if not task:
+        raise InvalidRequest("the task is empty", param="task")
+    contents: list[Any] = []
+    for message in task:
+        content = getattr(message, "content", None)
+        if isinstance(message, MultiModalMessage) or isinstance(content, str):
+            contents.append(content)
+        else:
+            raise InvalidRequest(
+                f"a task is text, TextMessage or MultiModalMessage, not {type(message).__name__}", param="task"
+            )
+    return contents
+
+
+def _raise_failure(handle: RunHandle, end: RunEnded) -> None:
+    if end.status is RunStatus.ERROR:
+        raise RunFailed(end.error_message or "the run failed") from handle.failure

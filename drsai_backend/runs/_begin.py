@@ -1,0 +1,224 @@
+"""From a request to a run that holds its lease: steps 2 to 4 of a run's life (see `runs.engine`)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import orjson
+from autogen_agentchat.messages import BaseChatMessage
+from autogen_agentchat.teams import BaseGroupChat
+
+from drsai_backend.database import DatabaseManager
+from drsai_backend.database.threads import BeginRun, NewMessage, ThreadHead, begin_run
+from drsai_backend.datamodel import RunStatus, UserInput
+from drsai_backend.datamodel.types import JsonText
+from drsai_backend.errors import Conflict, InvalidRequest, ThreadBusy
+from drsai_backend.models import ModelClientFactory
+from drsai_backend.runs._execution import Execution
+from drsai_backend.runs._identity import new_run_id, new_thread_id
+from drsai_backend.runs._inject import inject
+from drsai_backend.runs._leases import end_orphan, is_orphan
+from drsai_backend.runs._live import LiveRun
+from drsai_backend.runs._prepare import (
+    Known,
+    NotMovable,
+    Plan,
+    fingerprint,
+    load,
+    needs_first_boundary,
+    plan,
+    read_known,
+    untaken_task,
+)
+from drsai_backend.runs._task import task_messages
+from drsai_backend.runs._warm import WarmThreads
+from drsai_backend.runs.events import MessageDone, RunRequest
+from drsai_backend.teams._recorder import Recorder, dump_message, storable
+from drsai_backend.teams._session import TeamSession
+from drsai_backend.teams._wiring import as_team, leaf_agents
+from drsai_backend.teams.context import RunContext, TeamFactory, build_team
+from drsai_backend.teams.suspension import InputBroker
+
+_ATTEMPTS = 5
+_TITLE_LENGTH = 80
+# Objects in memory per character of the stored message dumps: the message, its copies in model contexts, their dicts.
+MEMORY_PER_CHARACTER = 8
+
+
+@dataclass(slots=True)
+class Begun:
+    """A run that holds its lease, and what its end needs to keep the thread warm: `warm_size` is the size of the state
+    that was there before."""
+
+    execution: Execution
+    made: Plan
+    head: ThreadHead | None
+    warm_size: int
+
+
+class Beginner:
+    """Begins runs for one engine."""
+
+    def __init__(
+        self, db: DatabaseManager, models: ModelClientFactory, warm: WarmThreads, worker_id: str, lease: timedelta
+    ) -> None:
+        self._db = db
+        self._models = models
+        self._warm = warm
+        self._worker_id = worker_id
+        self._lease = lease
+
+    async def begin(self, request: RunRequest, factory: TeamFactory) -> Begun:
+        """Take the thread. Whatever is raised, nothing was stored.
+
+        Raises:
+            InvalidRequest, ThreadBusy, StateError, TeamBuildError, DatabaseError: see `drsai_backend.errors`.
+            Conflict: other writers were faster, again and again.
+        """
+        thread_id = request.thread_id or new_thread_id()
+        for attempt in range(_ATTEMPTS):
+            known = None
+            if request.thread_id is not None:
+                known = await self._known(request, thread_id, trust_warm=attempt == 0)
+            made = plan(request, known)
+            try:
+                return await self._take(request, factory, thread_id, known, made)
+            except NotMovable:
+                continue
+            except Conflict:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _known(self, request: RunRequest, thread_id: str, *, trust_warm: bool) -> Known | None:
+        name = (request.user_id, thread_id)
+        warm = self._warm.take(name)
+        if warm is not None and trust_warm:
+            # Believed for now: the first write is guarded by this head.
+            return Known(warm.head, warm.user_texts, warm.system_text, None, warm=warm)
+        texts = len(request.messages)
+        known = await self._db.database.read(lambda session: read_known(session, *name, texts))
+        if known is not None and known.head.status is RunStatus.RUNNING:
+            if not is_orphan(known.head, self._worker_id):
+                raise ThreadBusy(f"a run is live on thread {thread_id!r}; try again when it has ended")
+            await end_orphan(self._db.database, known.head)
+            known = await self._db.database.read(lambda session: read_known(session, *name, texts))
+        return known
+
+    async def _take(
+        self, request: RunRequest, factory: TeamFactory, thread_id: str, known: Known | None, made: Plan
+    ) -> Begun:
+        head = None if known is None else known.head
+        run_id = made.run_id or new_run_id()
+        values = _user_input(request, made)
+        context = RunContext(
+            request.user_id,
+            thread_id,
+            run_id,
+            UserInput(user_id=request.user_id, thread_id=thread_id, **values),
+            self._db,
+            self._models,
+            request.params,
+            request.api_key,
+        )
+        broker = InputBroker(list(made.answers or []))
+        team = as_team(await build_team(factory, context))
+        inject(team, context, broker)
+        speakers = sum(1 for _ in leaf_agents(team))
+        live = LiveRun(run_id, thread_id, request.user_id, request.team, int(time.time()), speakers)
+        execution = Execution(self._db.database, context, broker, live)
+        last_seq = 0 if head is None else head.last_seq
+        session = TeamSession(team, next_seq=last_seq + 1, on_turn=execution.on_turn, on_chunk=execution.on_chunk)
+        await session.prepare()
+        session.report_first_boundary = needs_first_boundary(team)
+        document = await load(session, known, made)
+        new = self._task(execution, session.recorder, team, known, made, document, last_seq)
+        session.recorder.next_seq = last_seq + len(new) + 1
+        api_key = None if request.api_key is None else self._db.secrets.encrypt(request.api_key.get_secret_value())
+        begin = BeginRun(
+            head=head,
+            user_id=request.user_id,
+            thread_id=thread_id,
+            team=request.team,
+            run_id=run_id,
+            is_new_run=made.run_id is None,
+            owner=self._worker_id,
+            lease=self._lease,
+            title=_title(made),
+            user_input={**values, "api_key": api_key},
+            messages=new,
+            answers=made.answers,
+            idempotency_key=request.idempotency_key if made.run_id is None else None,
+            fingerprint=fingerprint(request) if request.idempotency_key and made.run_id is None else None,
+        )
+        execution.session = session
+        execution.lease = await self._db.database.write(lambda session: begin_run(session, begin))
+        for message in execution.task or ():
+            seq = session.recorder.seq_of(message)
+            if seq is not None and seq > last_seq:
+                live.emit(MessageDone(seq, message, shown=False))
+        return Begun(execution, made, head, _size(known))
+
+    def _task(
+        self,
+        execution: Execution,
+        recorder: Recorder,
+        team: BaseGroupChat,
+        known: Known | None,
+        made: Plan,
+        document: Any,
+        last_seq: int,
+    ) -> list[NewMessage]:
+        """Set the execution's task; the rows that are new with it."""
+        if made.answers is not None:
+            assert known is not None
+            stored, execution.pending = untaken_task(team, known, document)
+            for seq, message in stored:
+                recorder.know(seq, message)
+            execution.task = None if execution.pending is not None else [message for _, message in stored]
+            return []
+        task: list[BaseChatMessage] = task_messages(team, made.new)
+        rows: list[NewMessage] = []
+        for seq, message in enumerate(task, start=last_seq + 1):
+            config = dump_message(message)
+            text = storable(config)
+            if text is not config:
+                raise InvalidRequest("a message holds NUL or a lone surrogate", param="messages")
+            recorder.know(seq, message)
+            rows.append(NewMessage(seq, JsonText(text)))
+            execution.stored_chars += len(text)
+        execution.task = task
+        return rows
+
+
+def _size(known: Known | None) -> int:
+    if known is None:
+        return 0
+    if known.warm is not None:
+        return known.warm.size
+    assert known.stored is not None
+    return MEMORY_PER_CHARACTER * len(orjson.dumps(list(known.stored.configs.values())))
+
+
+def _title(made: Plan) -> str:
+    text = next((message.text for message in made.new if message.role == "user"), "")
+    title = " ".join(text.split())
+    return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"
+
+
+def _user_input(request: RunRequest, made: Plan) -> dict[str, Any]:
+    """The columns of the UserInput row, without the key."""
+    return {
+        "user_messages": made.raw,
+        "user_last_message": made.new[-1].text if made.new else None,
+        "temperature": request.params.temperature,
+        "max_tokens": request.params.max_tokens,
+        "top_p": request.params.top_p,
+        "cache_seed": request.params.seed,
+        "n": request.n,
+        "stream": request.stream,
+        "extra_requests": request.extra or None,
+    }

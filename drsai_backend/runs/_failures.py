@@ -1,0 +1,27 @@
+"""What a client may be told of an exception. The exception itself goes to the log."""
+
+from __future__ import annotations
+
+import openai
+
+from drsai_backend.errors import DrSaiError
+
+
+def safe_message(error: BaseException) -> tuple[str, str]:
+    """`(code, text)` of a failed run. The text names what kind of thing failed, never what an exception carries:
+    texts of foreign exceptions hold URLs, keys, file names and whole tracebacks."""
+    if isinstance(error, DrSaiError):
+        return error.code, error.message
+    if isinstance(error, openai.APITimeoutError):
+        return "model_timeout", "The model endpoint did not answer in time."
+    if isinstance(error, openai.APIConnectionError):
+        return "model_unreachable", "The model endpoint cannot be reached."
+    if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
+        return "model_auth", f"The model endpoint refused the API key (HTTP {error.status_code})."
+    if isinstance(error, openai.RateLimitError):
+        return "model_rate_limit", "The model endpoint's rate limit or quota is used up (HTTP 429)."
+    if isinstance(error, openai.APIStatusError):
+        return "model_error", f"The model endpoint answered with HTTP {error.status_code}."
+    if isinstance(error, TimeoutError):
+        return "timeout", "Something the team waited for did not answer in time."
+    return "run_failed", f"The team failed with {type(error).__name__}; the server's log has the details."

@@ -1,0 +1,96 @@
+"""Leases: kept alive by one heartbeat per process, and cleared when their worker is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+import structlog
+
+from drsai_backend.database import Database
+from drsai_backend.database.threads import ThreadHead, interrupt, live_threads, renew_leases
+from drsai_backend.datamodel import utcnow
+from drsai_backend.errors import DatabaseError
+from drsai_backend.runs._identity import is_proven_dead
+
+log = structlog.get_logger("drsai.leases")
+
+INTERRUPTED = "The run was interrupted: the process that ran it ended before the run did."
+
+
+class Heartbeat:
+    """Renews the leases of this process with one statement every `interval` seconds.
+
+    Args:
+        holds: gives the thread keys that this process runs at the moment.
+        lost: called with the keys of threads that are not this process's any more.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        owner: str,
+        *,
+        interval: float,
+        lease: timedelta,
+        holds: Callable[[], Iterable[int]],
+        lost: Callable[[set[int]], None],
+    ) -> None:
+        self._database = database
+        self._owner = owner
+        self._interval = interval
+        self._lease = lease
+        self._holds = holds
+        self._lost = lost
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._beat())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            held = set(self._holds())
+            if not held:
+                continue
+            try:
+                renewed = await self._database.write(lambda session: renew_leases(session, self._owner, self._lease))
+            except DatabaseError as error:
+                log.warning("leases not renewed", error=error.message)
+                continue
+            gone = held - renewed
+            # A run that ended meanwhile has given its lease back; only what is still held was lost.
+            gone &= set(self._holds())
+            if gone:
+                log.error("leases lost", threads=len(gone))
+                self._lost(gone)
+
+
+def is_orphan(head: ThreadHead, own_worker: str) -> bool:
+    """Whether nobody runs this RUNNING thread any more. Ask about threads that this process does not run."""
+    owner = head.lease_owner
+    if owner is None or owner == own_worker or is_proven_dead(owner):
+        return True
+    return head.lease_expires_at is None or head.lease_expires_at < utcnow()
+
+
+async def end_orphan(database: Database, head: ThreadHead) -> bool:
+    """End an orphaned run as ERROR; its journal and resume record stay. False: somebody else was faster."""
+    ended = await database.write(lambda session: interrupt(session, head, INTERRUPTED))
+    if ended:
+        log.warning("interrupted run ended", thread=head.thread_id, run=head.run_id)
+    return ended
+
+
+async def end_orphans(database: Database, own_worker: str) -> int:
+    """End all runs whose workers are gone. Returns how many."""
+    heads = await database.read(live_threads)
+    ended = [await end_orphan(database, head) for head in heads if is_orphan(head, own_worker)]
+    return sum(ended)

@@ -1,0 +1,174 @@
+"""Everything of a run that comes before its first write: find the thread, decide what the request means, build and
+load the team. Nothing is stored here, so whatever fails leaves the thread as it was."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pydantic
+from autogen_agentchat.messages import BaseChatMessage
+from autogen_agentchat.teams import BaseGroupChat
+from autogen_agentchat.teams._group_chat._graph._digraph_group_chat import GraphFlowManager
+from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRobinGroupChatManager
+from autogen_agentchat.teams._group_chat._swarm_group_chat import SwarmGroupChatManager
+from sqlalchemy.orm import Session
+
+from drsai_backend.database.threads import StoredState, ThreadHead, newest_from, read_head, read_run, read_state
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.errors import DamagedState, DrSaiError, InvalidRequest
+from drsai_backend.runs._warm import WarmThread
+from drsai_backend.runs.events import InputMessage, RunRequest
+from drsai_backend.runs.history import first_new, new_messages, system_text
+from drsai_backend.state import Document
+from drsai_backend.state.store import decode_stored
+from drsai_backend.teams._session import TeamSession
+from drsai_backend.teams._wiring import manager_of
+
+# These choose the next speaker without asking a model, so the way to the first boundary costs nothing to repeat.
+_CHEAP_MANAGERS = (RoundRobinGroupChatManager, SwarmGroupChatManager, GraphFlowManager)
+
+
+@dataclass(slots=True)
+class Known:
+    """What is stored of a thread, as far as a new run needs it. `stored=None`: the warm state stands for it."""
+
+    head: ThreadHead
+    user_texts: list[str]
+    system_text: str | None
+    stored: StoredState | None
+    run: Any = None
+    warm: WarmThread | None = None
+
+
+def read_known(session: Session, user_id: str, thread_id: str, texts: int) -> Known | None:
+    """Read everything about a thread in one go; None: it does not exist."""
+    head = read_head(session, user_id, thread_id)
+    if head is None:
+        return None
+    run = None
+    if head.status is RunStatus.AWAITING_INPUT and head.run_id is not None:
+        run = read_run(session, head.run_id)
+    known_texts = [_text(config) for config in newest_from(session, head.key, "user", texts)]
+    systems = [_text(config) for config in newest_from(session, head.key, "system", 1)]
+    return Known(head, known_texts, systems[-1] if systems else None, read_state(session, head.key), run)
+
+
+def fingerprint(request: RunRequest) -> str:
+    """SHA-256 over what makes a request the same request."""
+    texts = [[message.role, message.text] for message in request.messages]
+    value = [request.team, request.user_id, request.thread_id, texts, request.params.create_args(), request.extra]
+    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS, default=str)).hexdigest()
+
+
+def _text(config: dict[str, Any]) -> str:
+    content = config.get("content")
+    if isinstance(content, list):
+        return "\n\n".join(part for part in content if isinstance(part, str))
+    return str(content)
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a request means for its thread.
+
+    `new` are the messages to take; with `answers` the last of them answers a question of the turn in flight, and is no
+    message of its own.
+    """
+
+    new: list[InputMessage]
+    raw: list[dict[str, Any]]
+    run_id: str | None = None
+    keep_run: bool = True
+    answers: list[dict[str, Any]] | None = None
+    system: str | None = None
+    texts: list[str] = field(default_factory=list)
+
+
+def plan(request: RunRequest, known: Known | None) -> Plan:
+    """Decide what a request adds to its thread.
+
+    Raises:
+        InvalidRequest: nothing new in `messages`, or the thread is another team's.
+    """
+    sent = request.messages
+    texts = [] if known is None else known.user_texts
+    system = None if known is None else known.system_text
+    new = new_messages(sent, texts, known=known is not None, last_system=system)
+    raw = list(request.raw_messages[first_new(sent, texts, known=known is not None) :])
+    made = Plan(new, raw, system=system_text(sent) or system)
+    made.texts = [*texts, *(message.text for message in new if message.role == "user")]
+    if known is None:
+        return made
+    head = known.head
+    if head.team is not None and head.team != request.team and head.turn > 0:
+        raise InvalidRequest(
+            f"thread {head.thread_id!r} is a conversation with model {head.team!r}; start a new thread to talk to "
+            f"{request.team!r}",
+            param="model",
+        )
+    made.keep_run = head.status not in (RunStatus.ERROR, RunStatus.STOPPED, RunStatus.PAUSED)
+    if head.status is RunStatus.AWAITING_INPUT:
+        made.run_id = head.run_id
+        question = head.input_request or {}
+        if question.get("kind") == "agent":
+            given = [] if known.run is None else list(known.run["answers"] or [])
+            made.answers = [*given, {"source": question["source"], "content": new[-1].text}]
+    return made
+
+
+async def load(session: TeamSession, known: Known | None, made: Plan) -> Document | None:
+    """Give a prepared team the thread's state. Returns the document it was loaded from; None: warm, or none stored.
+
+    Raises:
+        StateError: what is stored is damaged, of a later version, or not a state that the team takes.
+    """
+    if known is None:
+        return None
+    if known.warm is not None and known.warm.state is not None:
+        if await session.adopt(known.warm.state, keep_run=made.keep_run):
+            return None
+        raise NotMovable
+    assert known.stored is not None
+    try:
+        document = decode_stored(known.stored)
+        if document is not None:
+            await session.load(document, known.stored.configs, keep_run=made.keep_run)
+    except DrSaiError as error:
+        error.args = (f"thread {known.head.thread_id!r}: {error.message}",)
+        error.message = error.args[0]
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, pydantic.ValidationError) as error:
+        raise DamagedState(
+            f"thread {known.head.thread_id!r}: the stored state is not one that this team takes", param="state"
+        ) from error
+    return document
+
+
+class NotMovable(Exception):
+    """The warm state does not fit the team that was built: load the stored one."""
+
+
+def untaken_task(
+    team: BaseGroupChat, known: Known, document: Document | None
+) -> tuple[list[tuple[int, BaseChatMessage]], list[str] | None]:
+    """How a run that waits goes on: the task messages that no turn has taken up yet, with their numbers, or the held
+    speakers."""
+    resume = None if document is None else document.resume
+    if resume is not None and resume.pending is not None:
+        return [], resume.pending
+    after = 0 if resume is None else resume.last_seq
+    assert known.stored is not None
+    task: list[tuple[int, BaseChatMessage]] = []
+    for seq in sorted(seq for seq in known.stored.configs if seq > after):
+        message = team._message_factory.create(known.stored.configs[seq])
+        if isinstance(message, BaseChatMessage):
+            task.append((seq, message))
+    return task, None
+
+
+def needs_first_boundary(team: BaseGroupChat) -> bool:
+    """Whether the way from the task to the first speaker is worth storing, because a model chose him."""
+    return type(manager_of(team)) not in _CHEAP_MANAGERS

@@ -1,0 +1,72 @@
+"""A run that is over, shown again from what is stored: for a repeated request with the same idempotency key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, MessageFactory
+from sqlalchemy.orm import Session
+
+from drsai_backend.database.threads import ThreadHead, find_run, read_head, read_run_messages
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.errors import IdempotencyMismatch
+from drsai_backend.runs._live import LiveRun
+from drsai_backend.runs.events import MessageDone, RunEnded
+
+
+@dataclass(slots=True)
+class StoredRun:
+    """A run row with its thread's head and its messages as `(seq, dump)`."""
+
+    head: ThreadHead
+    run: Any
+    messages: list[tuple[int, dict[str, Any]]]
+
+
+def find_replay(session: Session, user_id: str, thread_id: str, key: str, fingerprint: str) -> StoredRun | None:
+    """The run that this idempotency key stands for, or None.
+
+    Raises:
+        IdempotencyMismatch: it was used with another request.
+    """
+    head = read_head(session, user_id, thread_id)
+    run = None if head is None else find_run(session, head.key, key)
+    if head is None or run is None:
+        return None
+    if run["fingerprint"] != fingerprint:
+        raise IdempotencyMismatch("this Idempotency-Key was used with another request", param="Idempotency-Key")
+    last = run["last_seq"] or head.last_seq
+    return StoredRun(head, run, read_run_messages(session, head.key, run["first_seq"], last))
+
+
+def replay(stored: StoredRun) -> LiveRun:
+    """The run as a live one that has said all. Messages of types that only its team knows are left out."""
+    head, run = stored.head, stored.run
+    factory = MessageFactory()
+    said: list[MessageDone] = []
+    for seq, config in stored.messages:
+        try:
+            message = factory.create(config)
+        except ValueError:
+            continue
+        is_chat = isinstance(message, BaseChatMessage) and not isinstance(message, HandoffMessage)
+        said.append(MessageDone(seq, message, is_chat and message.source != "user"))
+    speakers = len({done.message.source for done in said if done.shown})
+    started = run["started_at"]
+    live = LiveRun(run["run_id"], head.thread_id, head.user_id, run["team"], int(started.timestamp()), speakers)
+    for done in said:
+        live.emit(done)
+    is_latest = head.run_id == run["run_id"]
+    live.emit(
+        RunEnded(
+            RunStatus(run["status"]),
+            run["stop_reason"],
+            run["usage"] or {},
+            ((run["finished_at"] or run["updated_at"]) - started).total_seconds(),
+            head.input_request if is_latest else None,
+            "run_failed" if run["error_message"] else None,
+            run["error_message"],
+        )
+    )
+    return live

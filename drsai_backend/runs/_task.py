@@ -1,0 +1,51 @@
+"""What a team is given to do: AutoGen messages made from a request's messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, MultiModalMessage, TextMessage
+from autogen_agentchat.teams import BaseGroupChat, Swarm
+
+from drsai_backend.runs.events import InputMessage
+from drsai_backend.teams._wiring import manager_of
+
+
+def task_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> list[BaseChatMessage]:
+    """The task of a run. `team` has its state loaded: a swarm that handed off to a person is answered by a handoff."""
+    task = [_message(message) for message in messages]
+    speaker = _handed_off_by(team)
+    if speaker is not None:
+        last = messages[-1]
+        if isinstance(last.content, str):
+            task.pop()
+        # Only text fits into a handoff; what came with pictures stays before it.
+        task.append(HandoffMessage(content=last.text, source="user", target=speaker))
+    return task
+
+
+def _message(message: InputMessage) -> BaseChatMessage:
+    if isinstance(message.content, str):
+        return TextMessage(content=message.content, source=message.role)
+    return MultiModalMessage(content=message.content, source=message.role)
+
+
+def _handed_off_by(team: BaseGroupChat) -> str | None:
+    """The swarm member whose latest handoff left the team. A swarm refuses any task but an answer to it."""
+    if not isinstance(team, Swarm):
+        return None
+    for message in reversed(manager_of(team)._message_thread):
+        if isinstance(message, HandoffMessage):
+            return None if message.target in team._participant_names else message.source
+    return None
+
+
+def outward_handoff(team: BaseGroupChat, messages: Sequence[Any]) -> HandoffMessage | None:
+    """The handoff to somebody outside the team that a run ended with."""
+    for message in reversed(messages):
+        if isinstance(message, HandoffMessage) and message.target not in team._participant_names:
+            return message
+        if isinstance(message, BaseChatMessage):
+            return None
+    return None
