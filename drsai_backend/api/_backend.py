@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
-from drsai_backend.runs.events import MessageDone, RunEnded, RunEvent, RunRequest
+from drsai_backend.runs.events import RunEvent, RunRequest
 from drsai_backend.runs.views import StoredMessage, ThreadDetail, ThreadPage
 
 
@@ -34,12 +34,6 @@ class RunHandle(Protocol):
 
     def poll(self) -> Sequence[RunEvent]:
         """The events that are ready now, after those that `events()` has yielded; they are not yielded again."""
-        ...
-
-    async def wait(self) -> RunEnded: ...
-
-    def transcript(self) -> Sequence[MessageDone]:
-        """The stored messages of this run so far, in order."""
         ...
 
 
