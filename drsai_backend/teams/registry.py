@@ -89,8 +89,8 @@ def load_teams(target: str) -> dict[str, TeamFactory]:
     Args:
         target: a path to a .py file or the name of a module, exposing `teams: dict[str, factory]` (another attribute
             after a colon: `pkg.mod:my_teams`); or a .yaml, .yml or .json file of AutoGen component configs, either
-            `{"teams": {name: config}}` or `{name: config}`. The folder of a .py file, or the current one for a
-            module, is put on `sys.path`, as `python` itself does.
+            `{"teams": {name: config}}` or `{name: config}`. A .py file's folder, or the current one for a
+            module, is put on `sys.path`, so that it can import its neighbours.
 
     Raises:
         ConfigurationError: names the file or module, the team and the reason.
@@ -169,7 +169,7 @@ def _run_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ConfigurationError(f"{path} is not a Python file")
     if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
+        sys.path.append(str(path.parent))  # last: a file of its own called json.py must replace nothing
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and component configs look their module up
     try:
