@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from autogen_agentchat.agents import AssistantAgent
-from autogen_agentchat.base import Team
 from autogen_agentchat.conditions import MaxMessageTermination, TextMentionTermination
-from autogen_agentchat.teams import RoundRobinGroupChat
 
+from drsai_backend.agents import AssistantAgent
 from drsai_backend.agents.tools import calculator, convert_units, current_time
 from drsai_backend.teams.context import RunContext, TeamFactory
+from drsai_backend.teams.group_chats import RoundRobinGroupChat
 
 MAX_MESSAGES = 9
 """Of the writers' team, the user's own included: four drafts with a review each."""
@@ -32,7 +31,7 @@ def assistant(context: RunContext) -> AssistantAgent:
     )
 
 
-def writers(context: RunContext) -> Team:
+def writers(context: RunContext) -> RoundRobinGroupChat:
     """A writer and a reviewer, who work on a text until the reviewer approves it."""
     writer = AssistantAgent(
         "writer",
