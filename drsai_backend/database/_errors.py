@@ -35,8 +35,21 @@ def translate(error: BaseException) -> BaseException:
     """The error to raise in place of `error`.
 
     Errors of SQLAlchemy and of the drivers become `DatabaseUnavailable`, `Conflict`, `InvalidRequest` or
-    `DatabaseError` with a text that holds no SQL, parameter or password. Anything else is returned as it is.
+    `DatabaseError` with a text that holds no SQL, parameter or password. They keep the traceback but not the original
+    as their cause: PostgreSQL's messages quote whole rows, and tracebacks end in logs. Anything else is returned as it
+    is.
     """
+    translated = _translate(error)
+    if translated is not error:
+        translated = translated.with_traceback(error.__traceback__)
+        translated.__cause__ = None
+        translated.__suppress_context__ = True
+        if names := _names(getattr(error, "orig", error)):
+            translated.add_note(names)
+    return translated
+
+
+def _translate(error: BaseException) -> BaseException:
     if isinstance(error, DrSaiError):
         return error
     if isinstance(error, sqlalchemy.exc.TimeoutError):
@@ -45,6 +58,8 @@ def translate(error: BaseException) -> BaseException:
         return _from_driver(error.orig, connection_lost=error.connection_invalidated)
     if isinstance(error, sqlite3.Error):
         return _from_driver(error)
+    if isinstance(error, sqlalchemy.exc.StatementError) and isinstance(error.orig, DrSaiError):
+        return error.orig
     if isinstance(error, sqlalchemy.exc.StatementError | UnicodeEncodeError):
         # The value was refused before it reached the database: a type that does not fit the column, a lone surrogate.
         return InvalidRequest("a value cannot be stored in its column")
@@ -54,6 +69,15 @@ def translate(error: BaseException) -> BaseException:
         # A future refuses StopIteration, and the caller would wait for ever.
         return RuntimeError("the storage function raised StopIteration")
     return error
+
+
+def _names(error: Any) -> str:
+    """Which constraint or column it was about, for whoever reads the traceback; never a value."""
+    if isinstance(error, sqlite3.Error):
+        return str(error) if " constraint failed" in str(error) else ""
+    found = getattr(error, "diag", None)
+    names = [getattr(found, f"{kind}_name", None) for kind in ("table", "column", "constraint")]
+    return ", ".join(name for name in names if name)
 
 
 def _from_driver(error: Any, *, connection_lost: bool = False) -> DrSaiError:

@@ -128,7 +128,7 @@ class PostgresBackend:
             translated = translate(error)
             if translated is error:
                 raise
-            raise translated from error
+            raise translated from None
 
     def _run_sync(self, engine: sa.Engine, how: Any, fn: StorageFunction) -> Any:
         try:
@@ -137,7 +137,7 @@ class PostgresBackend:
             translated = translate(error)
             if translated is error:
                 raise
-            raise translated from error
+            raise translated from None
 
 
 def _write(session: Session, fn: StorageFunction) -> Any:

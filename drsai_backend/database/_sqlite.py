@@ -90,10 +90,7 @@ def _deliver(jobs: list[_Job]) -> None:
     by_loop: dict[asyncio.AbstractEventLoop | None, list[_Job]] = {}
     for job in jobs:
         if job.error is not None:
-            cause = job.error
-            job.error = translate(cause)
-            if job.error is not cause:
-                job.error.__cause__ = cause
+            job.error = translate(job.error)
         by_loop.setdefault(job.loop, []).append(job)
     for loop, group in by_loop.items():
         if loop is None:

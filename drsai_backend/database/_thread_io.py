@@ -146,7 +146,7 @@ def refresh_thread(thread: Thread, change: ThreadChange, stored: StoredThread) -
     refresh(thread, change.row, stored.values)
     held = vars(thread)
     for name, value in stored.long.items():
-        now = held.get(name) or [] if name == "messages" else held.get(name)
+        now: Any = held.get(name) or ([] if name == "messages" else None)
         # An equal value stays: the caller may hold on to that very list.
         if is_still(digest, now, change.seen[name]) and digest(value) != change.seen[name]:
             set_committed_value(thread, name, value)

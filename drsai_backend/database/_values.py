@@ -14,10 +14,18 @@ from drsai_backend.errors import InvalidRequest
 
 
 def dump_json(value: Any) -> str:
-    """JSON text of a value, as SQLAlchemy hands it to the driver. `JsonText` is that text already."""
+    """JSON text of a value, as SQLAlchemy hands it to the driver. `JsonText` is that text already.
+
+    Raises:
+        InvalidRequest: it is no JSON.
+    """
     if type(value) is JsonText:
         return value
-    return orjson.dumps(value).decode()
+    try:
+        return orjson.dumps(value).decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        # The text of orjson's errors names types, never values.
+        raise InvalidRequest(f"a value is no JSON: {error}") from None
 
 
 load_json = orjson.loads
@@ -48,7 +56,6 @@ def clean_json(value: Any, field: str) -> Any:
     try:
         text = orjson.dumps(value)
     except (TypeError, ValueError, RecursionError) as error:
-        # The message of orjson's errors names types, never values.
         raise InvalidRequest(f"{field} is no JSON: {error}", param=field) from None
     clean = orjson.loads(text)
     if b"\\u0000" in text:

@@ -123,7 +123,7 @@ def connecting(url: str, *, write: bool = True) -> Generator[sa.Connection]:
         with engine.begin() as connection:
             yield connection
     except (SQLAlchemyError, sqlite3.Error) as error:
-        raise translate(error) from error
+        raise translate(error) from None
     finally:
         engine.dispose()
 

@@ -1,0 +1,408 @@
+"""`Database`: transactions, the writer thread, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+import traceback
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from drsai_backend.database import Database
+from drsai_backend.datamodel import Thread, UserInput
+from drsai_backend.errors import ConfigurationError, Conflict, DatabaseError, DatabaseUnavailable, InvalidRequest
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    async with Database(database_url, busy_timeout=5) as database:
+        yield database
+
+
+@pytest.fixture
+async def sqlite(tmp_path: Path, sqlite_template: bytes) -> AsyncIterator[Database]:
+    path = tmp_path / "one.db"
+    path.write_bytes(sqlite_template)
+    async with Database(f"sqlite:///{path}", busy_timeout=0.3) as database:
+        yield database
+
+
+def add(name: str) -> Any:
+    def fn(session: Session) -> str:
+        session.add(UserInput(user_id="u", thread_id=name))
+        return name
+
+    return fn
+
+
+def names(session: Session) -> list[str]:
+    return sorted(session.scalars(sa.select(UserInput.thread_id)))
+
+
+def boom(session: Session) -> None:
+    add("boom")(session)
+    session.flush()
+    raise KeyError("boom")
+
+
+def duplicate(session: Session) -> None:
+    add("same")(session)
+    session.flush()
+    add("same")(session)
+
+
+async def test_a_write_is_there_for_the_next_read(database: Database):
+    assert await database.write(add("a")) == "a"
+    assert await database.read(names) == ["a"]
+    assert database.read_sync(names) == ["a"]
+    assert database.write_sync(add("b")) == "b"
+    assert await database.read(names) == ["a", "b"]
+
+
+async def test_a_write_that_raises_leaves_nothing(database: Database):
+    with pytest.raises(KeyError):
+        await database.write(boom)
+    with pytest.raises(KeyError):
+        database.write_sync(boom)
+    assert await database.read(names) == []
+
+
+async def test_writes_that_wait_share_a_commit_and_fail_alone(sqlite: Database):
+    release, grouped = threading.Event(), list[bool]()
+    first = asyncio.create_task(sqlite.write(lambda _: release.wait(10)))
+    await asyncio.sleep(0.05)
+
+    def noting(name: str) -> Any:
+        def fn(session: Session) -> str:
+            grouped.append(session.connection().connection.driver_connection.grouped)  # pyright: ignore
+            return add(name)(session)
+
+        return fn
+
+    waiting = [sqlite.write(fn) for fn in (noting("a"), boom, noting("b"), duplicate, noting("c"))]
+    results = asyncio.gather(*waiting, return_exceptions=True)
+    await asyncio.sleep(0)
+    release.set()
+    assert await first
+    a, failed, b, twice, c = await results
+    assert (a, b, c) == ("a", "b", "c")
+    assert isinstance(failed, KeyError)
+    assert isinstance(twice, Conflict)
+    assert grouped == [True, True, True]
+    assert await sqlite.read(names) == ["a", "b", "c"]
+
+
+async def test_a_failed_commit_fails_all_its_writes(sqlite: Database):
+    release = threading.Event()
+    first = asyncio.create_task(sqlite.write(lambda _: release.wait(10)))
+    await asyncio.sleep(0.05)
+
+    def unsound(session: Session) -> None:
+        # Checked by the COMMIT only.
+        session.execute(sa.text("PRAGMA defer_foreign_keys=ON"))
+        session.execute(sa.text("INSERT INTO threadfield VALUES (99, 'meta', '1')"))
+
+    results = asyncio.gather(sqlite.write(add("a")), sqlite.write(unsound), return_exceptions=True)
+    await asyncio.sleep(0)
+    release.set()
+    await first
+    assert [type(result) for result in await results] == [DatabaseError, DatabaseError]
+    assert await sqlite.read(names) == []
+    assert await sqlite.write(add("b")) == "b"
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+async def test_a_function_may_roll_back_and_go_on(database: Database, grouped: bool):
+    def fn(session: Session) -> str:
+        session.add(UserInput(user_id="u", thread_id="kept"))
+        try:
+            duplicate(session)
+            session.flush()
+        except IntegrityError:
+            session.rollback()
+        return add("after")(session)
+
+    writes = [database.write(fn), *([database.write(add("other"))] if grouped else [])]
+    await asyncio.gather(*writes)
+    assert await database.read(names) == ["after", *(["other"] if grouped else [])]
+
+
+async def test_a_cancelled_write_never_runs_or_goes_on(sqlite: Database):
+    started, release = threading.Event(), threading.Event()
+
+    def slow(session: Session) -> None:
+        started.set()
+        release.wait(10)
+        add("taken")(session)
+
+    taken = asyncio.create_task(sqlite.write(slow))
+    await asyncio.to_thread(started.wait)
+    queued = asyncio.create_task(sqlite.write(add("queued")))
+    await asyncio.sleep(0.01)
+    taken.cancel()
+    queued.cancel()
+    release.set()
+    for task in (taken, queued):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await sqlite.write(add("later"))
+    assert await sqlite.read(names) == ["later", "taken"]
+
+
+async def test_cancelling_in_the_middle_corrupts_nothing(database: Database):
+    def slow(name: str) -> Any:
+        def fn(session: Session) -> None:
+            add(name)(session)
+            session.flush()
+            if database.dialect == "postgresql":
+                session.execute(sa.text("SELECT pg_sleep(0.05)"))
+            add(name + "!")(session)
+
+        return fn
+
+    for delay in range(12):
+        task = asyncio.create_task(database.write(slow(f"w{delay}")))
+        await asyncio.sleep(delay * 0.006)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await database.write(add("last"))
+    await database.close()
+    async with Database(database.url) as again:
+        stored = await again.read(names)
+    assert "last" in stored
+    for name in stored:
+        assert name == "last" or name.removesuffix("!") + "!" in stored
+
+
+async def test_synchronous_calls_from_many_threads_and_the_loop(database: Database):
+    def work(number: int) -> None:
+        for turn in range(5):
+            database.write_sync(add(f"{number}-{turn}"))
+            assert f"{number}-{turn}" in database.read_sync(names)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for turn in range(5):
+        await database.write(add(f"loop-{turn}"))
+        database.write_sync(add(f"blocking-{turn}"))
+    await asyncio.to_thread(lambda: [thread.join() for thread in threads])
+    assert len(await database.read(names)) == 30
+
+
+async def test_reads_run_side_by_side_and_see_one_moment(database: Database):
+    await database.write(add("a"))
+    barrier = threading.Barrier(2, timeout=5)
+
+    def both(session: Session) -> list[int]:
+        before = len(names(session))
+        if database.dialect == "sqlite":
+            barrier.wait()
+            time.sleep(0.05)
+        return [before, len(names(session))]
+
+    first, second, _ = await asyncio.gather(database.read(both), database.read(both), database.write(add("b")))
+    assert first[0] == first[1]
+    assert second[0] == second[1]
+
+
+async def test_a_read_cannot_write(database: Database):
+    with pytest.raises(DatabaseError):
+        await database.read(lambda session: session.execute(sa.delete(UserInput)))
+    assert await database.read(names) == []
+
+
+async def test_what_a_function_returns_stays_readable(database: Database):
+    def fn(session: Session) -> UserInput:
+        row = UserInput(user_id="u", thread_id="t", n=1)
+        session.add(row)
+        return row
+
+    row = await database.write(fn)
+    assert (row.id, row.n) != (None, None)
+    (read,) = await database.read(lambda session: list(session.scalars(sa.select(UserInput))))
+    with pytest.raises(KeyError):
+        await database.write(boom)
+    assert (read.id, read.n) == (row.id, 1)
+    assert read.id == row.id
+
+
+async def test_errors_are_translated_and_safe(database: Database):
+    planted = "-".join(["sk", "planted"])  # Tracebacks quote source lines.
+    with pytest.raises(Conflict) as conflict:
+        await database.write(duplicate)
+    with pytest.raises(DatabaseError, match="create_table"):
+        await database.write(lambda session: session.execute(sa.text(f"SELECT '{planted}' FROM nowhere")))
+    with pytest.raises(DatabaseError) as refused:
+        await database.write(lambda session: session.execute(sa.text(f"SELEC '{planted}'")))
+    with pytest.raises(DatabaseError) as null:
+        await database.write(lambda s: s.execute(sa.insert(UserInput).values(user_id=None, thread_id=planted)))
+    for error in (conflict, refused, null):
+        assert "INSERT" not in str(error.value)
+        assert planted not in "".join(traceback.format_exception(error.value))
+        assert "in test_" in "".join(traceback.format_exception(error.value))
+    assert "user_id" in "".join(traceback.format_exception(null.value))
+    assert not isinstance(null.value, Conflict)
+    with pytest.raises(InvalidRequest):
+        await database.write(lambda session: session.add(Thread(user_id="u", thread_id="\ud800")))
+    with pytest.raises(InvalidRequest):
+        await database.write(
+            lambda session: session.add(UserInput(user_id="u", thread_id="t", extra_requests={1: object()}))
+        )  # pyright: ignore
+    with pytest.raises(RuntimeError):
+        await database.write(lambda _: next(iter(())))
+    assert await database.write(add("fine")) == "fine"
+
+
+async def test_after_close_calls_are_refused(database: Database):
+    pending = [asyncio.create_task(database.write(add(str(number)))) for number in range(5)]
+    await asyncio.sleep(0)
+    await database.close()
+    assert await asyncio.gather(*pending) == ["0", "1", "2", "3", "4"]
+    with pytest.raises(DatabaseError):
+        await database.write(add("late"))
+    with pytest.raises(DatabaseError):
+        database.read_sync(names)
+    await database.close()
+
+
+async def test_another_process_that_keeps_the_lock(sqlite: Database):
+    other = sqlite3.connect(str(sqlite.sqlite_path), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(DatabaseUnavailable, match="locked"):
+        await sqlite.write(add("a"))
+    assert await sqlite.read(names) == []
+    other.execute("COMMIT")
+    other.close()
+    assert await sqlite.write(add("a")) == "a"
+
+
+async def test_storage_functions_do_not_nest(sqlite: Database):
+    with pytest.raises(ConfigurationError):
+        await sqlite.write(lambda _: sqlite.write_sync(add("a")))
+    with pytest.raises(ConfigurationError):
+        await sqlite.read(lambda _: sqlite.read_sync(names))
+
+
+def test_several_event_loops_one_after_the_other(tmp_path: Path, sqlite_template: bytes):
+    path = tmp_path / "loops.db"
+    path.write_bytes(sqlite_template)
+    database = Database(f"sqlite:///{path}")
+    for name in ("a", "b", "c"):
+        assert asyncio.run(database.write(add(name))) == name
+    assert asyncio.run(database.read(names)) == ["a", "b", "c"]
+    database.close_sync()
+
+
+def test_an_event_loop_that_ended_harms_nobody(tmp_path: Path, sqlite_template: bytes):
+    path = tmp_path / "gone.db"
+    path.write_bytes(sqlite_template)
+    database = Database(f"sqlite:///{path}")
+    release = threading.Event()
+
+    async def leave() -> None:
+        task = asyncio.create_task(database.write(lambda _: release.wait(10)))
+        await asyncio.sleep(0.05)
+        task.cancel()
+
+    asyncio.run(leave())
+    release.set()
+    assert database.write_sync(add("a")) == "a"
+    database.close_sync()
+
+
+async def test_postgres_belongs_to_one_loop(postgres_url: str):
+    database = Database(postgres_url)
+    await database.read(lambda _: None)
+
+    def elsewhere() -> None:
+        asyncio.run(database.read(lambda _: None))
+
+    with pytest.raises(ConfigurationError):
+        await asyncio.to_thread(elsewhere)
+    with pytest.raises(ConfigurationError):
+        database.close_sync()
+    await database.close()
+
+
+async def test_a_blocking_call_behind_a_lock_of_its_own_loop_gives_up(postgres_url: str):
+    async with Database(postgres_url, busy_timeout=1) as database:
+        held = asyncio.create_task(
+            database.write(lambda session: session.execute(sa.text("SELECT pg_advisory_xact_lock(1), pg_sleep(0.3)")))
+        )
+        await asyncio.sleep(0.1)
+        with pytest.raises(DatabaseUnavailable):
+            database.write_sync(lambda session: session.execute(sa.text("SELECT pg_advisory_xact_lock(1)")))
+        await held
+
+
+async def test_a_server_that_is_not_there():
+    url = "postgresql://somebody:hunter2@127.0.0.1:1/nothing"
+    async with Database(url, busy_timeout=2) as database:
+        assert "hunter2" not in database.url_safe + repr(database)
+        for call in (database.write, database.read):
+            with pytest.raises(DatabaseUnavailable) as caught:
+                await call(names)
+            assert "hunter2" not in "".join(traceback.format_exception(caught.value)).replace(url, "")
+        with pytest.raises(DatabaseUnavailable):
+            database.write_sync(names)
+
+
+async def test_a_broken_connection_is_replaced(postgres_url: str):
+    async with Database(postgres_url) as database:
+        pid = await database.read(lambda session: session.scalar(sa.text("SELECT pg_backend_pid()")))
+        async with Database(postgres_url) as other:
+            await other.write(lambda session: session.execute(sa.text(f"SELECT pg_terminate_backend({pid})")))
+        assert await database.read(lambda session: session.scalar(sa.text("SELECT pg_backend_pid()"))) != pid
+
+
+async def test_a_file_that_cannot_be_opened(tmp_path: Path):
+    async with Database(f"sqlite:///{tmp_path}/missing/x.db") as database:
+        with pytest.raises(DatabaseUnavailable):
+            await database.write(names)
+        with pytest.raises(DatabaseUnavailable):
+            await database.read(names)
+    (tmp_path / "text").write_text("this is no database, whatever its name says" * 50)
+    async with Database(f"sqlite:///{tmp_path}/text") as database:
+        with pytest.raises(DatabaseUnavailable):
+            await database.write(names)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "nonsense",
+        "mysql://u:hunter2@h/d",
+        "sqlite:///x.db?mode=ro",
+        "sqlite://host/x",
+        "postgresql://u:hunter2@h:port/d",
+    ],
+)
+def test_urls_that_cannot_work(url: str):
+    with pytest.raises(ConfigurationError) as caught:
+        Database(url)
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_in_memory_reads_and_writes_share_the_connection():
+    async with Database("sqlite://") as database:
+        await database.write(lambda session: session.execute(sa.text("CREATE TABLE t (x)")))
+        insert, count = sa.text("INSERT INTO t VALUES (1)"), sa.text("SELECT count(*) FROM t")
+        tasks: list[Any] = []
+        for _ in range(5):
+            tasks.append(database.write(lambda session: session.execute(insert)))
+            tasks.append(database.read(lambda session: session.scalar(count)))
+        results = await asyncio.gather(*tasks)
+        assert results[1::2] == [1, 2, 3, 4, 5]
+        with pytest.raises(DatabaseError):
+            await database.read(lambda session: session.execute(insert))
+        assert await database.read(lambda session: session.scalar(count)) == 5
