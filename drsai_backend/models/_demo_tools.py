@@ -26,7 +26,8 @@ _STOP = frozenset(
 )
 _SPOKEN = {"plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "divided by": "/", "over": "/"}
 _NUMBER = r"\d+(?:\.\d+)?"
-_OPERATION = rf"(?:sqrt\s*\(\s*)?\({{0,8}}\s*-?{_NUMBER}\s*\){{0,8}}(?:\s*(?:\*\*|//|[-+*/%^])\s*\({{0,8}}\s*-?{_NUMBER}\s*\){{0,8}})+"
+_TERM = rf"\({{0,8}}\s*-?{_NUMBER}\s*\){{0,8}}"
+_OPERATION = rf"(?:sqrt\s*\(\s*)?{_TERM}(?:\s*(?:\*\*|//|[-+*/%^])\s*{_TERM})+"
 _EXPRESSION = re.compile(rf"(?<![\w.-]){_OPERATION}|sqrt\s*\(\s*{_NUMBER}\s*\)")
 _PERCENT = re.compile(rf"({_NUMBER})\s*(?:%|percent) of ({_NUMBER})")
 _CLOCK = re.compile(r"\b(time|date|day|clock|today)\b", re.IGNORECASE)
