@@ -6,9 +6,12 @@ Layout of the bytes under the base64 (RFC 4648, standard alphabet, padded):
 | --- | --- | --- |
 | 0 | 2 | magic `DS` |
 | 2 | 1 | format version, now 1 |
-| 3 | 1 | flags; bit 0: the body is a zstd frame (RFC 8878), else plain JSON |
-| 4 | 4 | CRC-32 of the JSON, little endian |
+| 3 | 1 | flags; bit 0: the body is a zstd frame (RFC 8878), else plain JSON; bit 1: the JSON is Python's (below) |
+| 4 | 4 | CRC-32 of version, flags and JSON, little endian |
 | 8 | | body |
+
+Python's JSON is what `json.dumps` writes where strict JSON has no word for a value that an agent may well have in its
+state: infinities and NaN, integers beyond 64 bits, lone surrogates.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import zlib
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, cast
 
 import orjson
 import zstandard
@@ -28,6 +32,7 @@ FORMAT_VERSION: Final = 1
 _MAGIC: Final = b"DS"
 _HEADER: Final = 8
 _ZSTD_FLAG: Final = 1
+_PYTHON_FLAG: Final = 2
 # Below this, a zstd frame's own header eats what it saves; the journal entry of an ordinary turn is far below.
 _COMPRESS_FROM: Final = 512
 _MAX_JSON_BYTES: Final = 1 << 30
@@ -53,16 +58,55 @@ def load_json(data: bytes) -> Any:
         return json.loads(data)
 
 
+Exact: TypeAlias = tuple[bytes, bool]
+"""JSON text, and whether it is Python's."""
+
+
+def dump_exact(value: Any) -> Exact:
+    """JSON that `load_exact` turns into an equal value, infinities and large integers included.
+
+    Raises:
+        TypeError: the value holds something that is not JSON.
+    """
+    try:
+        data = orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value, separators=(",", ":")).encode(), True
+    # orjson writes NaN and infinities as null.
+    if b"null" in data and _has_odd_float(value):
+        return json.dumps(value, separators=(",", ":")).encode(), True
+    return data, False
+
+
+def load_exact(dumped: Exact) -> Any:
+    """The inverse of `dump_exact`. Raises ValueError on bad JSON."""
+    data, is_python = dumped
+    return json.loads(data) if is_python else orjson.loads(data)
+
+
+def _has_odd_float(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_has_odd_float(item) for item in cast(dict[Any, Any], value).values())
+    if isinstance(value, (list, tuple)):
+        return any(_has_odd_float(item) for item in cast(list[Any], value))
+    return isinstance(value, float) and not math.isfinite(value)
+
+
 def encode_value(value: Any) -> str:
     """Any JSON value as base64 text. See the module's docstring for the layout."""
-    data = dump_json(value)
-    flags = 0
+    data, is_python = dump_exact(value)
+    flags = _PYTHON_FLAG if is_python else 0
     body = data
     if len(data) >= _COMPRESS_FROM:
-        flags = _ZSTD_FLAG
+        flags |= _ZSTD_FLAG
         body = zstandard.ZstdCompressor(level=3).compress(data)
-    header = _MAGIC + bytes((FORMAT_VERSION, flags)) + zlib.crc32(data).to_bytes(4, "little")
+    kind = bytes((FORMAT_VERSION, flags))
+    header = _MAGIC + kind + _checksum(kind, data)
     return base64.b64encode(header + body).decode("ascii")
+
+
+def _checksum(kind: bytes, data: bytes) -> bytes:
+    return zlib.crc32(data, zlib.crc32(kind)).to_bytes(4, "little")
 
 
 def decode_value(text: str) -> Any:
@@ -85,16 +129,26 @@ def decode_value(text: str) -> Any:
         )
     body = raw[_HEADER:]
     if raw[3] & _ZSTD_FLAG:
-        try:
-            body = zstandard.ZstdDecompressor().decompress(body, max_output_size=_MAX_JSON_BYTES)
-        except zstandard.ZstdError:
-            raise DamagedState("the stored state cannot be decompressed", param="state") from None
-    if zlib.crc32(body).to_bytes(4, "little") != raw[4:_HEADER]:
+        body = _decompress(body)
+    # The last bits of the base64 text may carry nothing: they must be what the encoder writes all the same.
+    if (
+        _checksum(raw[2:4], body) != raw[4:_HEADER]
+        or base64.b64encode(raw[len(raw) // 3 * 3 :]).decode() != text[len(raw) // 3 * 4 :]
+    ):
         raise DamagedState("the stored state fails its checksum", param="state")
     try:
-        return load_json(body)
-    except ValueError:
+        return load_exact((body, bool(raw[3] & _PYTHON_FLAG)))
+    except (ValueError, RecursionError):
         raise DamagedState("the stored state is not JSON", param="state") from None
+
+
+def _decompress(body: bytes) -> bytes:
+    try:
+        if zstandard.get_frame_parameters(body).content_size > _MAX_JSON_BYTES:
+            raise DamagedState("the stored state claims to be larger than any", param="state")
+        return zstandard.ZstdDecompressor().decompress(body, max_output_size=_MAX_JSON_BYTES, allow_extra_data=False)
+    except (zstandard.ZstdError, MemoryError):
+        raise DamagedState("the stored state cannot be decompressed", param="state") from None
 
 
 def encode_state(state: dict[str, Any]) -> str:

@@ -30,6 +30,8 @@ def fold(document: Document | None, entries: Iterable[Entry]) -> Document | None
 def _apply(document: Document, entry: Entry) -> None:
     try:
         for cell, value in entry.set.items():
+            if cell in document.lists:
+                raise KeyError(cell)
             put(document.skeleton, document.cells[cell], value)
         for cell, items in entry.extend.items():
             document.lists[cell].extend(items)
@@ -37,7 +39,7 @@ def _apply(document: Document, entry: Entry) -> None:
             if cell not in document.lists:
                 raise KeyError(cell)
             document.lists[cell] = items
-    except (KeyError, IndexError, TypeError):
+    except (KeyError, IndexError, TypeError, AttributeError):
         raise DamagedState("a journal entry names a part of the state that is not there", param="state") from None
 
 
@@ -61,7 +63,7 @@ def expand(document: Document, configs: Mapping[int, dict[str, Any]]) -> tuple[d
         for cell, items in document.lists.items():
             put(tree, document.cells[cell], [_resolve(item, configs) for item in items])
         return tree["state"], tree["extras"]
-    except (KeyError, IndexError, TypeError, ValueError):
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         raise DamagedState("the state refers to a message that is not stored", param="messages") from None
 
 

@@ -26,7 +26,7 @@ manager's thread, in every participant's buffer and, in another shape, in every 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from drsai_backend.errors import DamagedState
 from drsai_backend.state.codec import decode_value, encode_value
@@ -62,7 +62,12 @@ class ResumeRecord:
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> ResumeRecord:
-        return cls(record.get("pending"), record.get("conditions", []), record["seq"])
+        pending, conditions, seq = record.get("pending"), record.get("conditions", []), record["seq"]
+        if not (pending is None or _list_of(str, pending)) or type(seq) is not int:
+            raise TypeError("not a resume record")
+        if not _list_of((dict, type(None)), conditions):
+            raise TypeError("not a resume record")
+        return cls(pending, conditions, seq)
 
 
 @dataclass(slots=True)
@@ -84,12 +89,17 @@ class Document:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Document:
-        return cls(
-            value["skeleton"],
-            [tuple(path) for path in value["cells"]],
-            {int(cell): items for cell, items in value["lists"].items()},
-            ResumeRecord.from_json(value["resume"]),
+        cells, lists, skeleton = value["cells"], _numbered(value["lists"]), value["skeleton"]
+        sound = (
+            _list_of(list, cells)
+            and all(path and _list_of(str, path) for path in cells)
+            and _list_of(list, [*lists.values()])
+            and _list_of(dict, [skeleton["state"], skeleton["extras"]])
+            and all(cell < len(cells) for cell in lists)
         )
+        if not sound:
+            raise TypeError("not a document")
+        return cls(skeleton, [tuple(path) for path in cells], lists, ResumeRecord.from_json(value["resume"]))
 
 
 @dataclass(slots=True)
@@ -124,7 +134,9 @@ class Entry:
             resume = ResumeRecord.from_json(value["r"])
             if "d" in value:
                 return cls(resume, doc=Document.from_json(value["d"]))
-            parts = [{int(cell): content for cell, content in value.get(key, {}).items()} for key in "sxw"]
+            parts = [_numbered(value.get(key, {})) for key in "sxw"]
+            if not _list_of(list, [*parts[1].values(), *parts[2].values()]):
+                raise TypeError("not a list")
         except (KeyError, TypeError, ValueError, AttributeError):
             raise DamagedState("a journal entry does not have the shape of one", param="state") from None
         return cls(resume, None, *parts)
@@ -146,3 +158,14 @@ def decode_document(payload: str) -> Document:
         return Document.from_json(value)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise DamagedState("a snapshot does not have the shape of one", param="state") from None
+
+
+def _numbered(cells: dict[str, Any]) -> dict[int, Any]:
+    numbered = {int(cell): content for cell, content in cells.items()}
+    if any(cell < 0 for cell in numbered):
+        raise ValueError("not the number of a cell")
+    return numbered
+
+
+def _list_of(kind: type | tuple[type, ...], value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kind) for item in cast(list[Any], value))

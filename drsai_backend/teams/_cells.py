@@ -14,7 +14,7 @@ from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, MessageF
 from autogen_core.model_context import ChatCompletionContextState
 from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, UserMessage
 
-from drsai_backend.state.codec import dump_json, load_json
+from drsai_backend.state.codec import Exact, dump_exact, load_exact
 from drsai_backend.state.journal import Entry, Item, Path
 
 ContentKey = tuple[str | None, Any]
@@ -77,7 +77,7 @@ def _content_key(content: Any) -> Any:
 
 def normalise(value: Any) -> Any:
     """The value as JSON would give it back."""
-    return load_json(dump_json(value))
+    return load_exact(dump_exact(value))
 
 
 class Cell(Protocol):
@@ -93,8 +93,12 @@ class Cell(Protocol):
         """Write what changed since the cursor into `entry`, and move the cursor to now."""
         ...
 
-    async def adopt(self, other: Any) -> None:
-        """Take the content of the same cell of a team that is no longer used, without copying it."""
+    def release(self) -> Any:
+        """The content as it is now, as objects, for `adopt` of the same cell of another team. Not a copy."""
+        ...
+
+    async def adopt(self, content: Any) -> None:
+        """Take what `release` gave, with its cursor."""
         ...
 
     def mark_stored(self, value: Any) -> None:
@@ -151,10 +155,12 @@ class ListCell:
             return
         entry.replace[number] = await self.whole(book)
 
-    async def adopt(self, other: ListCell) -> None:
-        setattr(self.owner, self.attribute, other.items)
-        self._length = other._length
-        self._last = other._last
+    def release(self) -> Any:
+        return self.items, self._length, self._last
+
+    async def adopt(self, content: Any) -> None:
+        items, self._length, self._last = content
+        setattr(self.owner, self.attribute, items)
 
     async def restore(self, value: Any) -> None:
         if self._factory is None:
@@ -187,9 +193,12 @@ class ValueCell:
     def mark_stored(self, value: Any) -> None:
         self._last = value
 
-    async def adopt(self, other: ValueCell) -> None:
-        self._last = other._last
-        self._write(other._read())
+    def release(self) -> Any:
+        return self._read(), self._last
+
+    async def adopt(self, content: Any) -> None:
+        value, self._last = content
+        self._write(value)
 
     async def restore(self, value: Any) -> None:
         self._write(value)
@@ -203,24 +212,27 @@ class StateCell:
     def __init__(self, path: Path, owner: Any) -> None:
         self.path = path
         self.owner = owner
-        self._last = b""
+        self._last: Exact = (b"", False)
 
     async def whole(self, book: MessageBook) -> Any:
-        self._last = dump_json(await self.owner.save_state())
-        return load_json(self._last)
+        self._last = dump_exact(await self.owner.save_state())
+        return load_exact(self._last)
 
     async def delta(self, number: int, book: MessageBook, entry: Entry) -> None:
-        data = dump_json(await self.owner.save_state())
+        data = dump_exact(await self.owner.save_state())
         if data != self._last:
             self._last = data
-            entry.set[number] = load_json(data)
+            entry.set[number] = load_exact(data)
 
     def mark_stored(self, value: Any) -> None:
-        self._last = dump_json(value)
+        self._last = dump_exact(value)
 
-    async def adopt(self, other: StateCell) -> None:
-        self._last = other._last
-        await self.owner.load_state(load_json(other._last))
+    def release(self) -> Any:
+        return self._last
+
+    async def adopt(self, content: Any) -> None:
+        self._last = content
+        await self.owner.load_state(load_exact(content))
 
     async def restore(self, value: Any) -> None:
         await self.owner.load_state(value)

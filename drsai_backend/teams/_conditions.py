@@ -2,11 +2,13 @@
 
 A condition is captured as the attributes that differ from those it had when the team was built, so that its settings
 are not stored again and an untouched condition costs nothing. Kept are attributes that are JSON: `bool`, `int`,
-`float`, `str`, `None`, and lists and dicts of them; combined conditions are walked. Clocks are kept as elapsed time.
+`float`, `str`, `None`, and lists, sets and dicts of them; combined and wrapped conditions are walked. Clocks are kept
+as elapsed time.
 """
 
 from __future__ import annotations
 
+import copy
 import time
 from typing import Any
 
@@ -23,23 +25,27 @@ def baseline(condition: TerminationCondition | None) -> Baseline | None:
     """The attributes of a condition nobody has called yet."""
     if condition is None:
         return None
-    return _attributes(condition), [baseline(child) for child in _children(condition)]
+    return _attributes(condition), [baseline(child) for child in children(condition)]
 
 
 def capture(condition: TerminationCondition | None, before: Baseline | None) -> dict[str, Any] | None:
     """What has changed since `before`; None: nothing."""
     if condition is None or before is None:
         return None
-    attributes, children = before
+    attributes, inner_before = before
     state: dict[str, Any] = {}
     changed = {
         name: value
         for name, value in _attributes(condition).items()
         if name not in attributes or attributes[name] != value
     }
-    if changed:
-        state["v"] = changed
-    inner = [capture(child, old) for child, old in zip(_children(condition), children, strict=True)]
+    sets = {name: list(value) for name, value in changed.items() if isinstance(value, set)}
+    plain = {name: value for name, value in changed.items() if name not in sets}
+    if plain:
+        state["v"] = plain
+    if sets:
+        state["sets"] = sets
+    inner = [capture(child, old) for child, old in zip(children(condition), inner_before, strict=True)]
     if any(inner):
         state["c"] = inner
     if isinstance(condition, AndTerminationCondition) and condition._stop_messages:
@@ -54,8 +60,10 @@ def restore(condition: TerminationCondition | None, state: dict[str, Any] | None
     if condition is None or not state:
         return
     for name, value in state.get("v", {}).items():
-        setattr(condition, name, value)
-    for child, inner in zip(_children(condition), state.get("c", ()), strict=False):
+        setattr(condition, name, copy.deepcopy(value))
+    for name, value in state.get("sets", {}).items():
+        setattr(condition, name, set(value))
+    for child, inner in zip(children(condition), state.get("c", ()), strict=False):
         restore(child, inner)
     if isinstance(condition, AndTerminationCondition):
         condition._stop_messages = [StopMessage.model_validate(message) for message in state.get("s", ())]
@@ -63,8 +71,10 @@ def restore(condition: TerminationCondition | None, state: dict[str, Any] | None
         condition._start_time = time.monotonic() - state["elapsed"]
 
 
-def _children(condition: TerminationCondition) -> list[TerminationCondition]:
-    return list(getattr(condition, "_conditions", ()))
+def children(condition: TerminationCondition) -> list[TerminationCondition]:
+    """The conditions that a condition is made of."""
+    wrapped = [value for value in vars(condition).values() if isinstance(value, TerminationCondition)]
+    return [*getattr(condition, "_conditions", ()), *wrapped]
 
 
 def _attributes(condition: TerminationCondition) -> dict[str, Any]:
@@ -82,4 +92,6 @@ def _attributes(condition: TerminationCondition) -> dict[str, Any]:
                 kept[name] = orjson.loads(orjson.dumps(value))
             except TypeError:
                 continue
+        elif type(value) is set and all(isinstance(item, _SCALARS) for item in value):
+            kept[name] = set(value)
     return kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from drsai_backend.state.fold import put
 from drsai_backend.state.journal import Path
 from drsai_backend.teams import _conditions
 from drsai_backend.teams._cells import ListCell, MessageBook
-from drsai_backend.teams._structure import Structure, survey
+from drsai_backend.teams._structure import survey
 from drsai_backend.teams._wiring import manager_of, nested_teams
 
 Message = BaseChatMessage | BaseAgentEvent
@@ -42,11 +43,16 @@ class Turn:
 
 @dataclass(slots=True)
 class WarmState:
-    """The state of a team at a stored turn, as live objects to be moved into a fresh team of the same shape."""
+    """The state of a team at a stored turn, as objects to be moved into a fresh team of the same shape.
 
-    structure: Structure
+    It holds messages and values only: neither the team nor its agents and model clients.
+    """
+
+    signature: list[tuple[Path, type]]
+    contents: list[Any]
     book: MessageBook
     conditions: list[Any]
+    movable: bool
 
 
 class Recorder:
@@ -59,6 +65,8 @@ class Recorder:
         self._structure = survey(team)
         self._book = MessageBook()
         self._emitted: list[tuple[int, Message]] = []
+        self._awaited: deque[Message] = deque()
+        """Task messages, which are stored already and which the team is about to show."""
         self._has_document = False
         self.next_seq = next_seq
 
@@ -74,7 +82,7 @@ class Recorder:
         state, extras = expand(document, configs)
         same = [cell.path for cell in self._structure.cells] == document.cells
         if not same:
-            state = await _adapt(self._team, state)
+            state = _fitted(await self._team.save_state(), state)
         await self._team.load_state(state)
         if same:
             await self._restore_extras(extras)
@@ -85,11 +93,11 @@ class Recorder:
 
     async def adopt(self, warm: WarmState, *, keep_run: bool) -> bool:
         """Move the objects of `warm` into the team. False, and nothing done, when the shapes differ."""
-        mine, theirs = self._structure, warm.structure
-        if not (mine.movable and theirs.movable) or mine.signature != theirs.signature:
+        mine = self._structure
+        if not (mine.movable and warm.movable) or mine.signature != warm.signature:
             return False
-        for new, old in zip((*mine.cells, *mine.derived), (*theirs.cells, *theirs.derived), strict=True):
-            await new.adopt(old)
+        for cell, content in zip((*mine.cells, *mine.derived), warm.contents, strict=True):
+            await cell.adopt(content)
         self._book = warm.book
         self._has_document = True
         await self._settle(warm.conditions, keep_run=keep_run)
@@ -97,7 +105,9 @@ class Recorder:
 
     def give(self, resume: ResumeRecord) -> WarmState:
         """The team's state as objects, for a later `adopt`. The team must not run again."""
-        return WarmState(self._structure, self._book, resume.conditions)
+        mine = self._structure
+        contents = [cell.release() for cell in (*mine.cells, *mine.derived)]
+        return WarmState(mine.signature, contents, self._book, resume.conditions, mine.movable)
 
     async def _restore_extras(self, extras: dict[str, Any]) -> None:
         for cell in self._structure.cells:
@@ -129,8 +139,9 @@ class Recorder:
     # --- what happens -------------------------------------------------------------------------------------------
 
     def know(self, seq: int, message: Message) -> None:
-        """`message` is stored already, under this number."""
+        """`message`, of the task, is stored already, under this number. In the order of the task."""
         self._book.add(seq, message)
+        self._awaited.append(message)
 
     def seq_of(self, message: Message) -> int | None:
         """The number of a message that is stored; None: it is not, or not as it is."""
@@ -138,14 +149,18 @@ class Recorder:
 
     def emit(self, message: Message) -> None:
         """The team shows `message`. Task messages, which are stored before the run, are passed over."""
-        if self._book.seq_of(message) is None:
-            self._emitted.append((self.next_seq, message))
-            self.next_seq += 1
+        # Once each, for an agent may well show an object again that it, or the user, has shown before.
+        if self._awaited and message is self._awaited[0]:
+            self._awaited.popleft()
+            return
+        self._emitted.append((self.next_seq, message))
+        self.next_seq += 1
 
     async def capture(self, pending: list[str] | None) -> Turn:
         """What has changed since the last call. `pending`: the held speakers; None at the end of the run."""
         messages = [self._record(seq, message) for seq, message in self._emitted]
         self._emitted = []
+        self._awaited.clear()
         resume = ResumeRecord(
             pending,
             [
@@ -199,8 +214,9 @@ def storable(config: str) -> str:
     """The text itself, or what is left of it without characters that a database cannot hold in a JSON column."""
     if "\\u0000" not in config and "\\ud" not in config:
         return config
-    value = _clean(load_json(config.encode()))
-    return dump_json(value).decode()
+    value = load_json(config.encode())
+    clean = _clean(value)
+    return config if clean == value else dump_json(clean).decode()
 
 
 def _clean(value: Any) -> Any:
@@ -213,12 +229,19 @@ def _clean(value: Any) -> Any:
     return value
 
 
-async def _adapt(team: BaseGroupChat, state: dict[str, Any]) -> dict[str, Any]:
-    """A stored state made to fit a team whose participants have changed: new ones start fresh, old ones are dropped."""
-    fresh = dict(await team.save_state())
-    stored = state.get("agent_states", {})
-    agents = {
-        name: stored[name] if name in stored and stored[name].keys() == own.keys() else own
-        for name, own in fresh["agent_states"].items()
-    }
-    return {**fresh, "agent_states": agents}
+def _fitted(fresh: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored state made to fit a team that has been changed: what it has no place for is dropped, what is new starts
+    fresh. A manager whose participants have changed keeps its message thread alone."""
+    if "agent_states" in fresh and "agent_states" in stored:
+        new, old = fresh["agent_states"], stored["agent_states"]
+        agents = {name: _fitted(state, old.get(name, {})) for name, state in new.items()}
+        if new.keys() != old.keys():
+            for name, state in new.items():
+                if "message_thread" in state and "message_thread" in old.get(name, {}):
+                    agents[name] = {**state, "message_thread": old[name]["message_thread"]}
+        return {**fresh, "agent_states": agents}
+    if "message_buffer" in fresh and "message_buffer" in stored:
+        inner = _fitted(fresh["agent_state"], stored["agent_state"])
+        return {**fresh, "message_buffer": stored["message_buffer"], "agent_state": inner}
+    same = fresh.keys() == stored.keys() and fresh.get("type") == stored.get("type")
+    return dict(stored if same else fresh)

@@ -105,7 +105,7 @@ class TeamSession:
         lane.error = None
         lane.resume = None if pending is None else list(pending)
         if pending is not None:
-            self._report = False  # The boundary where they were held is stored already.
+            self.report_first_boundary = False  # The boundary where they were held is stored already.
         stream = self.team.run_stream(task=None if task is None else list(task), cancellation_token=token)
         result: TaskResult | None = None
         raised: BaseException | None = None

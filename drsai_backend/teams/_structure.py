@@ -17,7 +17,6 @@ from autogen_agentchat.agents import (
     MessageFilterAgent,
     SocietyOfMindAgent,
 )
-from autogen_agentchat.messages import MessageFactory
 from autogen_agentchat.state import (
     AssistantAgentState,
     BaseState,
@@ -34,6 +33,7 @@ from autogen_agentchat.teams._group_chat._magentic_one._magentic_one_orchestrato
 from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRobinGroupChatManager
 from autogen_agentchat.teams._group_chat._selector_group_chat import SelectorGroupChatManager
 from autogen_agentchat.teams._group_chat._swarm_group_chat import SwarmGroupChatManager
+from autogen_core import BaseAgent
 from autogen_core.model_context import (
     BufferedChatCompletionContext,
     ChatCompletionContext,
@@ -41,10 +41,11 @@ from autogen_core.model_context import (
     TokenLimitedChatCompletionContext,
     UnboundedChatCompletionContext,
 )
+from autogen_core.tools import BaseTool
 
 from drsai_backend.state.journal import Path
 from drsai_backend.teams._cells import Cell, ListCell, StateCell, ValueCell
-from drsai_backend.teams._wiring import container_of, manager_of
+from drsai_backend.teams._wiring import container_of, manager_of, stateful_tools, task_runner
 
 # Subclasses may edit messages in place (AutoGen's documentation shows one), which a cursor would not see.
 _APPEND_ONLY_CONTEXTS = (
@@ -111,34 +112,56 @@ def _team(structure: Structure, team: BaseGroupChat, path: Path) -> dict[str, An
         structure.cells.append(
             ListCell((*inner, "message_buffer"), container, "_message_buffer", team._message_factory)
         )
-        state["agent_state"] = _agent(structure, participant, (*inner, "agent_state"), team._message_factory)
+        state["agent_state"] = _agent(structure, participant, (*inner, "agent_state"))
         states[name] = state
     manager_name = team._group_chat_manager_name
     states[manager_name] = _manager(structure, manager_of(team), (*here, manager_name))
     return {**TeamState().model_dump(), "agent_states": states}
 
 
-def _agent(structure: Structure, agent: Any, path: Path, factory: MessageFactory) -> dict[str, Any]:
+def _agent(structure: Structure, agent: Any, path: Path) -> dict[str, Any]:
     if isinstance(agent, BaseGroupChat):
         return _team(structure, agent, path)
+    _tools(structure, agent, path)
     save = getattr(type(agent), "save_state", None)
     if save is AssistantAgent.save_state:
         state: dict[str, Any] = AssistantAgentState().model_dump()
         state["llm_context"] = _context(structure, agent._model_context, (*path, "llm_context"))
         return state
-    if save is SocietyOfMindAgent.save_state and isinstance(agent._team, BaseGroupChat):
+    if save is SocietyOfMindAgent.save_state:
         _extra_context(structure, agent._model_context, path)
-        inner = _team(structure, agent._team, (*path, "inner_team_state"))
+        inner = _agent(structure, agent._team, (*path, "inner_team_state"))
         return {**SocietyOfMindAgentState().model_dump(), "inner_team_state": inner}
     if save is BaseChatAgent.save_state:
         if isinstance(agent, MessageFilterAgent):
             key = _extra_key(path, "wrapped")
-            structure.skeleton["extras"][key] = _agent(structure, agent._wrapped_agent, ("extras", key), factory)
+            structure.skeleton["extras"][key] = _agent(structure, agent._wrapped_agent, ("extras", key))
         elif isinstance(agent, CodeExecutorAgent):
             _extra_context(structure, agent._model_context, path)
         return BaseState().model_dump()
     structure.cells.append(StateCell(path, agent))
     return {}
+
+
+def _tools(structure: Structure, agent: Any, path: Path) -> None:
+    """The state of an agent's tools, agents and teams used as tools among them, which AutoGen saves nowhere."""
+    for name, tool in stateful_tools(agent):
+        key = _extra_key(path, f"tool/{name}")
+        where = ("extras", key)
+        structure.skeleton["extras"][key] = {}
+        runner = task_runner(tool)
+        if runner is None:
+            structure.cells.append(StateCell(where, _ToolState(tool)))
+        else:
+            structure.skeleton["extras"][key] = _agent(structure, runner, where)
+
+
+class _ToolState:
+    """A tool under the names that agents and teams have for the same methods."""
+
+    def __init__(self, tool: BaseTool[Any, Any]) -> None:
+        self.save_state = tool.save_state_json
+        self.load_state = tool.load_state_json
 
 
 def _context(structure: Structure, context: ChatCompletionContext, path: Path) -> dict[str, Any]:
@@ -160,6 +183,15 @@ def _extra_key(path: Path, name: str) -> str:
 
 def _manager(structure: Structure, manager: BaseGroupChatManager, path: Path) -> dict[str, Any]:
     save = type(manager).save_state
+    if save is BaseAgent.save_state:
+        # It has none; but the conversation, at least, is to survive.
+        key = _extra_key(path, "manager")
+        structure.skeleton["extras"][key] = {}
+        structure.cells.append(
+            ListCell(("extras", key, "message_thread"), manager, "_message_thread", manager._message_factory)
+        )
+        structure.cells.append(_attribute_cell(("extras", key, "current_turn"), manager, "_current_turn"))
+        return {}
     known = next((cls for cls in _MANAGER_VALUES if save is cls.save_state), None)
     if known is None:
         structure.cells.append(StateCell(path, manager))

@@ -8,17 +8,21 @@ from functools import cache
 from typing import Any
 
 from autogen_agentchat.agents import MessageFilterAgent, SocietyOfMindAgent
-from autogen_agentchat.base import ChatAgent, Team
-from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
+from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, MessageFactory
 
 # Private: how a team is put together. tests/teams/test_upstream.py fails when it changes.
 from autogen_agentchat.teams import BaseGroupChat, RoundRobinGroupChat
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
 from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._events import GroupChatTermination
+from autogen_agentchat.tools import AgentTool, TeamTool
 from autogen_core import Agent, AgentId, AgentInstantiationContext, TopicId
+from autogen_core.model_context import ChatCompletionContext
+from autogen_core.tools import BaseTool, StaticWorkbench
 
 from drsai_backend.errors import TeamBuildError
+from drsai_backend.teams._conditions import children
 from drsai_backend.teams._runtime import TurnRuntime
 
 OutputSink = Callable[[BaseAgentEvent | BaseChatMessage], None]
@@ -67,14 +71,16 @@ def as_team(served: Any) -> BaseGroupChat:
     if isinstance(served, BaseGroupChat):
         return served
     if isinstance(served, ChatAgent):
-        return RoundRobinGroupChat([served], name=f"{served.name}_chat", max_turns=1)
+        known = MessageFactory()
+        own = [kind for kind in served.produced_message_types if not known.is_registered(kind)]
+        return RoundRobinGroupChat([served], name=f"{served.name}_chat", max_turns=1, custom_message_types=[*own])
     raise TeamBuildError(
         f"a team factory must return an AutoGen ChatAgent or BaseGroupChat, not {type(served).__name__}", param="team"
     )
 
 
 def inner_team(participant: Any) -> BaseGroupChat | None:
-    """The group chat that a participant is, or holds."""
+    """The group chat that a participant is, or speaks for."""
     if isinstance(participant, MessageFilterAgent):
         return inner_team(participant._wrapped_agent)
     if isinstance(participant, SocietyOfMindAgent):
@@ -82,13 +88,41 @@ def inner_team(participant: Any) -> BaseGroupChat | None:
     return participant if isinstance(participant, BaseGroupChat) else None
 
 
+def stateful_tools(agent: Any) -> Iterator[tuple[str, BaseTool[Any, Any]]]:
+    """The tools of an agent that have a state, each with a name that is unique for the agent."""
+    for position, workbench in enumerate(getattr(agent, "_workbench", None) or ()):
+        if isinstance(workbench, StaticWorkbench):
+            for tool in workbench._tools:
+                if isinstance(tool, BaseTool) and type(tool).save_state_json is not BaseTool.save_state_json:
+                    yield f"{position}/{tool.name}", tool
+
+
+def task_runner(tool: Any) -> ChatAgent | Team | None:
+    """The agent or team that is a tool (`AgentTool`, `TeamTool`); None for any other."""
+    return tool._task_runner if isinstance(tool, (AgentTool, TeamTool)) else None
+
+
 def nested_teams(team: BaseGroupChat) -> Iterator[BaseGroupChat]:
-    """The team and all teams inside it, outermost first, depth first."""
-    yield team
-    for participant in team._participants:
-        inner = inner_team(participant)
-        if inner is not None:
-            yield from nested_teams(inner)
+    """The team and all teams inside it, tools included, outermost first, depth first, each once."""
+    seen: set[int] = set()
+
+    def walk(part: Any) -> Iterator[BaseGroupChat]:
+        if id(part) in seen:
+            return
+        seen.add(id(part))
+        if isinstance(part, BaseGroupChat):
+            yield part
+            for participant in part._participants:
+                yield from walk(participant)
+        elif isinstance(part, MessageFilterAgent):
+            yield from walk(part._wrapped_agent)
+        elif isinstance(part, SocietyOfMindAgent):
+            yield from walk(part._team)
+        else:
+            for _, tool in stateful_tools(part):
+                yield from walk(task_runner(tool))
+
+    yield from walk(team)
 
 
 def leaf_agents(team: BaseGroupChat) -> Iterator[ChatAgent | Team]:
@@ -108,14 +142,24 @@ async def wire(team: BaseGroupChat, runtime: TurnRuntime, sink: OutputSink | Non
     """Put a team that has not run yet on `runtime`. With `sink`, its messages go there instead of to `run_stream`.
 
     Raises:
-        TeamBuildError: the team has run before, on another runtime.
+        TeamBuildError: the team, or one inside it, has run before, or a participant has its manager's name.
     """
-    if team._initialized or team._is_running:
-        raise TeamBuildError("a team factory must build a fresh team for every run", param="team")
+    teams = list(nested_teams(team))
+    if any(each._initialized or each._is_running for each in teams):
+        raise TeamBuildError("a team factory must build a fresh team for every run, inner teams included", param="team")
     runtime.outermost = team._team_id
     if sink is not None:
         team._output_message_queue = OutputQueue(sink)
-    for each in nested_teams(team):
+    for each in teams:
+        if each._group_chat_manager_topic_type in each._participant_topic_types:
+            raise TeamBuildError(f"no participant may be called {each._group_chat_manager_name!r}", param="team")
+        for part in _keepers_of_state(each):
+            # Another run would see, and change, what this one's people say.
+            if vars(part).setdefault("_drsai_run", runtime.run) is not runtime.run:
+                raise TeamBuildError(
+                    f"a team factory must build everything afresh for every run, this {type(part).__name__} included",
+                    param="team",
+                )
         each._runtime = runtime
         each._embedded_runtime = False
         if type(each)._init is BaseGroupChat._init:
@@ -124,6 +168,25 @@ async def wire(team: BaseGroupChat, runtime: TurnRuntime, sink: OutputSink | Non
             await each._init(runtime)
             for topic_type in (*each._participant_topic_types, each._group_chat_manager_topic_type):
                 await runtime.instance(AgentId(topic_type, each._team_id))
+
+
+def _keepers_of_state(team: BaseGroupChat) -> Iterator[Any]:
+    """The agents, model contexts and conditions of a team: what must not be shared between runs."""
+    stack: list[Any] = [team._termination_condition, *team._participants]
+    while stack:
+        part = stack.pop()
+        if part is None or isinstance(part, BaseGroupChat):
+            continue
+        yield part
+        if isinstance(part, TerminationCondition):
+            stack += children(part)
+        elif isinstance(part, MessageFilterAgent):
+            stack.append(part._wrapped_agent)
+        else:
+            stack += [task_runner(tool) for _, tool in stateful_tools(part)]
+            context = getattr(part, "_model_context", None)
+            if isinstance(context, ChatCompletionContext):
+                yield context
 
 
 def _place_members(team: BaseGroupChat, runtime: TurnRuntime) -> None:
