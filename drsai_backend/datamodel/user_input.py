@@ -25,7 +25,7 @@ class UserInput(Record, table=True):
     temperature: float | None = None
     max_tokens: int | None = None
     top_p: float | None = None
-    cache_seed: int | None = Field(default=None, description="The request's `seed`.")
+    cache_seed: int | None = Field(default=None, sa_type=sa.BigInteger, description="The request's `seed`.")
     n: int | None = None
     stream: bool | None = None
     extra_requests: dict[str, Any] | None = json_field(description="Body fields this service does not know.")

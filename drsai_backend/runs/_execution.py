@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import Any
 from uuid import uuid4
 
-import structlog
 from autogen_agentchat.agents import UserProxyAgent
 from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, ModelClientStreamingChunkEvent
 
@@ -27,7 +27,7 @@ from drsai_backend.teams._wiring import leaf_agents
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.suspension import InputBroker, InputRequired
 
-log = structlog.get_logger("drsai.run")
+log = logging.getLogger("drsai.run")
 
 _END_ATTEMPTS = 6
 _FIRST_PAUSE = 0.1
@@ -58,6 +58,10 @@ class Execution:
         self.stored_chars = 0
         self.journal_chars = 0
 
+    @property
+    def _names(self) -> dict[str, str]:
+        return {"thread_id": self.live.thread_id, "run_id": self.live.run_id}
+
     async def run(self) -> ResumeRecord | None:
         """Run the team and store the end. Returns the last resume record when the team came to an end by itself, so
         that its objects are the stored state; None otherwise."""
@@ -68,7 +72,7 @@ class Execution:
             await self._store_end(end, last)
         except (LeaseLost, DatabaseError) as error:
             # Nobody else may be told that the run is over: it is not. Whoever holds or takes the lease ends it.
-            log.error("run not ended", thread=self.live.thread_id, run=self.live.run_id, error=error.message)
+            log.error("run not ended: %s", error.message, extra=self._names)
             self._show_end(EndWrite(RunStatus.ERROR, None, None, error.message, None, {}), error)
             return None
         return None if last is None else last.entry.resume
@@ -110,10 +114,7 @@ class Execution:
     def _failed(self, error: BaseException) -> EndWrite:
         code, text = safe_message(error)
         self.live.failure = error
-        log.error(
-            "run failed", thread=self.live.thread_id, run=self.live.run_id, code=code, error_type=type(error).__name__
-        )
-        log.debug("run failed", run=self.live.run_id, exc_info=error)
+        log.error("run failed: %s", code, extra=self._names, exc_info=error)
         return EndWrite(RunStatus.ERROR, None, None, text, None, self.context.meter.as_dict())
 
     def on_chunk(self, chunk: ModelClientStreamingChunkEvent) -> None:
@@ -148,7 +149,7 @@ class Execution:
             except DatabaseError as error:
                 if attempt == _END_ATTEMPTS - 1:
                     raise
-                log.warning("the end of a run waits for the database", run=self.live.run_id, error=error.message)
+                log.warning("the end of a run waits for the database: %s", error.message, extra=self._names)
                 await asyncio.sleep(pause)
                 pause *= 2
         if last is not None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-
-import structlog
 
 from drsai_backend.database import Database
 from drsai_backend.database.threads import ThreadHead, interrupt, live_threads, renew_leases
@@ -14,7 +13,7 @@ from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import DatabaseError
 from drsai_backend.runs._identity import is_proven_dead
 
-log = structlog.get_logger("drsai.leases")
+log = logging.getLogger("drsai.leases")
 
 INTERRUPTED = "The run was interrupted: the process that ran it ended before the run did."
 
@@ -63,13 +62,13 @@ class Heartbeat:
             try:
                 renewed = await self._database.write(lambda session: renew_leases(session, self._owner, self._lease))
             except DatabaseError as error:
-                log.warning("leases not renewed", error=error.message)
+                log.warning("leases not renewed: %s", error.message)
                 continue
             gone = held - renewed
             # A run that ended meanwhile has given its lease back; only what is still held was lost.
             gone &= set(self._holds())
             if gone:
-                log.error("leases lost", threads=len(gone))
+                log.error("leases of %d threads lost", len(gone))
                 self._lost(gone)
 
 
@@ -85,7 +84,7 @@ async def end_orphan(database: Database, head: ThreadHead) -> bool:
     """End an orphaned run as ERROR; its journal and resume record stay. False: somebody else was faster."""
     ended = await database.write(lambda session: interrupt(session, head, INTERRUPTED))
     if ended:
-        log.warning("interrupted run ended", thread=head.thread_id, run=head.run_id)
+        log.warning("interrupted run ended", extra={"thread_id": head.thread_id, "run_id": head.run_id})
     return ended
 
 

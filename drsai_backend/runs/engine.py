@@ -21,12 +21,11 @@ Leases are renewed by one heartbeat (`runs._leases`); a run that lost its own en
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
-
-import structlog
 
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
@@ -49,7 +48,7 @@ from drsai_backend.state import ResumeRecord
 from drsai_backend.state.store import COMPACT_ABOVE, compact
 from drsai_backend.teams.registry import TeamRegistry
 
-log = structlog.get_logger("drsai.engine")
+log = logging.getLogger("drsai.engine")
 
 _CLOSE_SECONDS = 10.0
 
@@ -242,7 +241,7 @@ class Engine:
             debt = await self.db.database.write(lambda session: compact(session, head.key))
         except (DatabaseError, StateError) as error:
             # The journal stays; the next run tries again.
-            log.warning("journal not folded", thread=head.thread_id, error=error.message)
+            log.warning("journal not folded: %s", error.message, extra={"thread_id": head.thread_id})
             return
         if debt is not None:
             head.journal_debt = debt

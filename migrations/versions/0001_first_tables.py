@@ -165,7 +165,7 @@ def upgrade() -> None:
         sa.Column("temperature", sa.Float()),
         sa.Column("max_tokens", sa.Integer()),
         sa.Column("top_p", sa.Float()),
-        sa.Column("cache_seed", sa.Integer()),
+        sa.Column("cache_seed", sa.BigInteger()),
         sa.Column("n", sa.Integer()),
         sa.Column("stream", sa.Boolean()),
         sa.Column("extra_requests", JSON),

@@ -1,0 +1,527 @@
+"""A run's life on a stored thread: what is stored, what goes on, what is refused. On SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from autogen_agentchat.agents import UserProxyAgent
+from autogen_agentchat.conditions import HandoffTermination, MaxMessageTermination, TextMentionTermination
+from autogen_agentchat.messages import ModelClientStreamingChunkEvent, TextMessage
+from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat, Swarm
+from autogen_core import FunctionCall
+
+from drsai_backend import DrSai, RunStatus, Thread, UserInput, decode_state, encode_state
+from drsai_backend.datamodel import AutoGenMessage, JournalEntry, Run
+from drsai_backend.errors import (
+    Conflict,
+    DamagedState,
+    IdempotencyMismatch,
+    InvalidRequest,
+    NotFound,
+    RunFailed,
+    TeamBuildError,
+    ThreadBusy,
+    UnknownModel,
+    UnsupportedStateVersion,
+)
+from drsai_backend.runs import InputMessage, RunRequest
+from tests.runs.conftest import Make
+from tests.support.running import comparable
+from tests.support.scenarios import agent
+from tests.support.scripted import Answer, ScriptedClient, counting, user_count
+
+WHERE = {"user_id": "anonymous", "thread_id": "t"}
+
+
+def pair() -> RoundRobinGroupChat:
+    return RoundRobinGroupChat([agent("ann", True), agent("bob", True)], termination_condition=MaxMessageTermination(3))
+
+
+def request(text: str, **values: Any) -> RunRequest:
+    return RunRequest(**{"team": "pair", "thread_id": "t", "messages": [InputMessage("user", text)], **values})
+
+
+async def thread_of(drsai: DrSai) -> Thread:
+    [thread] = await drsai.db.get(Thread, filters=WHERE)
+    return thread
+
+
+async def test_a_run_stores_everything(make: Make) -> None:
+    drsai = await make({"pair": pair})
+    result = await drsai.run("pair", "Hello there.", thread_id="t")
+    assert result.status is RunStatus.COMPLETED
+    assert [message["source"] for message in result.task_result["messages"]] == ["user", "ann", "bob"]
+    thread = await thread_of(drsai)
+    assert thread.status is RunStatus.COMPLETED
+    assert thread.title == "Hello there."
+    assert thread.team == "pair"
+    assert thread.messages == result.task_result["messages"]
+    assert thread.team_result is not None
+    assert thread.team_result["task_result"]["messages"] == result.task_result["messages"]
+    assert thread.team_result["usage"] == result.usage
+    assert result.usage["completion_tokens"] == 2
+    assert thread.lease_owner is None
+    assert thread.user_input is not None
+    assert thread.user_input["user_last_message"] == "Hello there."
+    [run] = await drsai.db.get(Run, filters={"run_id": result.run_id})
+    assert (run.status, run.first_seq, run.last_seq) == (RunStatus.COMPLETED, 1, 3)
+    assert thread.state is not None
+    assert set(decode_state(thread.state)["agent_states"]) == {"ann", "bob", "RoundRobinGroupChatManager"}
+
+
+async def test_the_stored_state_is_the_teams_own(make: Make) -> None:
+    """What `Thread.state` decodes to is what stock AutoGen saves after the same conversation, and can load."""
+    drsai = await make({"pair": pair})
+    stock = pair()
+    for text in ("One.", "Two.", "Three."):
+        await drsai.run("pair", text, thread_id="t")
+        await stock.run(task=text)
+    state = decode_state((await thread_of(drsai)).state or "")
+    assert comparable(state) == comparable(await stock.save_state())
+    loaded = pair()
+    await loaded.load_state(state)
+    assert comparable(await loaded.save_state()) == comparable(state)
+
+
+@pytest.mark.parametrize("warm_threads", [0, 8])
+async def test_goes_on_in_another_process_as_if_it_were_one(make: Make, warm_threads: int) -> None:
+    stock = pair()
+    for text in ("One.", "Two.", "Three.", "Four."):
+        drsai = await make({"pair": pair}, warm_threads=warm_threads)
+        for part in ("a", "b"):
+            result = await drsai.run("pair", f"{text} {part}", thread_id="t")
+            expected = await stock.run(task=f"{text} {part}")
+            assert comparable(result.task_result["messages"]) == comparable(list(expected.messages))
+            assert result.task_result["stop_reason"] == expected.stop_reason
+
+
+async def test_a_warm_state_is_not_believed_when_another_process_went_on(make: Make) -> None:
+    first, second = await make({"pair": pair}), await make({"pair": pair})
+    stock = pair()
+    for drsai, text in ((first, "1"), (second, "2"), (first, "3"), (first, "4"), (second, "5")):
+        result = await drsai.run("pair", text, thread_id="t")
+        expected = await stock.run(task=text)
+        assert comparable(result.task_result["messages"]) == comparable(list(expected.messages))
+
+
+async def test_long_threads_are_folded_into_snapshots(make: Make) -> None:
+    drsai = await make({"pair": pair})
+    stock = pair()
+    for number in range(70):
+        await drsai.run("pair", f"message {number}", thread_id="t")
+        await stock.run(task=f"message {number}")
+    entries = await drsai.db.get(JournalEntry)
+    assert 0 < len(entries) < 100
+    assert comparable(decode_state((await thread_of(drsai)).state or "")) == comparable(await stock.save_state())
+    other = await make({"pair": pair})
+    result = await other.run("pair", "after", thread_id="t")
+    expected = await stock.run(task="after")
+    assert comparable(result.task_result["messages"]) == comparable(list(expected.messages))
+
+
+async def test_streaming_shows_chunks_at_once_and_messages_when_stored(make: Make) -> None:
+    drsai = await make({"pair": pair})
+    seen: list[Any] = []
+    async for item in drsai.run_stream("pair", "Hello", thread_id="t"):
+        if isinstance(item, TextMessage):
+            stored = await drsai.db.get(AutoGenMessage, filters=WHERE)
+            assert item.id in [row.config["id"] for row in stored]
+        seen.append(item)
+    kinds = [type(item).__name__ for item in seen]
+    assert kinds[0] == "TextMessage"
+    assert kinds[-1] == "TaskResult"
+    chunks = "".join(item.content for item in seen if isinstance(item, ModelClientStreamingChunkEvent))
+    assert chunks == "".join(item.content for item in seen if isinstance(item, TextMessage) and item.source != "user")
+    assert [message.source for message in seen[-1].messages] == ["user", "ann", "bob"]
+
+
+async def test_users_are_apart(make: Make) -> None:
+    drsai = await make({"pair": pair})
+    await drsai.run("pair", "mine", user_id="eve", thread_id="t")
+    await drsai.run("pair", "mine", user_id="adam", thread_id="t")
+    page = await drsai.engine.list_threads("eve", after=None, limit=10)
+    assert [item.message_count for item in page.items] == [3]
+    with pytest.raises(NotFound):
+        await drsai.engine.get_thread("nobody", "t")
+    await drsai.engine.delete_thread("eve", "t")
+    with pytest.raises(NotFound):
+        await drsai.engine.list_messages("eve", "t", after=0, limit=10)
+    assert len(await drsai.engine.list_messages("adam", "t", after=1, limit=10)) == 2
+
+
+async def test_pages_of_threads(make: Make) -> None:
+    drsai = await make({"pair": pair})
+    for number in range(5):
+        await drsai.run("pair", f"thread {number}", thread_id=f"t{number}")
+    seen: list[str] = []
+    after = None
+    for _ in range(3):
+        page = await drsai.engine.list_threads("anonymous", after=after, limit=2)
+        seen += [item.thread_id for item in page.items]
+        after = page.next
+    assert (seen, after) == (["t4", "t3", "t2", "t1", "t0"], None)
+    with pytest.raises(InvalidRequest):
+        await drsai.engine.list_threads("anonymous", after="nonsense", limit=2)
+
+
+# --- what goes wrong ------------------------------------------------------------------------------------------------
+
+
+def failing_second() -> RoundRobinGroupChat:
+    def fail(messages: Any, options: Any) -> Answer:
+        return ValueError("secret sk-12345") if user_count(messages) == 2 else "fine"
+
+    return RoundRobinGroupChat([agent("ann", True), agent("bob", True, fail)], max_turns=2)
+
+
+async def test_an_error_ends_the_run_and_keeps_its_finished_turns(make: Make) -> None:
+    drsai = await make({"pair": failing_second})
+    with pytest.raises(RunFailed) as caught:
+        await drsai.run("pair", "One", thread_id="t")
+    assert isinstance(caught.value.__cause__, ValueError)
+    thread = await thread_of(drsai)
+    assert thread.status is RunStatus.ERROR
+    assert "ValueError" in (thread.error_message or "")
+    assert "sk-12345" not in (thread.error_message or "")
+    assert [message["source"] for message in thread.messages] == ["user", "ann"]
+    other = await make({"pair": pair})
+    result = await other.run("pair", "Two", thread_id="t")
+    said = [message["content"] for message in result.task_result["messages"]]
+    # ann's turn before the error is in her memory and in bob's.
+    assert said[1].startswith("bob sees 3 ") or said[1].startswith("ann sees 3 ")
+    assert (await thread_of(other)).status is RunStatus.COMPLETED
+
+
+async def test_errors_before_the_first_write_store_nothing(make: Make) -> None:
+    def broken() -> Any:
+        raise RuntimeError("no")
+
+    drsai = await make({"pair": pair, "broken": broken, "odd": lambda: 42})
+    with pytest.raises(UnknownModel):
+        await drsai.run("nobody", "x", thread_id="t")
+    for team in ("broken", "odd"):
+        with pytest.raises(TeamBuildError):
+            await drsai.run(team, "x", thread_id="t")
+    for text in ("nul \0", "lone \ud800"):
+        with pytest.raises(InvalidRequest):
+            await drsai.run("pair", text, thread_id="t")
+    assert await drsai.db.get(Thread) == []
+    assert await drsai.db.get(UserInput) == []
+    assert (await drsai.run("pair", "good", thread_id="t")).status is RunStatus.COMPLETED
+
+
+async def test_a_thread_belongs_to_one_team(make: Make) -> None:
+    drsai = await make({"pair": pair, "other": pair})
+    await drsai.run("pair", "x", thread_id="t")
+    with pytest.raises(InvalidRequest, match="pair") as caught:
+        await drsai.run("other", "x", thread_id="t")
+    assert caught.value.param == "model"
+
+
+async def test_a_damaged_or_later_state_is_refused_and_left_alone(make: Make) -> None:
+    drsai = await make({"pair": pair}, warm_threads=0)
+    await drsai.run("pair", "x", thread_id="t")
+    good = (await drsai.db.get(JournalEntry, order="turn"))[-1].payload
+    table = JournalEntry.__table__  # type: ignore[attr-defined]
+    later = "RFMC" + good[4:]
+    for payload, error in ((good[:-8], DamagedState), (later, UnsupportedStateVersion)):
+        change = sa.update(table).values(payload=payload)
+        await drsai.database.write(lambda session, change=change: session.execute(change))
+        before = await drsai.db.get(AutoGenMessage, filters=WHERE)
+        with pytest.raises(error, match="'t'"):
+            await drsai.run("pair", "y", thread_id="t")
+        assert len(await drsai.db.get(AutoGenMessage, filters=WHERE)) == len(before)
+        assert (await drsai.db.get(Thread, filters=WHERE, load_state=False))[0].status is RunStatus.COMPLETED
+        assert (await drsai.run("pair", "x")).status is RunStatus.COMPLETED
+
+
+async def test_one_run_at_a_time(make: Make) -> None:
+    slow = ScriptedClient(counting("ann"), delay=0.3)
+
+    def team() -> RoundRobinGroupChat:
+        from autogen_agentchat.agents import AssistantAgent
+
+        return RoundRobinGroupChat([AssistantAgent("ann", slow)], max_turns=1)
+
+    drsai, other = await make({"pair": team}), await make({"pair": team})
+    handle = await drsai.engine.start(request("x"))
+    for engine in (drsai.engine, other.engine):
+        with pytest.raises(ThreadBusy):
+            await engine.start(request("y"))
+    with pytest.raises(Conflict):
+        await drsai.engine.delete_thread("anonymous", "t")
+    [live] = await drsai.db.get(Thread, filters=WHERE)
+    live.status = RunStatus.COMPLETED
+    with pytest.raises(Conflict):
+        await drsai.db.upsert(live)
+    assert (await handle.wait()).status is RunStatus.COMPLETED
+    assert (await drsai.run("pair", "y", thread_id="t")).status is RunStatus.COMPLETED
+
+
+async def test_many_threads_at_once(make: Make) -> None:
+    drsai = await make({"pair": pair})
+    results = await asyncio.gather(*(drsai.run("pair", f"x{n}", thread_id=f"t{n % 20}-{n}") for n in range(60)))
+    assert {result.status for result in results} == {RunStatus.COMPLETED}
+    assert len(await drsai.db.get(AutoGenMessage)) == 180
+
+
+async def test_stop(make: Make) -> None:
+    slow = ScriptedClient(counting("ann"), delay=5)
+
+    def team() -> RoundRobinGroupChat:
+        from autogen_agentchat.agents import AssistantAgent
+
+        return RoundRobinGroupChat([agent("bob", False), AssistantAgent("ann", slow)], max_turns=2)
+
+    drsai = await make({"pair": team})
+    task = asyncio.create_task(drsai.run("pair", "x", thread_id="t"))
+    while len(await drsai.db.get(AutoGenMessage, filters=WHERE)) < 2:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    while (await thread_of(drsai)).status is RunStatus.RUNNING:
+        await asyncio.sleep(0.01)
+    thread = await thread_of(drsai)
+    assert thread.status is RunStatus.STOPPED
+    assert [message["source"] for message in thread.messages] == ["user", "bob"]
+    with pytest.raises(Conflict):
+        await drsai.stop("anonymous", "t")
+    slow.delay = 0
+    assert (await drsai.run("pair", "y", thread_id="t")).status is RunStatus.COMPLETED
+
+
+async def test_close_ends_live_runs_as_interrupted(make: Make, database_url: str) -> None:
+    from tests.runs.conftest import settings
+
+    slow = ScriptedClient(counting("ann"), delay=5)
+
+    def team() -> RoundRobinGroupChat:
+        from autogen_agentchat.agents import AssistantAgent
+
+        return RoundRobinGroupChat([AssistantAgent("ann", slow)], max_turns=1)
+
+    async with DrSai({"pair": team}, database_url, settings=settings()) as drsai:
+        await drsai.engine.start(request("x"))
+    other = await make({"pair": team})
+    thread = await thread_of(other)
+    assert thread.status is RunStatus.ERROR
+    assert "interrupted" in (thread.error_message or "").lower() or "shut down" in (thread.error_message or "")
+
+
+async def test_a_worker_that_lost_its_lease_writes_nothing(make: Make) -> None:
+    slow = ScriptedClient(counting("ann"), delay=0.3)
+
+    def team() -> RoundRobinGroupChat:
+        from autogen_agentchat.agents import AssistantAgent
+
+        return RoundRobinGroupChat([AssistantAgent("ann", slow)], max_turns=1)
+
+    drsai = await make({"pair": team})
+    handle = await drsai.engine.start(request("x"))
+    table = Thread.__table__  # type: ignore[attr-defined]
+    change = sa.update(table).values(epoch=table.c.epoch + 1, lease_owner="another")
+    await drsai.database.write(lambda session: session.execute(change))
+    end = await handle.wait()
+    assert (end.status, end.error_code) == (RunStatus.ERROR, "lease_lost")
+    [thread] = await drsai.db.get(Thread, filters=WHERE)
+    assert (thread.status, thread.last_seq, thread.lease_owner) == (RunStatus.RUNNING, 1, "another")
+
+
+async def test_orphans_are_ended_when_a_process_opens_and_when_asked(make: Make) -> None:
+    drsai = await make({"pair": pair})
+    await drsai.run("pair", "x", thread_id="t")
+    table = Thread.__table__  # type: ignore[attr-defined]
+    dead = drsai.engine.worker_id.rsplit(":", 3)[0] + ":999999:1:00"
+    change = sa.update(table).values(status="running", lease_owner=dead, revision=table.c.revision + 1)
+    await drsai.database.write(lambda session: session.execute(change))
+    result = await drsai.run("pair", "y", thread_id="t")
+    assert result.status is RunStatus.COMPLETED
+    await drsai.database.write(lambda session: session.execute(change))
+    other = await make({"pair": pair})
+    thread = await thread_of(other)
+    assert thread.status is RunStatus.ERROR
+    assert "interrupted" in (thread.error_message or "")
+
+
+# --- asking a person ------------------------------------------------------------------------------------------------
+
+
+def with_proxy() -> RoundRobinGroupChat:
+    done = TextMentionTermination("approve", sources=["human"])
+    return RoundRobinGroupChat([agent("ann", True), UserProxyAgent("human")], termination_condition=done)
+
+
+async def test_a_user_proxy_waits_across_processes(make: Make) -> None:
+    drsai = await make({"pair": with_proxy})
+    result = await drsai.run("pair", "Draft it.", thread_id="t")
+    assert result.status is RunStatus.AWAITING_INPUT
+    assert result.input_request is not None
+    assert result.input_request["source"] == "human"
+    thread = await thread_of(drsai)
+    assert thread.status is RunStatus.AWAITING_INPUT
+    assert thread.input_request == result.input_request
+    other = await make({"pair": with_proxy})
+    again = await other.run("pair", "No, once more.", thread_id="t")
+    assert again.run_id == result.run_id
+    assert again.status is RunStatus.AWAITING_INPUT
+    third = await make({"pair": with_proxy})
+    last = await third.run("pair", "I approve.", thread_id="t")
+    assert last.status is RunStatus.COMPLETED
+    thread = await thread_of(third)
+    texts = [(m["source"], m["content"]) for m in thread.messages if m["type"] == "TextMessage"]
+    assert [source for source, _ in texts] == ["user", "ann", "human", "ann", "human"]
+    assert [text for source, text in texts if source == "human"] == ["No, once more.", "I approve."]
+    assert thread.input_request is None
+    [run] = await third.db.get(Run, filters={"run_id": result.run_id})
+    assert run.answers is None
+    assert (run.first_seq, run.last_seq) == (1, thread.last_seq)
+
+
+async def test_the_first_speaker_may_ask(make: Make) -> None:
+    def team() -> RoundRobinGroupChat:
+        return RoundRobinGroupChat([UserProxyAgent("human"), agent("ann", True)], max_turns=2)
+
+    drsai = await make({"pair": team})
+    assert (await drsai.run("pair", "Hi", thread_id="t")).status is RunStatus.AWAITING_INPUT
+    other = await make({"pair": team})
+    result = await other.run("pair", "my answer", thread_id="t")
+    assert result.status is RunStatus.COMPLETED
+    texts = [m["content"] for m in (await thread_of(other)).messages if m["type"] == "TextMessage"]
+    assert texts[:2] == ["Hi", "my answer"]
+    assert len(texts) == 3
+
+
+async def test_a_nested_team_may_ask_twice_in_one_turn(make: Make) -> None:
+    def team() -> RoundRobinGroupChat:
+        inner = RoundRobinGroupChat([UserProxyAgent("human"), agent("ann", False)], name="inner", max_turns=4)
+        return RoundRobinGroupChat([agent("bob", False), inner], max_turns=2)
+
+    statuses: list[RunStatus | None] = []
+    for text in ("Start", "first answer", "second answer"):
+        drsai = await make({"pair": team})
+        statuses.append((await drsai.run("pair", text, thread_id="t")).status)
+    assert statuses == [RunStatus.AWAITING_INPUT, RunStatus.AWAITING_INPUT, RunStatus.COMPLETED]
+    texts = [m["content"] for m in (await thread_of(drsai)).messages if m["source"] == "human" and "content" in m]
+    assert [text for text in texts if "answer" in str(text)] == ["first answer", "second answer"]
+
+
+async def test_a_swarm_hands_over_to_the_user_and_back(make: Make) -> None:
+    def asks(messages: Any, options: Any) -> Answer:
+        if user_count(messages) == 1:
+            return [FunctionCall(id="h", name="transfer_to_user", arguments="{}")]
+        return "Thank you. TERMINATE"
+
+    def team() -> Swarm:
+        condition = HandoffTermination("user") | TextMentionTermination("TERMINATE")
+        return Swarm([agent("clerk", True, asks, handoffs=["user"])], termination_condition=condition)
+
+    drsai = await make({"pair": team})
+    result = await drsai.run("pair", "Help", thread_id="t")
+    assert result.status is RunStatus.AWAITING_INPUT
+    assert result.input_request is not None
+    assert result.input_request["source"] == "clerk"
+    other = await make({"pair": team})
+    last = await other.run("pair", "My name is Ada", thread_id="t")
+    assert last.status is RunStatus.COMPLETED
+    handoffs = [m for m in (await thread_of(other)).messages if m["type"] == "HandoffMessage"]
+    assert [(m["source"], m["target"]) for m in handoffs] == [("clerk", "user"), ("user", "clerk")]
+
+
+async def test_stop_a_run_that_waits(make: Make) -> None:
+    drsai = await make({"pair": with_proxy})
+    await drsai.run("pair", "Draft it.", thread_id="t")
+    await drsai.stop("anonymous", "t")
+    thread = await thread_of(drsai)
+    assert (thread.status, thread.input_request) == (RunStatus.STOPPED, None)
+    result = await drsai.run("pair", "Another.", thread_id="t")
+    assert result.status is RunStatus.AWAITING_INPUT
+    assert result.task_result["messages"][0]["content"] == "Another."
+
+
+# --- requests that repeat themselves --------------------------------------------------------------------------------
+
+
+async def test_a_resent_history_is_stored_once(make: Make) -> None:
+    drsai = await make({"pair": pair})
+    history: list[InputMessage] = [InputMessage("system", "Be brief.")]
+    for number in range(4):
+        history.append(InputMessage("user", f"question {number}"))
+        handle = await drsai.engine.start(RunRequest("pair", list(history), thread_id="t"))
+        await handle.wait()
+        if number != 1:  # an answer that was lost
+            history.append(InputMessage("assistant", "whatever the client made of it"))
+        if number == 2:
+            drsai = await make({"pair": pair})
+    stored = [row.config for row in await drsai.db.get(AutoGenMessage, filters=WHERE)]
+    assert [c["content"] for c in stored if c["source"] == "user"] == [f"question {n}" for n in range(4)]
+    assert [c["content"] for c in stored if c["source"] == "system"] == ["Be brief."]
+
+
+async def test_idempotency(make: Make) -> None:
+    drsai = await make({"pair": pair})
+    first = await drsai.engine.start(request("x", idempotency_key="k"))
+    end = await first.wait()
+    again = await drsai.engine.start(request("x", idempotency_key="k"))
+    assert again.run_id == first.run_id
+    assert (await again.wait()).status is end.status
+    assert [d.message.to_text() for d in again.transcript()] == [d.message.to_text() for d in first.transcript()]
+    with pytest.raises(IdempotencyMismatch):
+        await drsai.engine.start(request("y", idempotency_key="k"))
+    assert len(await drsai.db.get(AutoGenMessage, filters=WHERE)) == 3
+
+
+# --- what users store -----------------------------------------------------------------------------------------------
+
+
+async def test_a_state_set_by_hand_is_the_next_runs_state(make: Make) -> None:
+    drsai = await make({"pair": pair})
+    await drsai.run("pair", "x", thread_id="t")
+    stock = pair()
+    for text in ("a", "b", "c"):
+        await stock.run(task=text)
+    thread = await thread_of(drsai)
+    thread.state = encode_state(dict(await stock.save_state()))
+    await drsai.db.upsert(thread)
+    result = await drsai.run("pair", "d", thread_id="t")
+    expected = await stock.run(task="d")
+    assert comparable(result.task_result["messages"]) == comparable(list(expected.messages))
+    assert comparable(decode_state((await thread_of(drsai)).state or "")) == comparable(await stock.save_state())
+
+
+async def test_participants_may_come_and_go(make: Make) -> None:
+    def three() -> RoundRobinGroupChat:
+        return RoundRobinGroupChat([agent(name, True) for name in ("ann", "bob", "new")], max_turns=3)
+
+    drsai = await make({"pair": pair})
+    await drsai.run("pair", "x", thread_id="t")
+    changed = await make({"pair": three})
+    result = await changed.run("pair", "y", thread_id="t")
+    texts = {m["source"]: m["content"] for m in result.task_result["messages"]}
+    assert texts["ann"].startswith("ann sees 4 ")
+    assert texts["new"].startswith("new sees ")
+    back = await make({"pair": pair})
+    assert (await back.run("pair", "z", thread_id="t")).status is RunStatus.COMPLETED
+
+
+async def test_a_selector_team_is_stored_before_its_first_speaker(make: Make) -> None:
+    chooser = ScriptedClient(lambda messages, options: "bob")
+    blocked = asyncio.Event()
+
+    def wait(messages: Any, options: Any) -> Answer:
+        blocked.set()
+        return "hello"
+
+    def team() -> SelectorGroupChat:
+        return SelectorGroupChat([agent("ann", True), agent("bob", True, wait)], chooser, max_turns=1)
+
+    drsai = await make({"pair": team})
+    result = await drsai.run("pair", "x", thread_id="t")
+    assert blocked.is_set()
+    entries = await drsai.db.get(JournalEntry, order="turn")
+    assert len(entries) == 2
+    # The selector's own call counts, though no message carries it.
+    assert result.usage["completion_tokens"] == 2
