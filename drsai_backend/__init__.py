@@ -4,20 +4,26 @@
 models → state → database → datamodel → config, errors.
 """
 
-from drsai_backend.agents import AssistantAgent, DrSaiAgent, DrSaiAgentMixin
-from drsai_backend.database import DatabaseManager
-from drsai_backend.datamodel import RunStatus, TeamResult, Thread, UserInput
-from drsai_backend.drsai import DrSai
-from drsai_backend.state import decode_state, encode_state
-from drsai_backend.teams.context import RunContext
-from drsai_backend.teams.group_chats import (
-    DrSaiGroupChat,
-    GraphFlow,
-    MagenticOneGroupChat,
-    RoundRobinGroupChat,
-    SelectorGroupChat,
-    Swarm,
-)
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from drsai_backend.agents import AssistantAgent, DrSaiAgent, DrSaiAgentMixin
+    from drsai_backend.database import DatabaseManager
+    from drsai_backend.datamodel import RunStatus, TeamResult, Thread, UserInput
+    from drsai_backend.drsai import DrSai
+    from drsai_backend.state import decode_state, encode_state
+    from drsai_backend.teams.context import RunContext
+    from drsai_backend.teams.group_chats import (
+        DrSaiGroupChat,
+        GraphFlow,
+        MagenticOneGroupChat,
+        RoundRobinGroupChat,
+        SelectorGroupChat,
+        Swarm,
+    )
 
 __version__ = "0.1.0"
 
@@ -41,3 +47,35 @@ __all__ = [
     "decode_state",
     "encode_state",
 ]
+
+# Each name is imported when it is first asked for. AutoGen, the openai client and SQLAlchemy take seconds together, and
+# `drsai --help`, a tool that reads threads, or `import drsai_backend.errors` need none or few of them.
+_HOMES: Final = {
+    "agents": ("AssistantAgent", "DrSaiAgent", "DrSaiAgentMixin"),
+    "database": ("DatabaseManager",),
+    "datamodel": ("RunStatus", "TeamResult", "Thread", "UserInput"),
+    "drsai": ("DrSai",),
+    "state": ("decode_state", "encode_state"),
+    "teams.context": ("RunContext",),
+    "teams.group_chats": (
+        "DrSaiGroupChat",
+        "GraphFlow",
+        "MagenticOneGroupChat",
+        "RoundRobinGroupChat",
+        "SelectorGroupChat",
+        "Swarm",
+    ),
+}
+
+
+def __getattr__(name: str) -> object:
+    for home, names in _HOMES.items():
+        if name in names:
+            value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
