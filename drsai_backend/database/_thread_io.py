@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
 from drsai_backend.database._model import LONG_FIELDS, model_info
+from drsai_backend.database._results import resolve_results, stored_result
 from drsai_backend.database._rows import Change, RowWriter, is_still, memory_of, observe, refresh
 from drsai_backend.database._user_input import UserInputView
 from drsai_backend.database._values import clean_json, clean_text, digest
@@ -325,7 +326,11 @@ class ThreadIO:
             if read_as is not None and digest(there.get(name)) != read_as:
                 raise Conflict(f"{name} was changed by somebody else since it was read", param=name)
             where = (_field.c.thread_key == key, _field.c.name == name)
-            if value is None:
+            if name == "team_result":
+                session.execute(sa.delete(_field).where(*where))
+                own = stored_result(thread.run_id, value)
+                session.execute(sa.insert(_field).values(thread_key=key, name=name, value=own))
+            elif value is None:
                 session.execute(sa.delete(_field).where(*where))
             elif name in there:
                 session.execute(sa.update(_field).where(*where).values(value=value))
@@ -346,6 +351,9 @@ class ThreadIO:
         for part in _parts(keys):
             for key, name, value in session.execute(query.where(_field.c.thread_key.in_(part))):
                 result.setdefault(key, {})[name] = value
+            stored = {key: result[key].pop("team_result", None) for key in part if key in result}
+            for key, value in resolve_results(session, part, stored).items():
+                result.setdefault(key, {})["team_result"] = value
         return result
 
     def _read_messages(self, session: Session, keys: Sequence[int], *, after: int = 0) -> dict[int, list[Any]]:

@@ -1,7 +1,7 @@
 """The guarded statements of a run: begin, turn, end, and the lease that fences them.
 
-Synchronous functions of a `Session`, to be run by `Database.write` and `Database.read`. Every write names the epoch (and
-the turn or revision) it follows; when no row matches, another writer was there first and nothing is written.
+Synchronous functions of a `Session`, to be run by `Database.write` and `Database.read`. Every write names the epoch
+(and the turn or revision) it follows; when no row matches, another writer was there first and nothing is written.
 """
 
 from __future__ import annotations
