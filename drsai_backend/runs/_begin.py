@@ -13,7 +13,7 @@ from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.threads import BeginRun, NewMessage, ThreadHead, begin_run
-from drsai_backend.datamodel import RunStatus, UserInput
+from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.types import JsonText
 from drsai_backend.errors import Conflict, InvalidRequest, ThreadBusy
 from drsai_backend.models import ModelClientFactory
@@ -118,7 +118,7 @@ class Beginner:
             request.user_id,
             thread_id,
             run_id,
-            UserInput(user_id=request.user_id, thread_id=thread_id, **values),
+            values,
             self._db,
             self._models,
             request.params,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from autogen_agentchat.base import ChatAgent, Team
@@ -24,18 +25,27 @@ class RunContext:
     """One run, as its team factory and its agents see it (`self._run_context`).
 
     `user_input` is what the request brought; its `api_key` is empty here, as the key is applied by `model_client()`.
-    `meter` sums up what the run's model clients use. The context lives as long as the run and is never stored.
+    `input_values` are its columns. `meter` sums up what the run's model clients use. The context lives as long as the
+    run and is never stored.
     """
 
     user_id: str
     thread_id: str
     run_id: str
-    user_input: UserInput
+    input_values: Mapping[str, Any] = field(repr=False)
     db_manager: DatabaseManager
     models: ModelClientFactory = field(repr=False)
     params: ModelParams = field(default_factory=ModelParams)
     api_key: SecretStr | None = None
     meter: UsageMeter = field(default_factory=UsageMeter)
+    _user_input: UserInput | None = field(default=None, init=False, repr=False)
+
+    @property
+    def user_input(self) -> UserInput:
+        """What the request brought. Made when it is first asked for: few teams do, and a table object is dear."""
+        if self._user_input is None:
+            self._user_input = UserInput(user_id=self.user_id, thread_id=self.thread_id, **self.input_values)
+        return self._user_input
 
     def model_client(self, model: str | None = None) -> RunModelClient:
         """A model client with the request's sampling parameters and key; what it uses counts for this run.
@@ -82,6 +92,7 @@ async def build_team(factory: TeamFactory, context: RunContext) -> BuiltTeam:
     return team
 
 
+@lru_cache(maxsize=256)
 def takes_context(function: Callable[..., object]) -> bool:
     """True when a factory takes the run context as its first positional argument.
 

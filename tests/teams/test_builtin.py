@@ -8,7 +8,6 @@ import pytest
 from autogen_agentchat.messages import ModelClientStreamingChunkEvent, TextMessage, ToolCallExecutionEvent
 
 from drsai_backend.config import Settings
-from drsai_backend.datamodel import UserInput
 from drsai_backend.models import ModelClientFactory, ModelParams
 from drsai_backend.teams.builtin import MAX_MESSAGES, builtin_teams
 from drsai_backend.teams.context import RunContext, build_team
@@ -22,7 +21,7 @@ def context(**settings: Any) -> RunContext:
         user_id="u",
         thread_id="t",
         run_id="r",
-        user_input=UserInput(user_id="u", thread_id="t"),
+        input_values={},
         db_manager=None,  # type: ignore[arg-type]  # the built-in teams store nothing
         models=ModelClientFactory(Settings(**values)),
         params=ModelParams(temperature=0.5),

@@ -17,7 +17,6 @@ from autogen_agentchat.teams import BaseGroupChat, RoundRobinGroupChat
 from pydantic import SecretStr
 
 from drsai_backend.config import Settings
-from drsai_backend.datamodel import UserInput
 from drsai_backend.errors import ConfigurationError, InvalidRequest, TeamBuildError, UnknownModel
 from drsai_backend.models import (
     DefaultModelClient,
@@ -67,7 +66,7 @@ def context(models: ModelClientFactory | None = None, **values: Any) -> RunConte
         user_id="u",
         thread_id="t",
         run_id="r",
-        user_input=UserInput(user_id="u", thread_id="t"),
+        input_values={},
         db_manager=None,  # type: ignore[arg-type]  # no factory here looks at it
         models=models or ModelClientFactory(Settings(openai_api_key=None, openai_base_url=None, demo_delay=0)),
         **values,
