@@ -1,0 +1,155 @@
+"""Every example runs as it is, and does what it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from drsai_backend import DrSai, RunStatus
+from drsai_backend.config import Settings
+from drsai_backend.teams.registry import load_teams
+from tests.examples.processes import ROOT, run_python
+
+EXAMPLES = ROOT / "examples"
+
+
+def run(name: str, directory: Path) -> str:
+    return run_python([str(EXAMPLES / name)], directory)
+
+
+def test_team_in_code(tmp_path: Path) -> None:
+    first = run("team_in_code.py", tmp_path)
+    assert "The tides: worth a closer look" in first
+    assert "Version 2" in first
+    assert re.search(r"The last word: .*APPROVE\ncompleted, \d+ tokens, thread tides", first)
+
+    again = run("team_in_code.py", tmp_path)
+    tokens = [int(re.search(r"(\d+) tokens", output)[1]) for output in (first, again)]  # type: ignore[index]
+    assert tokens[1] > tokens[0], "the second process remembers the first, so its prompts are longer"
+
+
+def test_resume_in_second_process(tmp_path: Path) -> None:
+    lines = run("resume_in_second_process.py", tmp_path).splitlines()
+    processes = {re.match(r"\[process (\d+)\]", line)[1] for line in lines}  # type: ignore[index]
+    assert len(processes) == 2
+    assert lines[-1].endswith("Your name is Ada.")
+
+
+def test_tools(tmp_path: Path) -> None:
+    output = run("tools.py", tmp_path)
+    assert "count_words says: 6" in output
+    assert "ToolCallExecutionEvent" in output
+    assert output.endswith("reminder-1: water the plants\n")
+
+
+def test_selector(tmp_path: Path) -> None:
+    lines = run("selector.py", tmp_path).splitlines()
+    assert [line.partition(":")[0] for line in lines[:4]] == ["user", "physicist", "historian", "poet"]
+    assert lines[-1].startswith("(completed; Maximum number of messages 4 reached")
+
+
+def test_swarm_handoff(tmp_path: Path) -> None:
+    lines = run("swarm_handoff.py", tmp_path).splitlines()
+    assert lines[1].startswith("desk: Transferred to refunds")
+    assert "  (awaiting_input)" in lines
+    assert "  (refunds waits for the customer)" in lines
+    assert lines[-3:-1] == [
+        "customer: That is me: the order number is 17.",
+        "refunds: [offline demo model] You said: “That is me: the order number is 17.”. "
+        "That makes 3 messages from you in this conversation.",
+    ]
+    assert lines[-1] == "  (completed)"
+
+
+def test_planner(tmp_path: Path) -> None:
+    asked, done = run("planner.py", tmp_path).split("> Yes, go on.\n")
+    assert "(awaiting_input)\n  step-1: find a place, {'status': 'planned'}" in asked
+    assert "(completed)\n  step-1: find a place, {'status': 'done'}" in done
+    assert done.count("'done'") == 3
+
+
+def test_notes_agent(tmp_path: Path) -> None:
+    output = run("notes_agent.py", tmp_path)
+    assert output.endswith("ada: What do you know?\n  Your notes:\n- the tide turns at noon\n")
+    assert "Noted as number 2." in output
+
+
+def test_custom_group_chat(tmp_path: Path) -> None:
+    output = run("custom_group_chat.py", tmp_path)
+    assert output.endswith("health: 2\nmoney: 2\ntravel: 2\n")
+
+
+def test_openai_client_stream(tmp_path: Path) -> None:
+    output = run("openai_client_stream.py", tmp_path)
+    assert output.count("**writer**") == output.count("**reviewer**") == 2
+    assert output.count("thread thread_") == 3
+    assert "Your name is Ada." in output
+
+
+def test_db_manager(tmp_path: Path) -> None:
+    lines = run("components/manager/db_manager_test.py", tmp_path).splitlines()
+    assert lines == [
+        "created: id 1, 'Hello', key shown: False",
+        "read: 'Hello', temperature 0.2, key sk-secret",
+        "changed: temperature 0.9, still 'Hello'",
+        "deleted: 1",
+        "left: 0",
+        "the newest two: ['t4', 't3']",
+        "by a list: ['message 0', 'message 3']",
+        "by an operator: ['t2', 't3', 't4']",
+        "deleted: 5",
+        "synchronous: 'from a plain function'",
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        (
+            "teams.py",
+            {
+                "weather": (RunStatus.COMPLETED, ["weather", "weather", "weather"]),
+                "translators": (RunStatus.COMPLETED, ["french", "german", "editor"]),
+                "interview": (RunStatus.AWAITING_INPUT, ["guide"]),
+            },
+        ),
+        (
+            "teams.yaml",
+            {"pirate": (RunStatus.COMPLETED, ["pirate"]), "debate": (RunStatus.COMPLETED, ["pro", "contra"])},
+        ),
+    ],
+)
+async def test_teams_files(file: str, expected: dict[str, tuple[RunStatus, list[str]]], tmp_path: Path) -> None:
+    teams = load_teams(str(EXAMPLES / file))
+    assert set(teams) == set(expected)
+    settings = Settings(demo_delay=0, openai_api_key=None, openai_base_url=None)
+    async with DrSai(teams, f"sqlite:///{tmp_path / 'teams.db'}", settings=settings) as drsai:
+        for name, (status, speakers) in expected.items():
+            result = await drsai.run(name, "What is the temperature in Paris?", thread_id=name)
+            said = [message["source"] for message in result.task_result["messages"][1:]]
+            assert (result.status, sorted(said)) == (status, sorted(speakers)), name
+            assert drsai.engine.teams.description(name)
+
+
+async def test_the_interview_goes_on_with_the_answer(tmp_path: Path) -> None:
+    teams = load_teams(str(EXAMPLES / "teams.py"))
+    settings = Settings(demo_delay=0, openai_api_key=None, openai_base_url=None)
+    for text, status in [
+        ("Where shall I go?", RunStatus.AWAITING_INPUT),
+        ("To the sea.", RunStatus.COMPLETED),
+        ("And in winter?", RunStatus.AWAITING_INPUT),
+    ]:
+        async with DrSai(teams, f"sqlite:///{tmp_path / 'teams.db'}", settings=settings) as drsai:
+            assert (await drsai.run("interview", text, thread_id="holiday")).status is status
+
+
+def test_nothing_is_left_out() -> None:
+    """Every example is listed in examples/README.md and run above."""
+    files = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.suffix in {".py", ".yaml"}}
+    listed = set(re.findall(r"\]\(([\w./]+)\)", (EXAMPLES / "README.md").read_text()))
+    assert listed == files
+    here = Path(__file__).read_text()
+    assert [name for name in files if f'"{name}"' not in here] == []
