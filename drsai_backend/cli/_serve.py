@@ -1,0 +1,216 @@
+"""`drsai serve`: the HTTP server, in this process.
+
+The database is opened and the port taken before uvicorn starts, so that whatever is wrong is one line and exit code 1;
+what the console says is printed when requests are answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import gc
+import ipaddress
+import signal
+import socket
+from collections.abc import Callable, Generator
+from types import FrameType
+from typing import Any, Final, cast
+
+import uvicorn
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from drsai_backend.api import create_app
+from drsai_backend.cli._logging import configure_logging
+from drsai_backend.cli._screen import make_console, print_rows
+from drsai_backend.cli._settings import show_url
+from drsai_backend.config import Settings
+from drsai_backend.drsai import DrSai
+from drsai_backend.errors import ConfigurationError
+from drsai_backend.models.local import LocalModelServer
+from drsai_backend.runs import Engine
+from drsai_backend.teams.builtin import builtin_teams
+from drsai_backend.teams.registry import TeamRegistry, load_teams
+
+GRACE_SECONDS: Final = 5.0
+"""How long runs may go on after the signal to stop; then they are ended, and their clients told."""
+_CLOSE_SECONDS: Final = 15.0
+_BACKLOG: Final = 2048
+
+
+def serve(settings: Settings, teams: str | None, *, insecure: bool, local_model: bool, access_log: bool) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Raises:
+        ConfigurationError: an address that is not loopback without `insecure`, a port in use, teams that cannot be
+            read, a local model that is not installed.
+        DatabaseError: the database cannot be used.
+    """
+    address = _address(settings, insecure=insecure)
+    configure_logging(settings)
+    registry = TeamRegistry(builtin_teams() if teams is None else load_teams(teams))
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(_listen(settings, address))
+        if local_model:
+            make_console().print("Starting the local model …")
+            settings = stack.enter_context(LocalModelServer()).settings(settings)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(settings, registry, listening, access_log=access_log))
+
+
+async def _serve(settings: Settings, teams: TeamRegistry, listening: socket.socket, *, access_log: bool) -> None:
+    drsai = DrSai(teams, settings=settings)
+    async with drsai:
+        config = uvicorn.Config(
+            create_app(drsai.engine, settings),
+            lifespan="off",  # the database is open already
+            ws="none",
+            log_config=None,
+            access_log=access_log,
+            server_header=False,
+            timeout_graceful_shutdown=int(GRACE_SECONDS + _CLOSE_SECONDS),
+        )
+        server = Server(config, drsai.engine)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with contextlib.suppress(NotImplementedError):  # Windows
+                loop.add_signal_handler(number, server.handle_exit, number, None)
+        print_start(drsai, teams, _url(settings.host, listening))
+        _settle_garbage()
+        await server.serve([listening])
+
+
+class Server(uvicorn.Server):
+    """uvicorn, with a stop that ends the runs before the connections."""
+
+    def __init__(self, config: uvicorn.Config, engine: Engine) -> None:
+        super().__init__(config)
+        self._engine = engine
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Nothing: uvicorn would restore the default handlers at its end and send the signal again, which kills the
+        process before the database is closed."""
+        yield
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if not self.should_exit:
+            make_console(stderr=True).print("Stopping; once more to stop at once.")
+            self.should_exit = True
+        else:
+            self.force_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        ending = asyncio.create_task(self._end_runs())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            ending.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await ending
+
+    async def _end_runs(self) -> None:
+        """Runs that are still under way end as ERROR, and their streams with an error that says so. Were connections
+        closed first, clients would be left without a word."""
+        await asyncio.sleep(GRACE_SECONDS)
+        await self._engine.close()
+
+
+def print_start(drsai: DrSai, teams: TeamRegistry, url: str) -> None:
+    """Say where, what and on what this serves, and how to ask it."""
+    console = make_console()
+    console.print(f"[bold]drsai_backend[/] serves [bold]{escape(url)}/v1[/]\n", soft_wrap=True)
+    models = Table.grid(padding=(0, 2, 0, 0))
+    models.add_column(style="dim", min_width=10, no_wrap=True)
+    models.add_column(style="bold green", overflow="fold")
+    models.add_column()
+    for name in teams.names():
+        models.add_row("" if models.row_count else "  models", name, Text(teams.description(name)))
+    console.print(models)
+    rows = [("database", escape(show_url(drsai.database)))]
+    if drsai.models.is_demo:
+        rows.append(
+            ("answers", "[bold yellow]OFFLINE DEMO MODEL[/]: fixed rules, no language model. Set OPENAI_API_KEY")
+        )
+        rows.append(("", "or OPENAI_BASE_URL, and DRSAI_MODEL, for a real one."))
+    else:
+        rows.append(("answers", f"[bold]{escape(drsai.models.describe())}[/]"))
+    print_rows(console, rows)
+    console.print("\nTry it:\n")
+    console.print(curl(url, teams.names()[0]), markup=False, soft_wrap=True)
+    console.print("\n[dim]Ctrl-C stops.[/]")
+
+
+def curl(url: str, model: str) -> str:
+    """A request to paste into a shell. Broken where a shell and JSON allow it, so that no terminal breaks it."""
+    return (
+        f"curl {url}/v1/chat/completions \\\n"
+        f"  -H 'Content-Type: application/json' -d '{{\n"
+        f'    "model": "{model}", "thread_id": "hello",\n'
+        f'    "messages": [{{"role": "user", "content": "My name is Ada."}}]}}\''
+    )
+
+
+def _settle_garbage() -> None:
+    # What was imported lives as long as the process: about half a million objects, most of them of AutoGen and the
+    # openai client. Each full collection walks through all of them, and the garbage of a streamed answer (pydantic
+    # models, futures) makes collections frequent. Frozen objects are left out, and higher thresholds let most garbage
+    # die by its reference count first: 1.3 to 1.9 times as many streamed requests per second.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where it happens to be installed."""
+    try:
+        import uvloop  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return None
+    return cast("Callable[[], asyncio.AbstractEventLoop]", uvloop.new_event_loop)  # pyright: ignore[reportUnknownMemberType]
+
+
+def _address(settings: Settings, *, insecure: bool) -> tuple[socket.AddressFamily, Any]:
+    """The socket address to listen on."""
+    try:
+        found = socket.getaddrinfo(
+            settings.host or None, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError:
+        raise ConfigurationError(f"the host {settings.host!r} has no address here") from None
+    found.sort(key=lambda item: item[0] != socket.AF_INET)  # "localhost" is both; clients try IPv4 at the latest
+    family, _, _, _, address = found[0]
+    if not insecure and not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
+        raise ConfigurationError(
+            f"{settings.host} is no loopback address: everybody who reaches it could read and change all threads, and "
+            "HTTP is clear text. Use 127.0.0.1, or --insecure if that is wanted"
+        )
+    return family, address
+
+
+def _listen(settings: Settings, address: tuple[socket.AddressFamily, Any]) -> socket.socket:
+    listening = socket.socket(address[0], socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address[1])
+        # From now on, so that another server cannot take the port while this one gets ready.
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        where = f"port {settings.port} of {settings.host}"
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigurationError(f"{where} is in use; take another with --port (0: any free one)") from None
+        raise ConfigurationError(f"{where} cannot be listened on: {error.strerror}") from None
+    listening.setblocking(False)
+    return listening
+
+
+def _url(host: str, listening: socket.socket) -> str:
+    bound, port = listening.getsockname()[:2]
+    if ipaddress.ip_address(str(bound).partition("%")[0]).is_unspecified:
+        host = "[::1]" if ":" in bound else "127.0.0.1"
+    elif ":" in host:
+        host = f"[{host}]"
+    return f"http://{host}:{port}"

@@ -1,0 +1,176 @@
+"""`drsai threads`: stored conversations, read and deleted without an engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from drsai_backend.cli._screen import Colours, confirm, make_console, print_rows
+from drsai_backend.cli._settings import named_database
+from drsai_backend.database import DatabaseManager
+from drsai_backend.datamodel import RunStatus, Thread
+from drsai_backend.errors import NotFound
+from drsai_backend.runs import _queries
+from drsai_backend.runs.views import StoredMessage, ThreadDetail, ThreadSummary
+from drsai_backend.state import decode_state
+from drsai_backend.state.store import JournalStateStore
+
+STATUS_COLOURS = {
+    RunStatus.RUNNING: "cyan",
+    RunStatus.AWAITING_INPUT: "yellow",
+    RunStatus.COMPLETED: "green",
+    RunStatus.ERROR: "red",
+}
+_PAGE = 500
+
+
+def list_threads(user_id: str, limit: int, database_url: str | None, *, as_json: bool) -> None:
+    """Print a user's threads, newest first."""
+    with _open(database_url) as db:
+        page = db.database.read_sync(lambda session: _queries.list_threads(session, user_id, None, limit))
+    console = make_console()
+    if as_json:
+        _print_json([item.model_dump(mode="json") for item in page.items])
+    elif not page.items:
+        console.print(f"{escape(user_id)} has no threads here.")
+    else:
+        print_list(console, page.items)
+        if page.next is not None:
+            console.print(f"[dim]The newest {limit}; --limit shows more.[/]")
+
+
+def show_thread(user_id: str, thread_id: str, database_url: str | None, *, as_json: bool) -> None:
+    """Print a thread and all its messages."""
+    with _open(database_url) as db:
+        detail = _queries.detail(_find(db, user_id, thread_id))
+        messages: list[StoredMessage] = []
+        while True:
+            after = messages[-1].seq if messages else 0
+            page = db.database.read_sync(
+                lambda session, after=after: _queries.list_messages(session, user_id, thread_id, after, _PAGE)
+            )
+            messages += page
+            if len(page) < _PAGE:
+                break
+    if as_json:
+        _print_json(
+            {**detail.model_dump(mode="json"), "messages": [message.model_dump(mode="json") for message in messages]}
+        )
+        return
+    console = make_console()
+    _print_detail(console, detail)
+    _print_messages(console, messages)
+
+
+def print_state(user_id: str, thread_id: str, database_url: str | None, *, decoded: bool) -> None:
+    """Print a thread's state: the base64 text that `decode_state` takes, or what is in it as JSON."""
+    with _open(database_url) as db:
+        state = _find(db, user_id, thread_id, load_state=True).state
+    if state is None:
+        raise NotFound(f"thread {thread_id!r} has no state yet: no turn of it was finished")
+    if decoded:
+        _print_json(decode_state(state))
+    else:
+        make_console().out(state)
+
+
+def delete_threads(user_id: str, thread_ids: list[str], database_url: str | None, *, yes: bool) -> None:
+    """Delete threads; all of them must exist. Raises `ThreadBusy` at one that runs."""
+    with _open(database_url) as db:
+        for thread_id in thread_ids:
+            _find(db, user_id, thread_id)
+        what = f"thread {thread_ids[0]}" if len(thread_ids) == 1 else f"{len(thread_ids)} threads"
+        confirm(f"Delete {what} of {user_id}?", yes=yes)
+        for thread_id in thread_ids:
+            db.sync.delete(Thread, {"user_id": user_id, "thread_id": thread_id})
+            make_console().print(f"deleted {escape(thread_id)}")
+
+
+def print_list(console: Console, threads: list[ThreadSummary]) -> None:
+    """A table of threads. Ids are never cut off: they are what the other commands take."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", expand=False)
+    table.add_column("thread", no_wrap=True, overflow="fold")
+    table.add_column("status", no_wrap=True)
+    table.add_column("team", no_wrap=True, max_width=16)
+    table.add_column("msgs", justify="right", no_wrap=True)
+    table.add_column("changed", no_wrap=True)
+    table.add_column("title", no_wrap=True, overflow="ellipsis", min_width=8)
+    for item in threads:
+        table.add_row(
+            Text(item.thread_id),
+            _status(item.status),
+            Text(item.team or ""),
+            str(item.message_count),
+            _when(item.updated_at),
+            Text(item.title or ""),
+        )
+    console.print(table)
+
+
+def _print_detail(console: Console, thread: ThreadDetail) -> None:
+    rows = [
+        ("thread", f"[bold]{escape(thread.thread_id)}[/]"),
+        ("title", escape(thread.title or "")),
+        ("status", _status(thread.status).markup),
+        ("team", escape(thread.team or "")),
+        ("created", _when(thread.created_at)),
+        ("changed", _when(thread.updated_at)),
+    ]
+    if thread.error_message:
+        rows.append(("error", f"[red]{escape(thread.error_message)}[/]"))
+    if thread.input_request:
+        question = f"{thread.input_request.get('source')}: {thread.input_request.get('prompt')}"
+        rows.append(("asks", f"[yellow]{escape(question)}[/]"))
+    print_rows(console, [(label, value) for label, value in rows if value], indent=0)
+
+
+def _print_messages(console: Console, messages: list[StoredMessage]) -> None:
+    colours = Colours()
+    for message in messages:
+        kind = "" if message.type == "TextMessage" else f" [dim]{escape(message.type)}[/]"
+        console.print()
+        console.print(
+            f"[dim]{message.seq:>3}[/] [bold {colours.of(message.source)}]{escape(message.source)}[/]{kind}",
+            soft_wrap=True,
+        )
+        console.print(Text(message.content))
+
+
+def _find(db: DatabaseManager, user_id: str, thread_id: str, *, load_state: bool = False) -> Thread:
+    filters = {"user_id": user_id, "thread_id": thread_id}
+    rows = db.sync.get(Thread, filters, load_messages=False, load_state=load_state)
+    if not rows:
+        raise NotFound(f"{user_id} has no thread {thread_id!r} here; `drsai threads list` shows those there are")
+    return rows[0]
+
+
+@contextmanager
+def _open(database_url: str | None) -> Generator[DatabaseManager]:
+    database = named_database(database_url)
+    try:
+        db = DatabaseManager(database=database, state_store=JournalStateStore())
+        db.ensure_schema_sync()
+        yield db
+    finally:
+        database.close_sync()
+
+
+def _status(status: RunStatus) -> Text:
+    return Text(status.value, style=STATUS_COLOURS.get(status, "default"))
+
+
+def _when(moment: datetime) -> str:
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def _print_json(value: Any) -> None:
+    make_console().out(json.dumps(value, ensure_ascii=False, indent=2), highlight=False)

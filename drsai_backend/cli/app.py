@@ -1,0 +1,221 @@
+"""What can be typed: the commands, their arguments and options. Nothing heavy is imported before a command runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+import drsai_backend
+
+app = typer.Typer(
+    name="drsai",
+    help="Multi-agent group chats that survive a restart, behind OpenAI Chat Completions.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+threads_app = typer.Typer(help="Look at stored conversations, or delete them.", no_args_is_help=True)
+db_app = typer.Typer(help="Bring the database schema up to date, or take it back.", no_args_is_help=True)
+app.add_typer(threads_app, name="threads")
+app.add_typer(db_app, name="db")
+
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database-url",
+        metavar="URL",
+        help="`sqlite:///file` or `postgresql://…`. [default: $DRSAI_DATABASE_URL, else sqlite:///drsai.db]",
+        show_default=False,
+    ),
+]
+User = Annotated[str, typer.Option("--user", metavar="NAME", help="Whose threads.")]
+Teams = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TEAMS]",
+        help="Your teams: a Python file or module with `teams = {name: factory}`, or a YAML or JSON file of AutoGen "
+        "component configs. [default: the built-in teams assistant and writers]",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+ThreadId = Annotated[str, typer.Argument(metavar="THREAD", help="Its id.", show_default=False)]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"] | None,
+    typer.Option("--log-level", case_sensitive=False, help="[default: $DRSAI_LOG_LEVEL, else info]"),
+]
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"drsai {drsai_backend.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def serve(
+    teams: Teams = None,
+    host: Annotated[
+        str | None,
+        typer.Option(help="Address to listen on. [default: $DRSAI_HOST, else 127.0.0.1]", show_default=False),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="0: any free port. [default: $DRSAI_PORT, else 8000]", show_default=False),
+    ] = None,
+    database_url: DatabaseUrl = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Listen on other addresses than loopback: in clear text, and everybody may use it."
+        ),
+    ] = False,
+    local_model: Annotated[
+        bool, typer.Option("--local-model", help="Answer with a small language model on this machine.")
+    ] = False,
+    access_log: Annotated[bool, typer.Option("--access-log", help="Log every request.")] = False,
+    log_level: LogLevel = None,
+) -> None:
+    """Serve teams as models of an OpenAI-compatible API."""
+    from drsai_backend.cli import _serve
+    from drsai_backend.cli._settings import read_settings
+
+    settings = read_settings(host=host, port=port, database_url=database_url, log_level=log_level)
+    _serve.serve(settings, teams, insecure=insecure, local_model=local_model, access_log=access_log)
+
+
+@app.command()
+def chat(
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="MODEL", help="The team to talk to. [default: the thread's, else the first]"
+        ),
+    ] = None,
+    thread: Annotated[
+        str | None, typer.Option("--thread", "-t", metavar="THREAD", help="Go on with this conversation.")
+    ] = None,
+    teams: Annotated[
+        str | None, typer.Option("--teams", metavar="TEAMS", help="Your own teams, as for `drsai serve`.")
+    ] = None,
+    database_url: DatabaseUrl = None,
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            "--base-url", metavar="URL", help="Talk to a running server, for example http://127.0.0.1:8000/v1."
+        ),
+    ] = None,
+    user: User = "anonymous",
+) -> None:
+    """Talk to a team in this terminal, with a server (--base-url) or without one.
+
+    Ctrl-C stops an answer, Ctrl-D ends. Without a terminal every line of the input is a message.
+    """
+    from drsai_backend.cli import _chat
+
+    _chat.chat(model=model, thread_id=thread, teams=teams, database_url=database_url, base_url=base_url, user_id=user)
+
+
+@app.command()
+def demo(database_url: DatabaseUrl = None) -> None:
+    """Watch a group chat lose its process in the middle of a run, and go on in another one.
+
+    Runs on the offline demo model, and on a temporary SQLite database unless --database-url is given.
+    """
+    from drsai_backend.cli import _demo
+
+    _demo.demo(database_url)
+
+
+@threads_app.command("list")
+def threads_list(
+    user: User = "anonymous",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most.")] = 20,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List a user's threads, newest first."""
+    from drsai_backend.cli import _threads
+
+    _threads.list_threads(user, limit, database_url, as_json=as_json)
+
+
+@threads_app.command("show")
+def threads_show(
+    thread: ThreadId, user: User = "anonymous", database_url: DatabaseUrl = None, as_json: AsJson = False
+) -> None:
+    """Show a thread and its messages."""
+    from drsai_backend.cli import _threads
+
+    _threads.show_thread(user, thread, database_url, as_json=as_json)
+
+
+@threads_app.command("state")
+def threads_state(
+    thread: ThreadId,
+    user: User = "anonymous",
+    decoded: Annotated[bool, typer.Option("--decoded", help="As JSON instead of base64.")] = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Print what the agents of a thread remember: their saved state."""
+    from drsai_backend.cli import _threads
+
+    _threads.print_state(user, thread, database_url, decoded=decoded)
+
+
+@threads_app.command("delete")
+def threads_delete(
+    threads: Annotated[list[str], typer.Argument(metavar="THREAD…", help="Ids.", show_default=False)],
+    user: User = "anonymous",
+    database_url: DatabaseUrl = None,
+    yes: Yes = False,
+) -> None:
+    """Delete threads with all that belongs to them."""
+    from drsai_backend.cli import _threads
+
+    _threads.delete_threads(user, threads, database_url, yes=yes)
+
+
+@db_app.command("upgrade")
+def db_upgrade(
+    revision: Annotated[str, typer.Argument(help="Where to.")] = "head", database_url: DatabaseUrl = None
+) -> None:
+    """Make the tables, or bring them up to date."""
+    from drsai_backend.cli import _db
+
+    _db.upgrade(revision, database_url)
+
+
+@db_app.command("downgrade")
+def db_downgrade(
+    revision: Annotated[
+        str, typer.Argument(help="Where to: a revision, -1 for one step, or base.", show_default=False)
+    ],
+    database_url: DatabaseUrl = None,
+    yes: Yes = False,
+) -> None:
+    """Take the tables back to an earlier revision. `base` drops all of them, and what they hold."""
+    from drsai_backend.cli import _db
+
+    _db.downgrade(revision, database_url, yes=yes)
+
+
+@db_app.command("current")
+def db_current(database_url: DatabaseUrl = None) -> None:
+    """Show the revision of the database."""
+    from drsai_backend.cli import _db
+
+    _db.current(database_url)
