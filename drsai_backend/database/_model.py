@@ -86,9 +86,9 @@ class ModelField:
         try:
             return self.adapter.validate_python(value)
         except ValidationError as error:
-            # The first complaint, without the input: it may be a secret.
+            # The first complaint, without the input: it may be a secret. Raised below, as the context would quote it.
             text = error.errors(include_input=False, include_url=False, include_context=False)[0]["msg"]
-            raise InvalidRequest(f"{self.name}: {text}", param=self.name) from None
+        raise InvalidRequest(f"{self.name}: {text}", param=self.name)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -16,6 +17,7 @@ from drsai_backend.database._values import dump_json, load_json
 from drsai_backend.errors import ConfigurationError, DatabaseError
 
 _SYNC_POOL_SIZE = 2
+_TRANSLATED = (SQLAlchemyError, UnicodeEncodeError, StopIteration)
 # Several statements of one read see one moment. Read-only, so it never fails with a serialization error.
 _READ_OPTIONS: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
@@ -124,20 +126,17 @@ class PostgresBackend:
         session = AsyncSession(engine, expire_on_commit=False)
         try:
             return await session.run_sync(how, fn)
-        except BaseException as error:
+        except _TRANSLATED as error:
             translated = translate(error)
-            if translated is error:
-                raise
-            raise translated from None
+        # Out here the driver's error, whose text quotes values, is not even its context.
+        raise translated
 
     def _run_sync(self, engine: sa.Engine, how: Any, fn: StorageFunction) -> Any:
         try:
             return how(Session(engine, expire_on_commit=False), fn)
-        except BaseException as error:
+        except _TRANSLATED as error:
             translated = translate(error)
-            if translated is error:
-                raise
-            raise translated from None
+        raise translated
 
 
 def _write(session: Session, fn: StorageFunction) -> Any:

@@ -55,14 +55,15 @@ class Stored:
     written: bool
 
 
-def memory_of(row: Any) -> dict[str, Any]:
+def memory_of(row: SQLModel) -> dict[str, Any]:
     """What the manager remembers of a row that it has read: a dict that lives as long as the object."""
-    return inspect(row).info.setdefault(_MEMORY, {})
+    state: Any = inspect(row)
+    return state.info.setdefault(_MEMORY, {})
 
 
-def remember(row: Any, info: ModelInfo) -> None:
+def remember(row: SQLModel, info: ModelInfo) -> None:
     """Takes the object's present values for what is stored."""
-    held: dict[str, Any] = vars(row)
+    held = vars(row)
     memory_of(row)["fields"] = {n: f.fingerprint(held[n]) for n, f in info.fields.items() if n in held}
 
 
@@ -195,10 +196,11 @@ class RowWriter:
                 result[name] = value  # Not compared: the stored one may be of a lost key, and this replaces it.
                 continue
             there = column.fingerprint(self._opened(info, name, stored[name]))
+            if change.loaded is not None and there != change.loaded.get(name):
+                # Even to the same value: of two writers that count up by one, one would be lost.
+                raise Conflict(f"{name} was changed by somebody else since it was read", param=name)
             if there == column.fingerprint(value):
                 continue
-            if change.loaded is not None and there != change.loaded.get(name):
-                raise Conflict(f"{name} was changed by somebody else since it was read", param=name)
             if value is None and not column.column.nullable:
                 raise InvalidRequest(f"{name} is required", param=name)
             result[name] = value

@@ -320,11 +320,11 @@ class ThreadIO:
         written = False
         for name in names:
             value = change.long[name]
-            if digest(there.get(name)) == digest(value):
-                continue
-            read_as = change.loaded.get("stored_team_result" if name == "team_result" else name)
-            if read_as is not None and digest(there.get(name)) != read_as:
+            stored = digest(there.get(name))
+            if stored != change.loaded.get("stored_team_result" if name == "team_result" else name, stored):
                 raise Conflict(f"{name} was changed by somebody else since it was read", param=name)
+            if stored == digest(value):
+                continue
             where = (_field.c.thread_key == key, _field.c.name == name)
             if name == "team_result":
                 session.execute(sa.delete(_field).where(*where))

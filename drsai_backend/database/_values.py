@@ -42,8 +42,10 @@ def clean_text(value: str, field: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidRequest(f"{field} holds a lone surrogate, which is no character", param=field) from None
-    return value
+        pass  # Raised below: the context would quote the text, which may be a secret.
+    else:
+        return value
+    raise InvalidRequest(f"{field} holds a lone surrogate, which is no character", param=field)
 
 
 def clean_json(value: Any, field: str) -> Any:

@@ -31,6 +31,7 @@ VERSION_TABLE: Final = "drsai_alembic_version"
 LOCK_SQL: Final = "SELECT pg_advisory_xact_lock(7231983340128)"
 
 _LOCK_TIMEOUT = 120.0
+BUSY_TIMEOUT = 30.0  # Seconds that SQLite waits for a writer of another process.
 
 
 def own_tables() -> frozenset[str]:
@@ -112,7 +113,7 @@ def connecting(url: str, *, write: bool = True) -> Generator[sa.Connection]:
     """A connection for migrations, in a transaction that is committed at the end."""
     parsed = parse_url(url)
     sqlite = parsed.get_backend_name() == "sqlite"
-    options: dict[str, Any] = {"connect_args": {"timeout": 30.0}} if sqlite else {}
+    options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT}} if sqlite else {}
     engine = sa.create_engine(parsed, poolclass=NullPool, hide_parameters=True, **options)
     if sqlite:
         # Python's sqlite3 would commit before every DDL statement; a migration that fails half-way must leave nothing.

@@ -40,7 +40,8 @@ class Thread(Record, table=True):
     input_request: dict[str, Any] | None = json_field()
 
     user_input: dict[str, Any] | None = json_field()
-    messages: list[dict[str, Any]] = json_field(default_factory=list, nullable=True)
+    # The empty list is the attribute's default and not the column's.
+    messages: list[dict[str, Any]] = json_field(default_factory=list, nullable=True, sa_column_kwargs={"default": None})
     tasks: list[dict[str, Any]] | dict[str, Any] | None = json_field()
     team_result: dict[str, Any] | None = json_field()
     state: str | None = long_text()

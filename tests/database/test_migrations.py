@@ -1,0 +1,189 @@
+"""The schema: made by migrations alone, the same as the models, and torn down again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlmodel import SQLModel
+
+from drsai_backend.database import Database, DatabaseManager, migrations
+from drsai_backend.datamodel import Thread
+from drsai_backend.errors import ConfigurationError, DatabaseError, DatabaseUnavailable, SchemaOutdated
+from tests.database.tables import Note
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'empty.db'}"
+    else:
+        yield request.getfixturevalue("empty_postgres")
+
+
+def tables(url: str) -> set[str]:
+    with migrations.connecting(url) as connection:
+        return set(sa.inspect(connection).get_table_names()) - {migrations.VERSION_TABLE}
+
+
+def alembic(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "alembic", "-x", f"url={url}", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def test_up_and_down(empty_url: str):
+    assert migrations.current(empty_url) is None
+    handlers = list(logging.getLogger().handlers)
+    migrations.upgrade(empty_url)
+    migrations.upgrade(empty_url)
+    assert logging.getLogger().handlers == handlers
+    assert migrations.current(empty_url) == migrations.head()
+    assert tables(empty_url) == migrations.own_tables()
+    migrations.downgrade(empty_url, "base")
+    assert tables(empty_url) == set()
+    migrations.upgrade(empty_url)
+    assert tables(empty_url) == migrations.own_tables()
+
+
+def test_the_migrations_make_what_the_models_say(empty_url: str):
+    """Autogenerate finds no difference, and neither does a look at what `create_all` makes."""
+    migrations.upgrade(empty_url)
+    own = migrations.own_tables()
+    with migrations.connecting(empty_url) as connection:
+        options = {"include_name": lambda name, kind, _: kind != "table" or name in own}
+        options["include_object"] = lambda _, name, kind, *__: kind != "table" or name in own
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, SQLModel.metadata) == []
+        if connection.dialect.name == "sqlite":
+            migrated = _schema(connection)
+            for table in own:
+                connection.execute(sa.text(f"DROP TABLE {table}"))
+            SQLModel.metadata.create_all(connection, tables=[SQLModel.metadata.tables[name] for name in own])
+            assert migrated == _schema(connection)
+
+
+def _schema(connection: sa.Connection) -> set[str]:
+    """Statements with their parts in one order: alembic and create_all list constraints differently."""
+    rows = connection.execute(
+        sa.text("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND tbl_name NOT LIKE 'drsai%'")
+    )
+    return {" ".join(sorted(part.strip(" ,()\t") for part in sql.splitlines())) for (sql,) in rows}
+
+
+def test_alembic_from_a_checkout(empty_url: str):
+    assert alembic(empty_url, "upgrade", "head").returncode == 0
+    Note.__table__.create(engine := sa.create_engine(empty_url.replace("postgresql:", "postgresql+psycopg:")))  # pyright: ignore
+    engine.dispose()
+    check = alembic(empty_url, "check")
+    assert "No new upgrade operations" in check.stdout, check.stderr
+    assert alembic(empty_url, "downgrade", "base").returncode == 0
+    assert tables(empty_url) == {"user_note"}
+
+
+def test_alembic_prints_sql(empty_url: str):
+    printed = alembic(empty_url, "upgrade", "head", "--sql")
+    assert "CREATE TABLE thread" in printed.stdout, printed.stderr
+    if empty_url.startswith("postgresql"):
+        assert "fillfactor" in printed.stdout
+        assert "JSONB" in printed.stdout
+
+
+def test_an_installed_package_finds_its_scripts(tmp_path: Path):
+    """As the wheel lays it out: `migrations` inside the package, nothing beside it."""
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "drsai_backend", tmp_path / "site" / "drsai_backend", ignore=ignore)
+    shutil.copytree(ROOT / "migrations", tmp_path / "site" / "drsai_backend" / "migrations", ignore=ignore)
+    script = (
+        "import drsai_backend; from drsai_backend.database import migrations as m;"
+        f"url = 'sqlite:///{tmp_path}/x.db'; m.upgrade(url); print(m.current(url), list(drsai_backend.__path__))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert migrations.head() in done.stdout, done.stderr
+    assert str(tmp_path / "site") in done.stdout
+
+
+def test_a_schema_that_is_behind(empty_url: str):
+    database = Database(empty_url)
+    with pytest.raises(SchemaOutdated, match="drsai db upgrade"):
+        migrations.check_schema(database)
+    if database.dialect == "postgresql":
+        with pytest.raises(SchemaOutdated, match="drsai db upgrade"):
+            migrations.ensure_schema(database)
+        assert tables(empty_url) == set()
+        migrations.upgrade(empty_url)
+    migrations.ensure_schema(database)
+    migrations.check_schema(database)
+    migrations.ensure_schema(empty_url)
+    database.close_sync()
+
+
+def test_a_schema_of_a_later_version(empty_url: str):
+    migrations.upgrade(empty_url)
+    with migrations.connecting(empty_url) as connection:
+        connection.execute(sa.text(f"UPDATE {migrations.VERSION_TABLE} SET version_num = '9999'"))
+    for call in (migrations.ensure_schema, migrations.upgrade):
+        with pytest.raises(SchemaOutdated, match="later version"):
+            call(empty_url)
+
+
+def test_a_failed_upgrade_leaves_nothing(empty_url: str):
+    with migrations.connecting(empty_url) as connection:
+        connection.execute(sa.text("CREATE TABLE userinput (x INTEGER)"))  # In the way, after several tables.
+    with pytest.raises(DatabaseError):
+        migrations.upgrade(empty_url)
+    assert tables(empty_url) == {"userinput"}
+
+
+def test_many_processes_upgrade_at_once(empty_url: str):
+    script = f"from drsai_backend.database import migrations; migrations.upgrade({empty_url!r})"
+    running = [subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.PIPE) for _ in range(3)]
+    for process in running:
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 0, error.decode()
+    assert migrations.current(empty_url) == migrations.head()
+
+
+def test_an_upgrade_that_cannot_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "locked.db"
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    monkeypatch.setattr(migrations, "BUSY_TIMEOUT", 0.1)
+    with pytest.raises(DatabaseUnavailable):
+        migrations.upgrade(f"sqlite:///{path}")
+    holder.close()
+    with pytest.raises(DatabaseUnavailable):
+        migrations.current(f"sqlite:///{tmp_path}/missing/x.db")
+    with pytest.raises(ConfigurationError):
+        migrations.upgrade("sqlite://")
+    with pytest.raises(ConfigurationError):
+        migrations.ensure_schema("sqlite://")
+
+
+async def test_the_manager_makes_its_own_sqlite_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    async with DatabaseManager() as db:
+        monkeypatch.chdir("/")
+        await db.upsert(Thread(user_id="u", thread_id="t"))
+    assert (tmp_path / "drsai.db").is_file()
+    async with DatabaseManager("sqlite://") as db:
+        await db.upsert(Thread(user_id="u", thread_id="t"))
+        assert len(await db.get(Thread)) == 1
+
+
+async def test_the_manager_leaves_postgres_alone(empty_postgres: str):
+    async with DatabaseManager(empty_postgres) as db:
+        with pytest.raises(SchemaOutdated):
+            await db.get(Thread)
