@@ -76,12 +76,12 @@ class Stored:
 class TurnRun:
     """A run on the turn runtime that keeps what is emitted, in order, and stores every turn in `stored`."""
 
-    def __init__(self, team: BaseGroupChat, stored: Stored, *, check_state: bool = False) -> None:
+    def __init__(self, team: BaseGroupChat, stored: Stored, *, check_state: bool = False, **options: Any) -> None:
         self.stored = stored
         self.seen: list[Any] = []
         self.boundaries: list[list[str] | None] = []
         self.session = TeamSession(
-            team, next_seq=len(stored.configs) + 1, on_turn=self._turn, on_chunk=self.seen.append
+            team, next_seq=len(stored.configs) + 1, on_turn=self._turn, on_chunk=self.seen.append, **options
         )
         self._check_state = check_state
 

@@ -1,0 +1,415 @@
+"""A run may be cancelled in any way, at any moment: it ends at once, and nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any
+
+import anyio
+import pytest
+from autogen_agentchat.agents import AssistantAgent, BaseChatAgent, SocietyOfMindAgent
+from autogen_agentchat.base import Response
+from autogen_agentchat.conditions import MaxMessageTermination
+from autogen_agentchat.messages import BaseChatMessage, TextMessage
+from autogen_agentchat.teams import (
+    BaseGroupChat,
+    DiGraphBuilder,
+    GraphFlow,
+    MagenticOneGroupChat,
+    RoundRobinGroupChat,
+    SelectorGroupChat,
+)
+from autogen_agentchat.tools import TeamTool
+from autogen_core import CancellationToken, FunctionCall
+
+from drsai_backend.teams import _runtime
+from tests.support.running import Stored, TurnRun, as_messages, comparable
+from tests.support.scripted import Answer, Rule, ScriptedClient, counting
+
+pytestmark = pytest.mark.usefixtures("spotless")
+
+PROMPT = 0.5
+LONG = 60.0
+
+
+class Deaf(ScriptedClient):
+    """Takes long, and takes no notice of the token."""
+
+    async def create(self, messages: Sequence[Any], **kwargs: Any) -> Any:
+        kwargs["cancellation_token"] = None
+        return await super().create(messages, **kwargs)
+
+
+class Hearing(ScriptedClient):
+    """Takes long, and honours the token."""
+
+
+Client = type[ScriptedClient]
+
+
+def member(name: str, client: Client, delay: float = LONG, rule: Rule | None = None, **kwargs: Any) -> AssistantAgent:
+    return AssistantAgent(
+        name, client(rule or counting(name), delay=delay), model_client_stream=True, description=name, **kwargs
+    )
+
+
+def at_mid_turn(client: Client) -> BaseGroupChat:
+    return RoundRobinGroupChat([member("ann", client, 0), member("bob", client)], max_turns=4)
+
+
+def at_selection_in_start(client: Client) -> BaseGroupChat:
+    members = [member("ann", client), member("bob", client)]
+    return SelectorGroupChat(members, client(counting("x"), delay=LONG), max_turns=4)
+
+
+def at_selection_later(client: Client) -> BaseGroupChat:
+    chosen = iter(["ann"])
+    members = [member("ann", client, 0), member("bob", client), member("cid", client)]
+    return SelectorGroupChat(
+        members, client(counting("x"), delay=LONG), selector_func=lambda thread: next(chosen, None), max_turns=4
+    )
+
+
+def at_planning(client: Client) -> BaseGroupChat:
+    return MagenticOneGroupChat([member("ann", client)], client(counting("x"), delay=LONG))
+
+
+def at_fan_out(client: Client) -> BaseGroupChat:
+    members = [member("a", client, 0), *(member(name, client) for name in "bcd")]
+    builder = DiGraphBuilder()
+    for each in members:
+        builder.add_node(each)
+    for each in members[1:]:
+        builder.add_edge(members[0], each)
+    return GraphFlow(members, graph=builder.build())
+
+
+def at_nested(client: Client) -> BaseGroupChat:
+    deepest = RoundRobinGroupChat([member("deep", client)], name="deepest", max_turns=1)
+    inner = RoundRobinGroupChat([member("ann", client, 0), deepest], name="inner", max_turns=2)
+    return RoundRobinGroupChat([inner, member("bob", client)], max_turns=3)
+
+
+def at_society(client: Client) -> BaseGroupChat:
+    inner = RoundRobinGroupChat([member("ann", client)], max_turns=1)
+    return RoundRobinGroupChat([SocietyOfMindAgent("mind", inner, client(counting("mind")))], max_turns=3)
+
+
+def _calls(*names: str) -> Rule:
+    def rule(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+        return [FunctionCall(id=name, name=name, arguments='{"task": "x"}') for name in names]
+
+    return rule
+
+
+async def slow(task: str) -> str:
+    """Takes long."""
+    await asyncio.sleep(LONG)
+    return task
+
+
+async def slower(task: str) -> str:
+    """Takes long too."""
+    await asyncio.sleep(2 * LONG)
+    return task
+
+
+def at_tool(client: Client) -> BaseGroupChat:
+    return RoundRobinGroupChat([member("ann", client, 0, _calls("slow", "slower"), tools=[slow, slower])], max_turns=3)
+
+
+def at_team_tool(client: Client) -> BaseGroupChat:
+    inner = RoundRobinGroupChat([member("deep", client)], max_turns=1)
+    tool = TeamTool(team=inner, name="team", description="a team")
+    return RoundRobinGroupChat([member("ann", client, 0, _calls("team"), tools=[tool])], max_turns=3)
+
+
+PLACES: list[Callable[[Client], BaseGroupChat]] = [
+    at_mid_turn,
+    at_selection_in_start,
+    at_selection_later,
+    at_planning,
+    at_fan_out,
+    at_nested,
+    at_society,
+    at_tool,
+    at_team_tool,
+]
+places = pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+clients = pytest.mark.parametrize("client", [Hearing, Deaf], ids=["hearing", "deaf"])
+
+
+async def start(team: BaseGroupChat, token: CancellationToken) -> tuple[TurnRun, asyncio.Task[Any]]:
+    run = TurnRun(team, Stored())
+    await run.prepare()
+    return run, asyncio.create_task(run.session.run(as_messages("Begin."), token=token))
+
+
+async def by_token(task: asyncio.Task[Any], token: CancellationToken) -> None:
+    token.cancel()
+
+
+async def by_token_in_thread(task: asyncio.Task[Any], token: CancellationToken) -> None:
+    thread = threading.Thread(target=token.cancel)
+    thread.start()
+    thread.join()
+
+
+async def by_task(task: asyncio.Task[Any], token: CancellationToken) -> None:
+    task.cancel()
+
+
+async def by_task_and_again(task: asyncio.Task[Any], token: CancellationToken) -> None:
+    """Whoever is impatient cancels during the clean-up too."""
+    for _ in range(4):
+        task.cancel()
+        await asyncio.sleep(0)
+
+
+async def by_both(task: asyncio.Task[Any], token: CancellationToken) -> None:
+    task.cancel()
+    token.cancel()
+
+
+WAYS = [by_token, by_token_in_thread, by_task, by_task_and_again, by_both]
+
+
+@places
+@clients
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+async def test_cancelled_in_any_way(place: Callable[[Client], BaseGroupChat], client: Client, way: Any) -> None:
+    token = CancellationToken()
+    _, task = await start(place(client), token)
+    await asyncio.sleep(0.02)
+    assert not task.done()
+    began = time.perf_counter()
+    await way(task, token)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert time.perf_counter() - began < PROMPT
+
+
+@places
+@clients
+@pytest.mark.parametrize("scope", ["anyio", "asyncio"])
+async def test_a_deadline_around_the_run(place: Callable[[Client], BaseGroupChat], client: Client, scope: str) -> None:
+    run = TurnRun(place(client), Stored())
+    await run.prepare()
+    began = time.perf_counter()
+    if scope == "anyio":
+        with anyio.move_on_after(0.02) as around:
+            await run.run("Begin.")
+        assert around.cancelled_caught
+    else:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await run.run("Begin.")
+    assert time.perf_counter() - began < PROMPT
+    await asyncio.sleep(0)
+
+
+@places
+async def test_a_token_cancelled_before_the_start(place: Callable[[Client], BaseGroupChat]) -> None:
+    token = CancellationToken()
+    token.cancel()
+    _, task = await start(place(Hearing), token)
+    async with asyncio.timeout(PROMPT):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.parametrize("steps", range(12))
+@pytest.mark.parametrize("way", [by_token, by_task], ids=lambda way: way.__name__)
+async def test_cancelled_in_the_very_first_steps(steps: int, way: Any) -> None:
+    for place in PLACES:
+        token = CancellationToken()
+        _, task = await start(place(Hearing), token)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await way(task, token)
+        async with asyncio.timeout(PROMPT):
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+
+@pytest.mark.parametrize("way", [by_token, by_task], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("inside", [True, False], ids=["from-inside", "from-outside"])
+async def test_cancelled_while_a_turn_is_stored(way: Any, inside: bool) -> None:
+    token = CancellationToken()
+    run = TurnRun(RoundRobinGroupChat([member("ann", Hearing, 0)], max_turns=9), Stored())
+    await run.prepare()
+    storing = asyncio.Event()
+
+    async def store(turn: Any) -> None:
+        if inside:
+            await way(task, token)
+        storing.set()
+        await asyncio.sleep(LONG)
+
+    run.session._on_turn = store
+    task = asyncio.create_task(run.session.run(as_messages("Begin."), token=token))
+    await storing.wait()
+    if not inside:
+        await way(task, token)
+    async with asyncio.timeout(PROMPT):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_an_agent_may_cancel_its_own_run() -> None:
+    token = CancellationToken()
+
+    def rule(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+        token.cancel()
+        return "I stop this."
+
+    run, task = await start(RoundRobinGroupChat([member("ann", Deaf, 0, rule)], max_turns=9), token)
+    async with asyncio.timeout(PROMPT):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert run.session
+
+
+def random_team(chance: random.Random) -> BaseGroupChat:
+    client: Client = chance.choice([Hearing, Deaf])
+
+    def some(name: str, **kwargs: Any) -> AssistantAgent:
+        return member(name, client, chance.choice([0, 0, 0.001, 0.003]), **kwargs)
+
+    kind = chance.randrange(5)
+    if kind == 0:
+        return RoundRobinGroupChat([some("ann"), some("bob")], max_turns=50)
+    if kind == 1:
+        return SelectorGroupChat([some("ann"), some("bob")], client(counting("x"), delay=0.001), max_turns=50)
+    if kind == 2:
+        members = [some(name) for name in "abcde"]
+        builder = DiGraphBuilder()
+        for each in members:
+            builder.add_node(each)
+        for each in members[1:4]:
+            builder.add_edge(members[0], each)
+            builder.add_edge(each, members[0], condition=lambda _: True, activation_group=each.name)
+            builder.add_edge(each, members[4], condition=lambda _: False)
+        builder.set_entry_point(members[0])
+        return GraphFlow(members, graph=builder.build(), termination_condition=MaxMessageTermination(60))
+    if kind == 3:
+        inner = RoundRobinGroupChat([some("deep"), some("deeper")], name="inner", max_turns=3)
+        return RoundRobinGroupChat([inner, some("ann")], max_turns=50)
+
+    async def tool(task: str) -> str:
+        """A tool."""
+        await asyncio.sleep(0.001)
+        return task
+
+    ann = member("ann", client, 0, _calls("tool", "tool"), tools=[tool], max_tool_iterations=2)
+    return RoundRobinGroupChat([ann, some("bob")], max_turns=50)
+
+
+@pytest.mark.parametrize("seed", range(100))
+async def test_cancelled_at_any_moment(seed: int) -> None:
+    """The run ends at once; and from what was stored a fresh team goes on."""
+    team_of = f"team {seed}"
+    chance = random.Random(seed)
+    token = CancellationToken()
+    run = TurnRun(random_team(random.Random(team_of)), Stored())
+    await run.prepare()
+    task = asyncio.create_task(run.session.run(as_messages("Begin."), token=token))
+    await asyncio.sleep(chance.random() * 0.03)
+    began = time.perf_counter()
+    await chance.choice(WAYS)(task, token)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert time.perf_counter() - began < PROMPT
+    if not run.stored.payloads or run.stored.pending[-1] is None:
+        return
+    again = TurnRun(random_team(random.Random(team_of)), run.stored)
+    await again.prepare()
+    await again.session.load(run.stored.document(), run.stored.configs)
+    boundary = len(run.stored.payloads)
+    with anyio.move_on_after(2):
+        await again.run(pending=run.stored.pending[-1])
+    assert len(run.stored.payloads) > boundary
+
+
+class Stubborn(BaseChatAgent):
+    """Takes no notice of being cancelled, `times` times."""
+
+    def __init__(self, name: str, times: int) -> None:
+        super().__init__(name, "stays")
+        self.times = times
+        self.release = asyncio.Event()
+
+    @property
+    def produced_message_types(self) -> Sequence[type[BaseChatMessage]]:
+        return (TextMessage,)
+
+    async def on_messages(self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken) -> Response:
+        while self.times and not self.release.is_set():
+            try:
+                await self.release.wait()
+            except asyncio.CancelledError:
+                self.times -= 1
+        return Response(chat_message=TextMessage(source=self.name, content="Never mind."))
+
+    async def on_messages_stream(
+        self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken
+    ) -> AsyncGenerator[Any, None]:
+        yield await self.on_messages(messages, cancellation_token)
+
+    async def on_reset(self, cancellation_token: CancellationToken) -> None:
+        pass
+
+
+async def test_an_agent_that_swallows_its_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_runtime, "_PATIENCE", 0.01)
+    run, task = await start(RoundRobinGroupChat([Stubborn("mule", 2)], max_turns=9), CancellationToken())
+    await asyncio.sleep(0.01)
+    task.cancel()
+    async with asyncio.timeout(PROMPT):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert run.session
+
+
+async def test_an_agent_that_cannot_be_cancelled_does_not_hold_the_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(_runtime, "_PATIENCE", 0.01)
+    mule = Stubborn("mule", 1_000)
+    run, task = await start(RoundRobinGroupChat([mule], max_turns=9), CancellationToken())
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with caplog.at_level(logging.ERROR):
+        async with asyncio.timeout(PROMPT):
+            with pytest.raises(asyncio.CancelledError):
+                await task
+    assert "cannot be cancelled" in caplog.text
+    assert len(run.boundaries) == 1
+    mule.release.set()
+    await asyncio.sleep(0.01)
+
+
+async def test_an_inner_run_given_up_by_its_agent_does_not_run_on() -> None:
+    """The agent stops waiting for its team; when the outer run is over, so is the inner one."""
+
+    class Hasty(SocietyOfMindAgent):
+        async def on_messages_stream(
+            self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken
+        ) -> AsyncGenerator[Any, None]:
+            with anyio.move_on_after(0.01):
+                await self._team.run(task=list(messages), cancellation_token=cancellation_token)
+            yield Response(chat_message=TextMessage(source=self.name, content="Too slow."))
+
+    inner = RoundRobinGroupChat([member("deep", Deaf)], max_turns=1)
+    hasty = Hasty("hasty", inner, ScriptedClient(counting("hasty")))
+    run = TurnRun(RoundRobinGroupChat([hasty, member("ann", Deaf, 0)], max_turns=3), Stored())
+    await run.prepare()
+    async with asyncio.timeout(PROMPT):
+        await run.run("Begin.")
+    assert [event["content"] for event in map(comparable, run.seen) if event["source"] == "hasty"] == ["Too slow."] * 2
