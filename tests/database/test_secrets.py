@@ -104,11 +104,11 @@ async def test_sqlite_keeps_its_secret_in_a_file(tmp_path: Path):
         assert not key_file.exists()  # Made when it is needed.
         await db.upsert(user_input())
         assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
-        assert not list(tmp_path.glob("x.db.key.*"))
+        assert not list(tmp_path.glob("x.db.key.*"))  # noqa: ASYNC240
     async with DatabaseManager(url) as db:
         assert (await db.get(UserInput))[0].api_key == KEY
         await db.upsert(Thread(user_id="u", thread_id="t"))
-    key_file.rename(tmp_path / "lost")  # noqa: ASYNC240
+    key_file.rename(tmp_path / "lost")
     async with DatabaseManager(url) as db:
         with pytest.raises(ConfigurationError, match="DRSAI_SECRET_KEY"):
             await db.get(UserInput)

@@ -29,7 +29,7 @@ from drsai_backend.errors import IllegalTransition
 DIALECTS: list[Any] = [sqlite.dialect(), postgresql.dialect()]
 
 
-@pytest.mark.parametrize(("current", "new"), product(RunStatus, RunStatus))
+@pytest.mark.parametrize(("current", "new"), list(product(RunStatus, RunStatus)))
 def test_the_lifecycle_is_the_documented_one(current: RunStatus, new: RunStatus):
     allowed = {
         "created": "running",
