@@ -7,7 +7,7 @@ Layout of the bytes under the base64 (RFC 4648, standard alphabet, padded):
 | 0 | 2 | magic `DS` |
 | 2 | 1 | format version, now 1 |
 | 3 | 1 | flags; bit 0: the body is a zstd frame (RFC 8878), else plain JSON; bit 1: the JSON is Python's (below) |
-| 4 | 4 | CRC-32 of version, flags and JSON, little endian |
+| 4 | 4 | CRC-32 of version, flags and body, little endian |
 | 8 | | body |
 
 Python's JSON is what `json.dumps` writes where strict JSON has no word for a value that an agent may well have in its
@@ -101,7 +101,7 @@ def encode_value(value: Any) -> str:
         flags |= _ZSTD_FLAG
         body = zstandard.ZstdCompressor(level=3).compress(data)
     kind = bytes((FORMAT_VERSION, flags))
-    header = _MAGIC + kind + _checksum(kind, data)
+    header = _MAGIC + kind + _checksum(kind, body)
     return base64.b64encode(header + body).decode("ascii")
 
 
@@ -127,19 +127,23 @@ def decode_value(text: str) -> Any:
             f"the stored state has format version {raw[2]}; this version of drsai_backend reads {FORMAT_VERSION}",
             param="state",
         )
+    if raw[3] & ~(_ZSTD_FLAG | _PYTHON_FLAG):
+        raise UnsupportedStateVersion("the stored state needs a later version of drsai_backend", param="state")
     body = raw[_HEADER:]
+    if _checksum(raw[2:4], body) != raw[4:_HEADER] or not _is_canonical(text, raw):
+        raise DamagedState("the stored state fails its checksum", param="state")
     if raw[3] & _ZSTD_FLAG:
         body = _decompress(body)
-    # The last bits of the base64 text may carry nothing: they must be what the encoder writes all the same.
-    if (
-        _checksum(raw[2:4], body) != raw[4:_HEADER]
-        or base64.b64encode(raw[len(raw) // 3 * 3 :]).decode() != text[len(raw) // 3 * 4 :]
-    ):
-        raise DamagedState("the stored state fails its checksum", param="state")
     try:
         return load_exact((body, bool(raw[3] & _PYTHON_FLAG)))
     except (ValueError, RecursionError):
         raise DamagedState("the stored state is not JSON", param="state") from None
+
+
+def _is_canonical(text: str, raw: bytes) -> bool:
+    """Whether the end of the base64 text, whose last bits may carry nothing, is what an encoder writes."""
+    whole = len(raw) // 3
+    return base64.b64encode(raw[whole * 3 :]).decode() == text[whole * 4 :]
 
 
 def _decompress(body: bytes) -> bytes:
