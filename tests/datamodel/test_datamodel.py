@@ -66,7 +66,7 @@ def test_times_survive_as_microseconds(value: datetime):
     held = column.process_bind_param(value, DIALECTS[0])
     assert isinstance(held, int)
     back = column.process_result_value(held, DIALECTS[0])
-    assert back == value
+    assert back == value.astimezone(UTC)  # A local time that never was equals nothing in another zone.
     assert back is not None
     assert back.tzinfo is UTC
     assert column.process_bind_param(value, DIALECTS[1]).tzinfo is UTC
