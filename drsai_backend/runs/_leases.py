@@ -9,7 +9,6 @@ from datetime import timedelta
 
 from drsai_backend.database import Database
 from drsai_backend.database.threads import ThreadHead, interrupt, live_threads, renew_leases
-from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import DatabaseError
 from drsai_backend.runs._identity import is_proven_dead
 
@@ -77,7 +76,7 @@ def is_orphan(head: ThreadHead, own_worker: str) -> bool:
     owner = head.lease_owner
     if owner is None or owner == own_worker or is_proven_dead(owner):
         return True
-    return head.lease_expires_at is None or head.lease_expires_at < utcnow()
+    return head.lease_expired
 
 
 async def end_orphan(database: Database, head: ThreadHead) -> bool:

@@ -226,9 +226,8 @@ class Engine:
             run_id=lease.run_id,
             epoch=lease.epoch,
             lease_owner=None,
-            lease_expires_at=None,
+            lease_expired=True,
             input_request=end.input_request,
-            has_title=True,
         )
         size = begun.warm_size + execution.stored_chars * MEMORY_PER_CHARACTER
         state = execution.session.release(resume)

@@ -1,0 +1,166 @@
+"""The statements of a run that are made again and again; `threads` says when and with what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from drsai_backend.database._prepared import Prepared
+from drsai_backend.datamodel import AutoGenMessage, JournalEntry, Run, RunStatus, Thread, UserInput, UTCDateTime
+from drsai_backend.datamodel.base import table_of
+
+thread = table_of(Thread)
+message = table_of(AutoGenMessage)
+journal = table_of(JournalEntry)
+run = table_of(Run)
+_user_input = table_of(UserInput)
+
+
+def now_of(dialect: str) -> sa.ColumnElement[Any]:
+    """The clock that leases go by: the database's on PostgreSQL, that of the machine (`:now`) on SQLite."""
+    return sa.func.clock_timestamp() if dialect == "postgresql" else sa.bindparam("now", type_=UTCDateTime())
+
+
+def _expires(dialect: str) -> sa.ColumnElement[Any]:
+    if dialect == "postgresql":
+        return sa.func.clock_timestamp() + sa.bindparam("lease", type_=sa.Interval())
+    return sa.bindparam("expires", type_=UTCDateTime())
+
+
+def _insert(table: sa.Table, *left_out: str) -> sa.Insert:
+    columns = [column for column in table.c if column.name not in left_out]
+    return sa.insert(table).values({column.name: sa.bindparam(column.name, type_=column.type) for column in columns})
+
+
+# Columns that the engine leaves NULL, or the database fills.
+_LONG = ("messages", "state", "user_input", "tasks", "team_result", "meta")
+
+
+def _insert_thread(dialect: str) -> sa.ClauseElement:
+    statement = _insert(thread, "id", "error_message", "input_request", *_LONG)
+    return statement.values(lease_expires_at=_expires(dialect)).returning(thread.c.id)
+
+
+def _take_lease(dialect: str) -> sa.ClauseElement:
+    return (
+        sa.update(thread)
+        .where(
+            thread.c.id == sa.bindparam("key"),
+            thread.c.revision == sa.bindparam("seen_revision"),
+            thread.c.epoch == sa.bindparam("seen_epoch"),
+            thread.c.turn == sa.bindparam("seen_turn"),
+        )
+        .values(
+            status=RunStatus.RUNNING,
+            error_message=None,
+            input_request=None,
+            revision=thread.c.revision + 1,
+            epoch=thread.c.epoch + 1,
+            updated_at=sa.bindparam("updated"),
+            team=sa.bindparam("new_team"),
+            title=sa.func.coalesce(thread.c.title, sa.bindparam("new_title")),
+            run_id=sa.bindparam("new_run"),
+            last_seq=sa.bindparam("new_seq"),
+            lease_owner=sa.bindparam("owner"),
+            lease_expires_at=_expires(dialect),
+        )
+    )
+
+
+def _store_user_input(dialect: str) -> sa.ClauseElement:
+    make = sqlite_insert if dialect == "sqlite" else postgresql_insert
+    columns = [column for column in _user_input.c if column.name != "id"]
+    statement = make(_user_input).values(
+        {column.name: sa.bindparam(column.name, type_=column.type) for column in columns}
+    )
+    fresh = {
+        column.name: statement.excluded[column.name]
+        for column in columns
+        if column.name not in ("user_id", "thread_id", "created_at")
+    }
+    return statement.on_conflict_do_update(index_elements=["user_id", "thread_id"], set_=fresh)
+
+
+# Who may write: the holder of this epoch's lease, after the turn it has seen.
+_HELD = (
+    thread.c.id == sa.bindparam("key"),
+    thread.c.epoch == sa.bindparam("seen_epoch"),
+    thread.c.turn == sa.bindparam("seen_turn"),
+    thread.c.lease_owner == sa.bindparam("owner"),
+)
+_ADVANCE: dict[str, Any] = {
+    "turn": sa.bindparam("new_turn"),
+    "last_seq": sa.bindparam("new_seq"),
+    "journal_debt": thread.c.journal_debt + sa.bindparam("size"),
+}
+
+
+def _end_thread(_: str) -> sa.ClauseElement:
+    return (
+        sa.update(thread)
+        .where(*_HELD)
+        .values(
+            **_ADVANCE,
+            status=sa.bindparam("new_status"),
+            error_message=sa.bindparam("new_error"),
+            input_request=sa.bindparam("new_request"),
+            revision=thread.c.revision + 1,
+            updated_at=sa.bindparam("updated"),
+            lease_owner=None,
+            lease_expires_at=None,
+        )
+    )
+
+
+def _end_run(_: str) -> sa.ClauseElement:
+    return (
+        sa.update(run)
+        .where(run.c.run_id == sa.bindparam("run"))
+        .values(
+            status=sa.bindparam("new_status"),
+            error_message=sa.bindparam("new_error"),
+            usage=sa.bindparam("new_usage"),
+            stop_reason=sa.bindparam("new_reason"),
+            last_seq=sa.bindparam("new_seq"),
+            finished_at=sa.bindparam("finished"),
+            updated_at=sa.bindparam("updated"),
+        )
+    )
+
+
+def _continue_run(_: str) -> sa.ClauseElement:
+    return (
+        sa.update(run)
+        .where(run.c.run_id == sa.bindparam("run"))
+        .values(status=RunStatus.RUNNING, answers=sa.bindparam("new_answers"), updated_at=sa.bindparam("updated"))
+    )
+
+
+def _clear_answers(_: str) -> sa.ClauseElement:
+    return sa.update(run).where(run.c.run_id == sa.bindparam("run")).values(answers=None)
+
+
+def _renew(dialect: str) -> sa.ClauseElement:
+    return (
+        sa.update(thread)
+        .where(thread.c.lease_owner == sa.bindparam("owner"), thread.c.status == sa.literal_column("'running'"))
+        .values(lease_expires_at=_expires(dialect))
+        .returning(thread.c.id)
+    )
+
+
+insert_thread = Prepared(_insert_thread)
+take_lease = Prepared(_take_lease)
+store_user_input = Prepared(_store_user_input)
+insert_run = Prepared(lambda _: _insert(run, "id", "usage", "error_message", "stop_reason", "finished_at"))
+insert_message = Prepared(lambda _: _insert(message, "id", "message_meta"))
+insert_entry = Prepared(lambda _: _insert(journal))
+continue_run = Prepared(_continue_run)
+advance = Prepared(lambda _: sa.update(thread).where(*_HELD).values(**_ADVANCE))
+clear_answers = Prepared(_clear_answers)
+end_thread = Prepared(_end_thread)
+end_run = Prepared(_end_run)
+renew_leases = Prepared(_renew)
