@@ -92,7 +92,7 @@ class Lane:
     )
 
     def __init__(self) -> None:
-        self.queue: deque[Delivery] = deque()
+        self.queue: deque[tuple[AgentId, Delivery]] = deque()
         self.held: list[Delivery] = []
         self.speaking: dict[AgentId, asyncio.Task[None] | None] = {}
         self.deferred: dict[AgentId, deque[Delivery]] = {}
@@ -248,6 +248,12 @@ class TurnRuntime(AgentRuntime):
         lane = self.lane(recipient.key)
         if isinstance(message, GroupChatStart) and agent is lane.manager:
             return await self._start(recipient.key, lane, message, context)
+        if lane.queue and recipient not in lane.speaking:
+            # What was published before is handled before.
+            earlier = [delivery for agent_id, delivery in lane.queue if agent_id == recipient]
+            lane.queue = deque(each for each in lane.queue if each[0] != recipient)
+            for delivery in earlier:
+                await self._deliver(lane, recipient, delivery)
         return await _handle(agent, message, context)
 
     async def publish_message(
@@ -282,7 +288,9 @@ class TurnRuntime(AgentRuntime):
         if kind is GroupChatRequestPublish:
             lane.held.append(delivery)
         else:
-            lane.queue.append(delivery)
+            for agent_id in self.recipients(topic_id):
+                if agent_id != sender:
+                    lane.queue.append((agent_id, delivery))
         lane.notify()
 
     # --- one run of a lane --------------------------------------------------------------------------------------
@@ -415,23 +423,19 @@ class TurnRuntime(AgentRuntime):
                 lane.error = error
             lane.notify()
 
-    async def _deliver(
-        self, lane: Lane, message: Any, topic_id: TopicId, sender: AgentId | None, token: CancellationToken
-    ) -> None:
-        for agent_id in self.recipients(topic_id):
-            if sender is not None and agent_id == sender:
-                continue
-            agent = await self.instance(agent_id)
-            if type(message) is GroupChatError and agent is not lane.manager:
-                continue  # Participants have no handler for it; on stock their complaint ends up in a log.
-            if agent_id in lane.speaking:
-                lane.deferred.setdefault(agent_id, deque()).append((message, topic_id, sender, token))
-                continue
-            try:
-                await _handle(agent, message, _event_context(topic_id, sender, token))
-            except Exception as raised:  # noqa: BLE001 - the boundary at which a handler's error becomes the lane's
-                if lane.error is None:
-                    lane.error = raised
+    async def _deliver(self, lane: Lane, agent_id: AgentId, delivery: Delivery) -> None:
+        message, topic_id, sender, token = delivery
+        if agent_id in lane.speaking:
+            lane.deferred.setdefault(agent_id, deque()).append(delivery)
+            return
+        agent = await self.instance(agent_id)
+        if type(message) is GroupChatError and agent is not lane.manager:
+            return  # Participants have no handler for it; on stock their complaint ends up in a log.
+        try:
+            await _handle(agent, message, _event_context(topic_id, sender, token))
+        except Exception as raised:  # noqa: BLE001 - the boundary at which a handler's error becomes the lane's
+            if lane.error is None:
+                lane.error = raised
 
     def _fail(self, lane: Lane, error: BaseException) -> None:
         lane.error = error = self._original(error)

@@ -32,6 +32,8 @@ def as_messages(task: Any) -> list[BaseChatMessage]:
     """A fresh list of fresh messages for a task."""
     if isinstance(task, str):
         return [TextMessage(content=task, source="user")]
+    if isinstance(task, list):
+        return [message.model_copy(deep=True) for message in task]
     return [task.model_copy(deep=True)]
 
 
