@@ -1,0 +1,41 @@
+# `make help` lists what can be made. BIN: where the tools are (a virtual environment with `pip install -e '.[dev]'`).
+BIN ?= .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help install check lint types contracts format test bench serve demo ci
+
+help: ## Show this help
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+install: ## Make .venv with the package, editable, and all development tools
+	python3 -m venv .venv && .venv/bin/pip install -e '.[dev]'
+
+check: lint types contracts ## Everything that is quick: lint, format, types, import contracts
+
+lint: ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: ## basedpyright, strict
+	$(BIN)/basedpyright
+
+contracts: ## import-linter: which package may import which
+	$(BIN)/lint-imports
+
+format: ## Put the code in shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: ## All tests, on SQLite and PostgreSQL
+	$(BIN)/pytest
+
+bench: ## The benchmarks; prints a table
+	$(BIN)/python -m benchmarks
+
+serve: ## The server with the built-in teams
+	$(BIN)/drsai serve
+
+demo: ## A group chat that survives SIGKILL
+	$(BIN)/drsai demo
+
+ci: ## What CI runs, in a clean copy of the last commit
+	.ci/run
