@@ -8,8 +8,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from drsai_backend.database._live import is_live
 from drsai_backend.database._model import ModelInfo, model_info
-from drsai_backend.database._thread_io import is_live
 from drsai_backend.datamodel import AutoGenMessage, PlanCheck, SingleTask, Tasks, Thread, UserInput
 from drsai_backend.errors import Conflict, ThreadBusy
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from drsai_backend.database._live import refuse_live
 from drsai_backend.database._model import model_info
 from drsai_backend.database._rows import Change, RowWriter, Stored
-from drsai_backend.database._thread_io import refuse_live
 from drsai_backend.datamodel import Thread, utcnow
 from drsai_backend.errors import InvalidRequest, NotFound
 

@@ -146,7 +146,7 @@ class _Worker(threading.Thread):
                 self._perform(batch)
         except BaseException as error:  # noqa: BLE001 - boundary: it travels to the callers' threads
             for job in batch:
-                job.error = error
+                job.error = job.error or error
         self._on_done()
         _deliver(batch)
 
@@ -210,15 +210,14 @@ class _Writer(_Worker):
             if len(batch) == 1:
                 job = batch[0]
                 self._write(job)
-                raw.execute("COMMIT" if job.error is None else "ROLLBACK")
+                if job.error is None:
+                    raw.execute("COMMIT")
             else:
                 raw.grouped = True
                 for job in batch:
                     raw.execute("SAVEPOINT write")
                     self._write(job)
-                    if job.error is not None:
-                        # Fails when SQLite gave up the whole transaction (disk full): then so do all the others.
-                        raw.execute("ROLLBACK TO write")
+                    # Fails when SQLite gave up the whole transaction (disk full): then so do all the others.
                     raw.execute("RELEASE write")
                 raw.execute("COMMIT")
         finally:

@@ -7,34 +7,31 @@ and `meta` are `ThreadField` rows; `state` is the business of a `StateStore`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
-from sqlalchemy.orm.attributes import set_committed_value
 
-from drsai_backend.database._model import LONG_FIELDS, model_info
+from drsai_backend.database._live import refuse_live
+from drsai_backend.database._model import model_info
 from drsai_backend.database._results import resolve_results, stored_result
-from drsai_backend.database._rows import Change, RowWriter, is_still, memory_of, observe, refresh
+from drsai_backend.database._rows import RowWriter
+from drsai_backend.database._thread_change import StoredThread, ThreadChange
 from drsai_backend.database._user_input import UserInputView
-from drsai_backend.database._values import clean_json, clean_text, digest
+from drsai_backend.database._values import clean_json, digest
 from drsai_backend.datamodel import (
     SCHEMA_VERSION,
     AutoGenMessage,
-    RunStatus,
     Thread,
     ThreadField,
-    UTCDateTime,
     check_transition,
     utcnow,
 )
-from drsai_backend.errors import ConfigurationError, Conflict, InvalidRequest, MessagesChanged, ThreadBusy
+from drsai_backend.errors import ConfigurationError, Conflict, MessagesChanged
 
 _FIELDS: Final = ("tasks", "team_result", "meta")
 _CHUNK: Final = 500  # Keys per statement: both databases limit the number of parameters.
 
-_thread = model_info(Thread).table
 _message = model_info(AutoGenMessage).table
 _field = model_info(ThreadField).table
 
@@ -53,46 +50,6 @@ class StateStore(Protocol):
             StateError: `encoded` is not what `encode_state` gives.
         """
         ...
-
-
-@dataclass(slots=True)
-class ThreadChange:
-    """What an upsert is to write of a thread."""
-
-    row: Change
-    loaded: dict[str, Any]
-    """What the manager remembers of the long attributes; those not in it were not read."""
-    history: list[Any]
-    digests: list[bytes]
-    long: dict[str, Any]
-    """The new values of the long attributes that changed, other than `messages`."""
-    seen: dict[str, Any]
-
-    @property
-    def holds_messages(self) -> bool:
-        """True when `messages` says what the thread holds: it was read, or given."""
-        return "messages" in self.loaded or bool(self.history)
-
-
-@dataclass(slots=True)
-class StoredThread:
-    """A thread as stored: its short fields, its long attributes (those to show), and what to remember of the latter."""
-
-    values: dict[str, Any]
-    long: dict[str, Any] = field(default_factory=dict[str, Any])
-    loaded: dict[str, Any] = field(default_factory=dict[str, Any])
-
-
-def is_live(dialect: str) -> sa.ColumnElement[bool]:
-    """True for the row of a thread that a worker holds a lease on, by the clock that leases go by."""
-    now: Any = sa.func.clock_timestamp() if dialect == "postgresql" else sa.literal(utcnow(), UTCDateTime())
-    return sa.and_(_thread.c.status == RunStatus.RUNNING, _thread.c.lease_expires_at > now)
-
-
-def refuse_live(session: Session, dialect: str, thread_key: int, param: str) -> None:
-    """Raises `ThreadBusy` when a run is live on the thread."""
-    if session.scalar(sa.select(sa.literal(1)).where(_thread.c.id == thread_key, is_live(dialect))):
-        raise ThreadBusy(f"a run is live on the thread: its {param} cannot be changed now", param=param)
 
 
 def append_messages(session: Session, thread: Thread, configs: Sequence[Any], **more: Any) -> None:
@@ -115,50 +72,6 @@ def append_messages(session: Session, thread: Thread, configs: Sequence[Any], **
     if rows:
         session.execute(sa.insert(_message), rows)
         thread.last_seq += len(rows)
-
-
-def observe_thread(thread: Thread) -> ThreadChange:
-    """What a thread holds, and which of it is new. Raises as `observe`."""
-    row = observe(thread)
-    loaded: dict[str, Any] = memory_of(thread).get("long", {})
-    if row.loaded is None:
-        _refuse_kept(row)
-    held = vars(thread)
-    history: Any = clean_json(held.get("messages") or [], "messages")
-    if not isinstance(history, list) or not all(isinstance(item, dict) for item in cast("list[Any]", history)):
-        raise InvalidRequest("messages must be a list of dicts", param="messages")
-    history = cast("list[Any]", history)
-    change = ThreadChange(row, loaded, history, [digest(item) for item in history], {}, {"messages": digest(history)})
-    for name in LONG_FIELDS:
-        if name == "messages":
-            continue
-        value = _clean_long(name, held.get(name))
-        change.seen[name] = digest(value)
-        if name in loaded:
-            if change.seen[name] != loaded[name]:
-                change.long[name] = value
-        elif value is not None or (row.loaded is None and name in thread.model_fields_set):
-            change.long[name] = value
-    return change
-
-
-def refresh_thread(thread: Thread, change: ThreadChange, stored: StoredThread) -> None:
-    """Gives the object the stored values, but for attributes that were set again while the write was under way."""
-    refresh(thread, change.row, stored.values)
-    held = vars(thread)
-    for name, value in stored.long.items():
-        now: Any = held.get(name) or ([] if name == "messages" else None)
-        # An equal value stays: the caller may hold on to that very list.
-        if is_still(digest, now, change.seen[name]) and digest(value) != change.seen[name]:
-            set_committed_value(thread, name, value)
-    memory_of(thread)["long"] = stored.loaded
-
-
-def show(thread: Thread, stored: StoredThread) -> None:
-    """Fills a thread that was just read with its long attributes."""
-    for name, value in stored.long.items():
-        set_committed_value(thread, name, value)
-    memory_of(thread)["long"] = stored.loaded
 
 
 class ThreadIO:
@@ -205,14 +118,9 @@ class ThreadIO:
         written |= self._store_state(session, thread, change)
         written |= self._store_fields(session, thread, change)
         written |= self._store_user_input(session, thread, change)
-        # What messages and state moved on.
-        differences.update(
-            {
-                name: moved
-                for name, old in before.items()
-                if (moved := getattr(thread, name)) != old and name not in differences
-            }
-        )
+        # What messages and state moved on: `last_seq`, `turn` and the like.
+        moved = {name: getattr(thread, name) for name, old in before.items() if getattr(thread, name) != old}
+        differences = {**moved, **differences}
         if written and not inserted:
             differences["revision"] = before["revision"] + 1
         after = self._rows.update(session, change.row.info, before, differences) if differences else before
@@ -242,12 +150,9 @@ class ThreadIO:
         history: list[Any] | None = None
         if change.holds_messages or fresh:
             # What the object holds is what is stored, as far as it goes.
-            newer = (
-                self._read_messages(session, [key], after=len(change.history))
-                if thread.last_seq > len(change.history)
-                else {}
-            )
-            history = [*change.history, *newer.get(key, [])]
+            history = change.history
+            if thread.last_seq > len(history):
+                history = [*history, *self._read_messages(session, [key], after=len(history))[key]]
         fields = self._read_fields(session, [key])
         self._put(stored, fields.get(key, {}), self._views.read(session, [names]).get(names), history)
         if "state" in change.long or fresh or change.loaded.get("state_at") not in (None, _moment(before)):
@@ -300,6 +205,8 @@ class ThreadIO:
         if "state" not in change.long:
             return False
         if self._states is None:
+            if change.long["state"] is None:
+                return False
             raise ConfigurationError("this DatabaseManager was made without a state store: it cannot write states")
         refuse_live(session, self._rows.dialect, _key(thread), "state")
         moment = change.loaded.get("state_at")
@@ -363,28 +270,6 @@ class ThreadIO:
             for key, config in session.execute(query.where(_message.c.thread_key.in_(part), _message.c.seq > after)):
                 result.setdefault(key, []).append(config)
         return result
-
-
-def _refuse_kept(row: Change) -> None:
-    """A new thread begins at zero, whatever its constructor was given."""
-    for name, value in list(row.changed.items()):
-        if name in ("user_id", "thread_id") or not row.info.is_kept(name):
-            continue
-        if value:
-            raise InvalidRequest(f"{name} of a thread is kept by the engine", param=name)
-        del row.changed[name]
-
-
-def _clean_long(name: str, value: Any) -> Any:
-    if value is None:
-        return None
-    if name == "state":
-        if not isinstance(value, str):
-            raise InvalidRequest("state must be text as encode_state gives it", param="state")
-        return clean_text(value, "state")
-    if not isinstance(value, (dict, list) if name == "tasks" else dict):
-        raise InvalidRequest(f"{name} must be a dict", param=name)
-    return clean_json(value, name)
 
 
 def _with_messages(team_result: Any, history: list[Any]) -> Any:

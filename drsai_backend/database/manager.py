@@ -22,7 +22,8 @@ from drsai_backend.database._messages import store_message
 from drsai_backend.database._model import is_secret, model_info
 from drsai_backend.database._rows import RowWriter, observe, refresh, remember
 from drsai_backend.database._secrets import SecretBox
-from drsai_backend.database._thread_io import StateStore, ThreadIO, observe_thread, refresh_thread, show
+from drsai_backend.database._thread_change import observe_thread, refresh_thread, show
+from drsai_backend.database._thread_io import StateStore, ThreadIO
 from drsai_backend.database.engine import DEFAULT_URL, Database
 from drsai_backend.datamodel import AutoGenMessage, JournalEntry, Thread, ThreadSnapshot
 from drsai_backend.errors import InvalidRequest

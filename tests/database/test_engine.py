@@ -119,6 +119,23 @@ async def test_a_failed_commit_fails_all_its_writes(sqlite: Database):
     assert await sqlite.write(add("b")) == "b"
 
 
+async def test_a_full_disk(sqlite: Database):
+    def fill(session: Session) -> None:
+        session.execute(sa.text("PRAGMA max_page_count=1"))  # It cannot shrink below what is there.
+        session.add_all(UserInput(user_id="u" * 9000, thread_id=str(number)) for number in range(50))
+
+    with pytest.raises(DatabaseUnavailable, match="full"):
+        await sqlite.write(fill)
+    results = await asyncio.gather(
+        sqlite.write(fill), sqlite.write(add("a")), sqlite.write(fill), return_exceptions=True
+    )
+    assert isinstance(results[0], DatabaseUnavailable)
+    assert isinstance(results[2], DatabaseUnavailable)
+    await sqlite.write(lambda session: session.execute(sa.text("PRAGMA max_page_count=100000")))
+    assert await sqlite.write(add("b")) == "b"
+    assert await sqlite.read(names) == (["b"] if isinstance(results[1], DatabaseError) else ["a", "b"])
+
+
 @pytest.mark.parametrize("grouped", [False, True])
 async def test_a_function_may_roll_back_and_go_on(database: Database, grouped: bool):
     def fn(session: Session) -> str:
@@ -155,6 +172,29 @@ async def test_a_cancelled_write_never_runs_or_goes_on(sqlite: Database):
             await task
     await sqlite.write(add("later"))
     assert await sqlite.read(names) == ["later", "taken"]
+
+
+async def test_a_write_that_has_begun_goes_on(database: Database):
+    begun = threading.Event()
+
+    def slow(session: Session) -> None:
+        add("taken")(session)
+        session.flush()
+        begun.set()
+        if database.dialect == "postgresql":
+            session.execute(sa.text("SELECT pg_sleep(0.1)"))
+        else:
+            time.sleep(0.1)
+
+    task = asyncio.create_task(database.write(slow))
+    while not begun.is_set():
+        await asyncio.sleep(0.001)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await database.close()
+    async with Database(database.url) as again:
+        assert await again.read(names) == ["taken"]
 
 
 async def test_cancelling_in_the_middle_corrupts_nothing(database: Database):
@@ -218,6 +258,29 @@ async def test_a_read_cannot_write(database: Database):
     with pytest.raises(DatabaseError):
         await database.read(lambda session: session.execute(sa.delete(UserInput)))
     assert await database.read(names) == []
+
+
+async def test_a_failed_read_spoils_no_other(database: Database):
+    def fn(session: Session) -> None:
+        add("a")(session)
+        session.flush()
+
+    for _ in range(6):
+        with pytest.raises(DatabaseError):
+            await database.read(fn)
+        assert await database.read(names) == []
+
+
+async def test_a_read_is_never_of_yesterday(database: Database):
+    def first(session: Session) -> UserInput:
+        return session.scalars(sa.select(UserInput)).one()
+
+    await database.write(add("a"))
+    held = [await database.read(first), await database.write(first)]
+    await database.write(lambda session: session.execute(sa.update(UserInput).values(n=7)))
+    again = [await database.read(first), await database.write(first)]
+    assert [row.n for row in held] == [None, None]
+    assert [row.n for row in again] == [7, 7]
 
 
 async def test_what_a_function_returns_stays_readable(database: Database):
