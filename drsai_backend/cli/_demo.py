@@ -182,7 +182,7 @@ class _Demo:
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(style="dim", no_wrap=True, min_width=9)
         table.add_column(no_wrap=True, min_width=max(len(str(row.config["source"])) for row in rows))
-        table.add_column(no_wrap=not whole, overflow="ellipsis")
+        table.add_column()
         run = rows[0].run_id
         for row in rows:
             if row.run_id != run:
@@ -191,7 +191,11 @@ class _Demo:
             source, content = str(row.config["source"]), " ".join(str(row.config["content"]).split())
             turn = next((turn.turn for turn in turns if turn.first_seq <= (row.seq or 0) <= turn.last_seq), None)
             label = "" if turn is None or source == "user" else f"turn {turn}"
-            table.add_row(f"  {label}", Text(source, f"bold {self._colours.of(source)}"), Text(content))
+            table.add_row(
+                f"  {label}",
+                Text(source, f"bold {self._colours.of(source)}"),
+                Text(content, no_wrap=not whole, overflow="ellipsis"),
+            )
         self._console.print(table)
 
     # --- words --------------------------------------------------------------------------------------------------

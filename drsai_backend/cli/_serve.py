@@ -77,7 +77,7 @@ async def _serve(settings: Settings, teams: TeamRegistry, listening: socket.sock
         for number in (signal.SIGINT, signal.SIGTERM):
             with contextlib.suppress(NotImplementedError):  # Windows
                 loop.add_signal_handler(number, server.handle_exit, number, None)
-        print_start(drsai, teams, _url(settings.host, listening))
+        print_start(drsai, teams, _url(settings.host, listening), listening.getsockname()[0])
         _settle_garbage()
         await server.serve([listening])
 
@@ -118,7 +118,7 @@ class Server(uvicorn.Server):
         await self._engine.close()
 
 
-def print_start(drsai: DrSai, teams: TeamRegistry, url: str) -> None:
+def print_start(drsai: DrSai, teams: TeamRegistry, url: str, bound: str) -> None:
     """Say where, what and on what this serves, and how to ask it."""
     console = make_console()
     console.print(f"[bold]drsai_backend[/] serves [bold]{escape(url)}/v1[/]\n", soft_wrap=True)
@@ -131,13 +131,15 @@ def print_start(drsai: DrSai, teams: TeamRegistry, url: str) -> None:
     console.print(models)
     rows = [("database", escape(show_url(drsai.database)))]
     if drsai.models.is_demo:
-        rows.append(
-            ("answers", "[bold yellow]OFFLINE DEMO MODEL[/]: fixed rules, no language model. Set OPENAI_API_KEY")
-        )
-        rows.append(("", "or OPENAI_BASE_URL, and DRSAI_MODEL, for a real one."))
+        rows.append(("answers", "[bold yellow]OFFLINE DEMO MODEL[/]: fixed rules, no language model."))
+        rows.append(("", "Set OPENAI_API_KEY or OPENAI_BASE_URL, and DRSAI_MODEL, for one."))
     else:
         rows.append(("answers", f"[bold]{escape(drsai.models.describe())}[/]"))
     print_rows(console, rows)
+    if not is_loopback(bound):
+        console.print(
+            "\n[bold red]INSECURE[/]: whoever reaches this machine can read and change all threads, in clear text."
+        )
     console.print("\nTry it:\n")
     console.print(curl(url, teams.names()[0]), markup=False, soft_wrap=True)
     console.print("\n[dim]Ctrl-C stops.[/]")
@@ -182,12 +184,17 @@ def _address(settings: Settings, *, insecure: bool) -> tuple[socket.AddressFamil
         raise ConfigurationError(f"the host {settings.host!r} has no address here") from None
     found.sort(key=lambda item: item[0] != socket.AF_INET)  # "localhost" is both; clients try IPv4 at the latest
     family, _, _, _, address = found[0]
-    if not insecure and not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
+    if not insecure and not is_loopback(str(address[0])):
         raise ConfigurationError(
             f"{settings.host} is no loopback address: everybody who reaches it could read and change all threads, and "
             "HTTP is clear text. Use 127.0.0.1, or --insecure if that is wanted"
         )
     return family, address
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches an IP address."""
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def _listen(settings: Settings, address: tuple[socket.AddressFamily, Any]) -> socket.socket:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 from contextlib import contextmanager
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final
 
-from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from drsai_backend.cli._screen import Colours, confirm, make_console, print_rows
@@ -24,13 +22,14 @@ from drsai_backend.runs.views import StoredMessage, ThreadDetail, ThreadSummary
 from drsai_backend.state import decode_state
 from drsai_backend.state.store import JournalStateStore
 
-STATUS_COLOURS = {
+STATUS_COLOURS: Final = {
     RunStatus.RUNNING: "cyan",
     RunStatus.AWAITING_INPUT: "yellow",
     RunStatus.COMPLETED: "green",
     RunStatus.ERROR: "red",
 }
-_PAGE = 500
+_PAGE: Final = 500
+_STATUS_WIDTH: Final = max(len(status.value) for status in RunStatus)
 
 
 def list_threads(user_id: str, limit: int, database_url: str | None, *, as_json: bool) -> None:
@@ -96,24 +95,16 @@ def delete_threads(user_id: str, thread_ids: list[str], database_url: str | None
 
 
 def print_list(console: Console, threads: list[ThreadSummary]) -> None:
-    """A table of threads. Ids are never cut off: they are what the other commands take."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", expand=False)
-    table.add_column("thread", no_wrap=True, overflow="fold")
-    table.add_column("status", no_wrap=True)
-    table.add_column("team", no_wrap=True, max_width=16)
-    table.add_column("msgs", justify="right", no_wrap=True)
-    table.add_column("changed", no_wrap=True)
-    table.add_column("title", no_wrap=True, overflow="ellipsis", min_width=8)
+    """Threads, two lines each. Ids are never cut off: they are what the other commands take."""
+    ids = max(len(item.thread_id) for item in threads)
+    teams = max(len(item.team or "") for item in threads)
     for item in threads:
-        table.add_row(
-            Text(item.thread_id),
-            _status(item.status),
-            Text(item.team or ""),
-            str(item.message_count),
-            _when(item.updated_at),
-            Text(item.title or ""),
-        )
-    console.print(table)
+        line = Text(f"{item.thread_id:<{ids}}  ", "bold")
+        line.append(f"{item.status.value:<{_STATUS_WIDTH}}", STATUS_COLOURS.get(item.status, "default"))
+        line.append(f"  {item.team or '':<{teams}}  {item.message_count:>4} msgs  {_age(item.updated_at)}", "not bold")
+        console.print(line, soft_wrap=True)
+        title = Text(f"  {item.title or ''}", "dim", no_wrap=True, overflow="ellipsis")
+        console.print(title)
 
 
 def _print_detail(console: Console, thread: ThreadDetail) -> None:
@@ -166,6 +157,17 @@ def _open(database_url: str | None) -> Generator[DatabaseManager]:
 
 def _status(status: RunStatus) -> Text:
     return Text(status.value, style=STATUS_COLOURS.get(status, "default"))
+
+
+def _age(moment: datetime) -> str:
+    minutes = int((datetime.now(UTC) - moment).total_seconds() // 60)
+    if minutes < 1:
+        return "now"
+    if minutes < 60:
+        return f"{minutes} min ago"
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h ago"
+    return _when(moment)[:10]
 
 
 def _when(moment: datetime) -> str:

@@ -16,7 +16,7 @@ from drsai_backend.database.threads import EndWrite, Lease, NewMessage, TurnWrit
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.types import JsonText
 from drsai_backend.errors import DatabaseError, LeaseLost
-from drsai_backend.runs._failures import safe_message
+from drsai_backend.runs._failures import RunInterrupted, safe_message
 from drsai_backend.runs._live import LiveRun
 from drsai_backend.runs._task import outward_handoff
 from drsai_backend.runs.events import MessageDone, RunEnded, TextDelta
@@ -173,10 +173,6 @@ class Execution:
         self.live.emit(
             RunEnded(end.status, end.stop_reason, end.usage, duration, end.input_request, code, end.error_message)
         )
-
-
-class RunInterrupted(Exception):
-    """The process was shut down while the run was under way."""
 
 
 def _input_request(kind: str, source: str, prompt: str) -> dict[str, Any]:

@@ -7,11 +7,17 @@ import openai
 from drsai_backend.errors import DrSaiError
 
 
+class RunInterrupted(Exception):
+    """The process was shut down while the run was under way."""
+
+
 def safe_message(error: BaseException) -> tuple[str, str]:
     """`(code, text)` of a failed run. The text names what kind of thing failed, never what an exception carries:
     texts of foreign exceptions hold URLs, keys, file names and whole tracebacks."""
     if isinstance(error, DrSaiError):
         return error.code, error.message
+    if isinstance(error, RunInterrupted):
+        return "run_interrupted", "The run was interrupted: the server was shut down."
     if isinstance(error, openai.APITimeoutError):
         return "model_timeout", "The model endpoint did not answer in time."
     if isinstance(error, openai.APIConnectionError):

@@ -58,7 +58,9 @@ def is_proven_dead(worker_id: str) -> bool:
         host, pid, started, _ = worker_id.rsplit(":", 3)
         if host != _host():
             return False
-        return _started(psutil.Process(int(pid))) != int(started)
+        process = psutil.Process(int(pid))
+        # A zombie has ended; its parent (in a container often nobody) has only not asked for its exit code yet.
+        return _started(process) != int(started) or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
     except (ValueError, psutil.Error):

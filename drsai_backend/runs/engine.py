@@ -35,7 +35,7 @@ from drsai_backend.errors import Conflict, DatabaseError, LeaseLost, NotFound, S
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs import _queries
 from drsai_backend.runs._begin import MEMORY_PER_CHARACTER, Beginner, Begun
-from drsai_backend.runs._execution import RunInterrupted
+from drsai_backend.runs._failures import RunInterrupted
 from drsai_backend.runs._identity import new_worker_id
 from drsai_backend.runs._leases import Heartbeat, end_orphans
 from drsai_backend.runs._live import LiveRun, RunHandle
@@ -94,7 +94,7 @@ class Engine:
         """Cancel the runs under way, which end as ERROR, and wait until they are stored."""
         for live in self._live.values():
             if live is not None:
-                live.failure = RunInterrupted("the server was shut down")
+                live.failure = RunInterrupted()
                 live.token.cancel()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)

