@@ -1,0 +1,69 @@
+"""The command line: `python -m benchmarks`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from benchmarks import footprint, resume, rewrite, serving, stored, turns
+from benchmarks.databases import Postgres, postgres
+from benchmarks.report import Section, document
+
+TARGET = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+QUICK = (10,)
+FULL = (10, 100, 1000, 3000)
+Part = Callable[[], Awaitable[Section]]
+
+
+def parts(server: Postgres | None, *, quick: bool) -> dict[str, Part]:
+    """What can be measured, by name."""
+    sizes, rounds = (QUICK, 3) if quick else (FULL, 20)
+    return {
+        "turns": lambda: turns.measure(sizes, rounds),
+        "stored": lambda: stored.measure(server, sizes, rounds),
+        "rewrite": lambda: rewrite.measure(server, sizes),
+        "footprint": lambda: footprint.measure(server, sizes, 20 if quick else footprint.COUNTED),
+        "resume": lambda: resume.measure(server, sizes, rounds),
+        "serving": lambda: serving.measure(server, 1 if quick else 5),
+    }
+
+
+async def run(chosen: dict[str, Part]) -> list[Section]:
+    sections: list[Section] = []
+    for name, part in chosen.items():
+        start = time.perf_counter()
+        sections.append(await part())
+        print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    return sections
+
+
+def main() -> None:
+    names = list(parts(None, quick=True))
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure this package against stock AutoGen."
+    )
+    parser.add_argument("--quick", action="store_true", help="threads of 10 runs, few rounds: does it work?")
+    parser.add_argument(
+        "--only", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}; may be repeated"
+    )
+    parser.add_argument(
+        "--postgres", metavar="URL", help="a superuser's URL of a PostgreSQL server; default: one is started"
+    )
+    parser.add_argument("--write", action="store_true", help="write the report to docs/benchmarks.md as well")
+    args = parser.parse_args()
+    logging.disable(logging.WARNING)
+    with postgres(args.postgres) as server:
+        every = parts(server, quick=args.quick)
+        report = document(asyncio.run(run({name: every[name] for name in args.only or names})))
+    print(report)
+    if args.write:
+        TARGET.write_text(report)
+
+
+if __name__ == "__main__":
+    main()

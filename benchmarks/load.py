@@ -1,0 +1,76 @@
+"""A lean client: keep-alive connections that send one request after another and read each answer to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from dataclasses import dataclass
+from itertools import count
+
+import orjson
+
+from benchmarks.teams import Texts
+
+TIMEOUT = 60.0
+_END = b"\r\n0\r\n\r\n"
+
+
+@dataclass(slots=True)
+class Load:
+    """What one round of requests came to."""
+
+    requests: int
+    seconds: float
+    timeouts: int
+    errors: int
+
+    @property
+    def rate(self) -> float:
+        return (self.requests - self.timeouts - self.errors) / self.seconds
+
+
+def _request(path: str, text: str) -> bytes:
+    body = orjson.dumps(
+        {
+            "model": "pair",
+            "stream": True,
+            "messages": [{"role": "user", "content": text}],
+            "user": "bench",
+            "thread_id": uuid.uuid4().hex,
+        }
+    )
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def load(port: int, path: str, connections: int, requests: int) -> Load:
+    """Send `requests` requests, each a new thread, over so many connections."""
+    found = Load(requests, 0.0, 0, 0)
+    numbers = count()
+    texts = Texts()
+
+    async def worker() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
+        try:
+            while next(numbers) < requests:
+                try:
+                    async with asyncio.timeout(TIMEOUT):
+                        writer.write(_request(path, texts.next()))
+                        answer = await reader.readuntil(_END)
+                except TimeoutError:
+                    found.timeouts += 1
+                    return
+                if not answer.startswith(b"HTTP/1.1 200") or b"data: [DONE]" not in answer:
+                    found.errors += 1
+        except (OSError, asyncio.IncompleteReadError):
+            found.errors += 1
+        finally:
+            writer.close()
+
+    start = time.perf_counter()
+    await asyncio.gather(*(worker() for _ in range(connections)))
+    found.seconds = time.perf_counter() - start
+    return found

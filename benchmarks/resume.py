@@ -1,0 +1,123 @@
+"""Going on with a thread: cold, in a process that has never seen it, and warm, after a run in the same process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from benchmarks.databases import Postgres, sqlite
+from benchmarks.measure import alternate, milliseconds, timed
+from benchmarks.report import Section
+from benchmarks.served import USER, Served
+from benchmarks.teams import InstantClient, our_team, stock_team
+from drsai_backend.datamodel import Thread
+from drsai_backend.runs._prepare import read_known
+from drsai_backend.state import decode_state
+from drsai_backend.state.store import decode_stored
+from drsai_backend.teams._session import TeamSession
+
+THREAD = "thread"
+
+
+async def begin(served: Served, *, cold: bool) -> float:
+    """Seconds from a request to its run's stored first write. The run goes on to its end afterwards."""
+    if cold:
+        served.engine._warm.clear()
+    handles: list[Any] = []
+
+    async def start() -> None:
+        handles.append(await served.engine.start(served.request(THREAD)))
+
+    seconds = await timed(start, 1)
+    await handles[0].wait()
+    await served.idle()
+    return seconds
+
+
+async def by_hand(served: Served) -> float:
+    """Seconds to decode the thread's whole state and load it into a fresh stock team: what nobody can do without."""
+    rows = await served.db.get(Thread, filters={"user_id": USER, "thread_id": THREAD}, load_messages=False)
+    text = rows[0].state
+    assert text is not None
+
+    async def load() -> None:
+        await stock_team(InstantClient(), stream=False).load_state(decode_state(text))
+
+    return await timed(load, 1)
+
+
+async def split(served: Served) -> dict[str, float]:
+    """Seconds of the parts of a cold resume, each done by itself."""
+    seconds: dict[str, float] = {}
+    found: dict[str, Any] = {}
+
+    async def read() -> None:
+        found["known"] = await served.database.read(lambda session: read_known(session, USER, THREAD, 1))
+
+    async def decode() -> None:
+        found["document"] = decode_stored(found["known"].stored)
+
+    async def build() -> None:
+        found["session"] = TeamSession(our_team(InstantClient(), stream=False))
+        await found["session"].prepare()
+
+    async def load() -> None:
+        await found["session"].load(found["document"], found["known"].stored.configs)
+
+    for name, part in (("read", read), ("decode, fold", decode), ("team", build), ("load", load)):
+        seconds[name] = await timed(part, 1)
+    return seconds
+
+
+async def _measure(section: Section, name: str, url: str, size: int, rounds: int) -> None:
+    async with Served(url) as served:
+        await served.fill(THREAD, size)
+        pair = await alternate(lambda: begin(served, cold=True), lambda: by_hand(served), rounds)
+        parts = [await split(served) for _ in range(rounds)]
+        warm = [await begin(served, cold=False) for _ in range(rounds * 3)]
+    columns = {part: [seconds[part] for seconds in parts] for part in parts[0]}
+    rest = median(pair.ours) - sum(median(seconds) for seconds in columns.values())
+    section.rows.append(
+        (
+            name,
+            f"{size:,}",
+            str(pair),
+            pair.times,
+            *(milliseconds(seconds) for seconds in columns.values()),
+            f"{rest * 1000:.2f}",
+            milliseconds(warm),
+        )
+    )
+    if size == 1000:
+        section.at_most(f"cold resume ÷ (decode + load_state), {size:,} runs, {name}", 1.25, pair.ratio, str(pair))
+        section.at_most(f"warm resume, {size:,} runs, {name}", 1, median(warm) * 1000, unit=" ms")
+
+
+async def measure(postgres: Postgres | None, sizes: Sequence[int], rounds: int) -> Section:
+    section = Section(
+        "Resume",
+        "From a request on a stored thread to its run's first write, which is part of it. Cold is compared with\n"
+        "`decode_state` and stock `load_state` of the same state, which anybody needs who has the text in hand. The\n"
+        "parts of a cold resume were timed apart; *first write* is the remainder. Warm: the state is still in the\n"
+        "process.",
+        (
+            "database",
+            "runs",
+            "cold ÷ by hand",
+            "ms: cold / by hand",
+            "read",
+            "decode, fold",
+            "team",
+            "load",
+            "first write",
+            "warm, ms",
+        ),
+    )
+    for size in sizes:
+        with sqlite() as url:
+            await _measure(section, "SQLite", url, size, rounds)
+        if postgres is not None:
+            with postgres.database() as url:
+                await _measure(section, "PostgreSQL", url, size, rounds)
+    return section
