@@ -6,6 +6,7 @@ import sqlite3
 from typing import Any
 
 import sqlalchemy.exc
+from psycopg import OperationalError
 
 from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, DrSaiError, InvalidRequest
 
@@ -44,8 +45,8 @@ def translate(error: BaseException) -> BaseException:
         translated = translated.with_traceback(error.__traceback__)
         translated.__cause__ = None
         translated.__suppress_context__ = True
-        if names := _names(getattr(error, "orig", error)):
-            translated.add_note(names)
+        if details := _details(getattr(error, "orig", error)):
+            translated.add_note(details)
     return translated
 
 
@@ -71,10 +72,12 @@ def _translate(error: BaseException) -> BaseException:
     return error
 
 
-def _names(error: Any) -> str:
-    """Which constraint or column it was about, for whoever reads the traceback; never a value."""
+def _details(error: Any) -> str:
+    """Which constraint or column it was about or why there is no connection, for readers of logs; never a value."""
     if isinstance(error, sqlite3.Error):
         return str(error) if " constraint failed" in str(error) else ""
+    if isinstance(error, OperationalError) and error.sqlstate is None:
+        return str(error)
     found = getattr(error, "diag", None)
     names = [getattr(found, f"{kind}_name", None) for kind in ("table", "column", "constraint")]
     return ", ".join(name for name in names if name)

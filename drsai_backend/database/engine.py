@@ -79,7 +79,8 @@ class Database:
         busy_timeout: float = 10.0,
     ) -> None:
         parsed = parse_url(url)
-        self.url_safe = sa.make_url(url).render_as_string(hide_password=True)
+        shown = sa.make_url(url).difference_update_query(["password", "sslpassword"])
+        self.url_safe = shown.render_as_string(hide_password=True)
         self.dialect: Literal["sqlite", "postgresql"]
         self.sqlite_path: str | None = None
         self.url: str
