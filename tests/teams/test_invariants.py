@@ -30,7 +30,7 @@ from tests.support.running import Stored, TurnRun, comparable, run_stock
 HUNT = int(os.environ.get("DRSAI_HUNT", "0"))
 quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 profile = settings(
-    max_examples=HUNT or 120, derandomize=not HUNT, deadline=None, suppress_health_check=quiet, database=None
+    max_examples=HUNT or 40, derandomize=not HUNT, deadline=None, suppress_health_check=quiet, database=None
 )
 
 texts = st.sampled_from(
@@ -203,7 +203,7 @@ def test_random_conversations(spec: Spec) -> None:
 
 @pytest.mark.parametrize("kind", conversations.KINDS)
 @given(st.data())
-@settings(profile, max_examples=HUNT // 10 or 8)
+@settings(profile, max_examples=HUNT // 10 or 4)
 def test_random_conversations_of_each_kind(kind: str, data: st.DataObject) -> None:
     asyncio.run(converse({**data.draw(specs), "kind": kind}))
 
