@@ -1,0 +1,82 @@
+"""The command as such: what it costs to ask for help, and how errors look."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import drsai_backend
+from tests.support.commands import Commands, clean_environment
+
+HEAVY = ("autogen_core", "autogen_agentchat", "openai", "sqlalchemy", "fastapi", "pydantic")
+
+
+@pytest.mark.parametrize("start", [["drsai"], ["python", "-m", "drsai_backend"]])
+def test_the_version(tmp_path: Path, start: list[str]) -> None:
+    program = Path(sys.executable).parent / start[0]
+    done = subprocess.run(
+        [program, *start[1:], "--version"], cwd=tmp_path, env=clean_environment(), capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"drsai {drsai_backend.__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["threads", "--help"], ["serve", "--help"]])
+def test_help_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
+    script = (
+        "import sys\n"
+        "from drsai_backend.cli import main\n"
+        f"sys.argv = ['drsai', *{arguments!r}]\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=clean_environment(), capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def test_a_bare_command_shows_the_help(commands: Commands, tmp_path: Path) -> None:
+    command = commands.run(cwd=tmp_path)
+    for name in ("serve", "chat", "demo", "threads", "db"):
+        assert name in command.stdout + command.stderr
+    assert list(tmp_path.glob("*.db")) == []
+
+
+def test_an_option_that_is_not_there(commands: Commands, tmp_path: Path) -> None:
+    command = commands.run("serve", "--nonsense", cwd=tmp_path)
+    assert command.wait() == 2
+    assert "--nonsense" in command.stderr
+    assert "Traceback" not in command.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["serve"], ["chat"], ["demo"], ["threads", "list"], ["db", "current"], ["db", "upgrade"]]
+)
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("mysql://me:hushhush@host/name", "databases of kind 'mysql' are not supported"),
+        ("nonsense", "the database URL cannot be parsed"),
+        ("postgresql://me:hushhush@127.0.0.1:1/name", "the database cannot be reached"),
+    ],
+)
+def test_a_database_that_cannot_be_used(
+    commands: Commands, tmp_path: Path, arguments: list[str], url: str, complaint: str
+) -> None:
+    command = commands.run(*arguments, "--database-url", url, cwd=tmp_path)
+    assert command.wait() == 1
+    assert command.stderr.startswith(f"Error: {complaint}")
+    assert command.stderr.count("\n") == 1
+    assert "hushhush" not in command.stdout + command.stderr
+
+
+@pytest.mark.parametrize("content", [b"this is no database, but it is long enough to be a header of one " * 10])
+def test_a_file_that_is_no_database(commands: Commands, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "drsai.db").write_bytes(content)
+    command = commands.run("threads", "list", cwd=tmp_path)
+    assert command.wait() == 1
+    assert command.stderr == "Error: the file is not an SQLite database\n"
+    assert (tmp_path / "drsai.db").read_bytes() == content

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drsai_backend.database import migrations
+from tests.support.commands import Command, Commands
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database without tables. The SQLite one is relative to the folder of the command."""
+    yield "sqlite:///mine.db" if request.param == "sqlite" else request.getfixturevalue("empty_postgres")
+
+
+def test_up_and_down(commands: Commands, tmp_path: Path, empty_url: str) -> None:
+    head = migrations.head()
+
+    def db(*arguments: str) -> Command:
+        return commands.run("db", *arguments, "--database-url", empty_url, cwd=tmp_path)
+
+    where = f"sqlite:///{tmp_path / 'mine.db'}" if empty_url.startswith("sqlite") else "postgresql://"
+    upgraded = db("upgrade")
+    assert upgraded.wait() == 0, upgraded.stderr
+    assert upgraded.stdout.startswith(where)
+    assert upgraded.stdout.endswith(f": {head} (head)\n")
+    assert db("upgrade").stdout == upgraded.stdout
+    assert db("current").stdout == upgraded.stdout
+
+    refused = db("downgrade", "base")
+    assert refused.wait() == 1
+    assert "say --yes" in refused.stderr
+    assert db("current").stdout == upgraded.stdout
+
+    down = db("downgrade", "base", "--yes")
+    assert down.wait() == 0, down.stderr
+    assert f"no tables of this package; `drsai db upgrade` makes those of {head}" in down.stdout
+    assert db("upgrade", head).stdout == upgraded.stdout
+
+
+def test_a_revision_that_is_not_there(commands: Commands, tmp_path: Path) -> None:
+    command = commands.run("db", "upgrade", "nonsense", cwd=tmp_path)
+    assert command.wait() == 1
+    assert command.stderr.startswith("Error: ")
+    assert command.stderr.count("\n") == 1

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Commands
+
+
+@pytest.mark.parametrize("own_database", [False, True])
+def test_the_demo_shows_what_really_happens(commands: Commands, tmp_path: Path, own_database: bool) -> None:
+    options = ["--database-url", "sqlite:///mine.db"] if own_database else []
+    # An endpoint that is set is not asked: the demo runs offline.
+    command = commands.start("demo", *options, cwd=tmp_path, env={"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
+    assert command.wait(90) == 0, command.stderr
+    shown = command.stdout
+    killed = re.search(r"kill -9 (\d+)", shown)
+    assert killed is not None
+    assert len(set(re.findall(r"Process (\d+) starts", shown))) == 2
+    assert "status is running" in shown
+    assert "The run was interrupted" in shown
+    transcript = shown[shown.index("4  The thread, as stored") :]
+    speakers = re.findall(r"^  (?:turn (\d))? +(user|writer|reviewer)  ", transcript, re.MULTILINE)
+    assert speakers == [
+        ("", "user"),
+        ("1", "writer"),
+        ("", "user"),
+        ("2", "writer"),
+        ("3", "reviewer"),
+        ("4", "writer"),
+        ("5", "reviewer"),
+    ]
+    assert "— killed here —" in transcript
+    assert "Status completed: 7 messages, each stored once, in 5 turns." in transcript
+    assert "writer remembers 7 of them, 2 from before the kill." in transcript
+    assert list(tmp_path.glob("*.db")) == ([tmp_path / "mine.db"] if own_database else [])

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drsai_backend import DrSai, decode_state
+from drsai_backend.config import Settings
+from tests.support.commands import Command, Commands
+
+
+@pytest.fixture
+def stored(database_url: str, tmp_path: Path) -> str:
+    """A database with two threads of ada's and one of bob's."""
+
+    async def talk() -> None:
+        settings = Settings(_env_file=None, demo_delay=0, openai_api_key=None, openai_base_url=None)  # pyright: ignore
+        async with DrSai(database_url=database_url, settings=settings) as drsai:
+            await drsai.run("assistant", "My name is Ada.", user_id="ada", thread_id="first")
+            await drsai.run("writers", "Write about [bold]rivers[/bold].", user_id="ada", thread_id="second/one")
+            await drsai.run("assistant", "Hello.", user_id="bob", thread_id="first")
+
+    asyncio.run(talk())
+    return database_url
+
+
+class Threads:
+    def __init__(self, commands: Commands, url: str, folder: Path) -> None:
+        self._commands = commands
+        self._url = url
+        self._folder = folder
+
+    def __call__(self, *arguments: str, user: str = "ada") -> Command:
+        return self._commands.run(
+            "threads", *arguments, "--user", user, cwd=self._folder, env={"DRSAI_DATABASE_URL": self._url}
+        )
+
+
+@pytest.fixture
+def threads(commands: Commands, stored: str, tmp_path: Path) -> Threads:
+    return Threads(commands, stored, tmp_path)
+
+
+def test_threads_are_listed_shown_and_deleted(threads: Threads) -> None:
+    listed = threads("list").stdout
+    assert [line.split()[0] for line in listed.splitlines() if "msgs" in line] == ["second/one", "first"]
+    assert "My name is Ada." in listed
+    assert "[bold]rivers[/bold]" in listed
+    rows: list[dict[str, Any]] = json.loads(threads("list", "--json", "-n", "1").stdout)
+    assert [(row["thread_id"], row["status"], row["team"]) for row in rows] == [("second/one", "completed", "writers")]
+    assert "--limit shows more" in threads("list", "-n", "1").stdout
+    assert threads("list", user="nobody").stdout == "nobody has no threads here.\n"
+
+    shown = threads("show", "second/one").stdout
+    assert "status   completed" in shown
+    assert "[bold]rivers[/bold]" in shown
+    assert [word for word in ("writer", "reviewer") if word not in shown] == []
+    whole = json.loads(threads("show", "second/one", "--json").stdout)
+    assert [message["seq"] for message in whole["messages"]] == list(range(1, whole["message_count"] + 1))
+
+    state = threads("state", "first").stdout.strip()
+    decoded = json.loads(threads("state", "first", "--decoded").stdout)
+    assert decode_state(state) == decoded
+    assert "My name is Ada." in json.dumps(decoded)
+
+    refused = threads("delete", "first")
+    assert (refused.wait(), refused.stderr) == (
+        1,
+        "Error: Delete thread first of ada? Nobody is here to be asked: say --yes.\n",
+    )
+    missing = threads("delete", "first", "third", "--yes")
+    assert (missing.wait(), missing.stdout) == (1, "")
+    deleted = threads("delete", "first", "second/one", "--yes")
+    assert (deleted.wait(), deleted.stdout) == (0, "deleted first\ndeleted second/one\n")
+    assert threads("list").stdout == "ada has no threads here.\n"
+    assert "Hello." in threads("show", "first", user="bob").stdout
+
+
+@pytest.mark.parametrize("command", [["show"], ["state"], ["delete", "--yes"]])
+def test_threads_of_others_do_not_exist(threads: Threads, command: list[str]) -> None:
+    refused = threads(*command, "second/one", user="bob")
+    assert refused.wait() == 1
+    assert refused.stderr == "Error: bob has no thread 'second/one' here; `drsai threads list` shows those there are\n"
+
+
+def test_looking_makes_no_database(commands: Commands, tmp_path: Path) -> None:
+    for arguments in (["threads", "list"], ["threads", "show", "x"], ["db", "current"], ["db", "downgrade", "base"]):
+        command = commands.run(*arguments, cwd=tmp_path)
+        assert command.wait() == 1
+        assert command.stderr.startswith(f"Error: there is no database {tmp_path / 'drsai.db'};")
+    assert list(tmp_path.glob("drsai.db*")) == []

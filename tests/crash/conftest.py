@@ -1,0 +1,87 @@
+"""A server that is killed and started again, on a scripted model that outlives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.support.commands import Command, Commands
+from tests.support.model_server import ModelServer
+
+TEAMS = Path(__file__).with_name("teams.py")
+
+
+class Serving:
+    """`drsai serve` on the test's database and model, started as often as wanted."""
+
+    def __init__(self, commands: Commands, model: ModelServer, database_url: str, folder: Path) -> None:
+        self._commands = commands
+        self._model = model
+        self.database_url = database_url
+        self._folder = folder
+        self._url = ""
+        self.process: Command
+
+    def launch(self) -> None:
+        """Start a process, ready or not."""
+        environment = {"OPENAI_BASE_URL": self._model.base_url, "DRSAI_DATABASE_URL": self.database_url}
+        self.process = self._commands.start("serve", str(TEAMS), "--port", "0", cwd=self._folder, env=environment)
+
+    def start(self) -> None:
+        """Start a process and wait until it answers."""
+        self.launch()
+        self._url = self.process.base_url()
+
+    def restart(self) -> None:
+        """SIGKILL, and another process."""
+        self.process.die()
+        self.start()
+
+    def client(self) -> openai.OpenAI:
+        return openai.OpenAI(base_url=self._url, api_key="unused", max_retries=0, timeout=30)
+
+    def say(self, thread_id: str, text: str, model: str = "pair") -> Any:
+        """Send a message and wait for the whole answer."""
+        with self.client() as client:
+            return client.chat.completions.create(
+                model=model, messages=[{"role": "user", "content": text}], extra_body={"thread_id": thread_id}
+            )
+
+    def get(self, path: str) -> Any:
+        answer = httpx.get(f"{self._url}{path}", timeout=30)
+        answer.raise_for_status()
+        return answer.json()
+
+    def thread(self, thread_id: str) -> Any:
+        return self.get(f"/threads/{thread_id}")
+
+    def messages(self, thread_id: str) -> list[tuple[int, str, str]]:
+        """(seq, source, text) of the stored messages."""
+        data = self.get(f"/threads/{thread_id}/messages")["data"]
+        return [(item["seq"], item["source"], item["content"]) for item in data]
+
+
+@pytest.fixture(scope="session")
+def commands() -> Iterator[Commands]:
+    with Commands() as running:
+        yield running
+
+
+@pytest.fixture
+def model() -> Iterator[ModelServer]:
+    with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture
+def serving(commands: Commands, model: ModelServer, database_url: str, tmp_path: Path) -> Iterator[Serving]:
+    """A running server; the test runs once on SQLite and once on PostgreSQL."""
+    serving = Serving(commands, model, database_url, tmp_path)
+    serving.start()
+    yield serving
+    serving.process.die()

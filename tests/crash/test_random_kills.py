@@ -1,0 +1,118 @@
+"""One conversation, its server killed at random moments. What the API has acknowledged is never lost nor doubled."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+
+import openai
+
+from tests.crash.conftest import Serving
+from tests.support.model_server import ModelServer, Reply
+
+KILLS = 10
+"""Per database."""
+LONGEST = 0.7
+"""Seconds between readiness and the kill: about three runs."""
+
+
+class Conversation:
+    """Talks to the server until it dies, and notes what it was told.
+
+    Acknowledged are: the user's message with the first frame of the stream, as by then it is stored; what an agent has
+    said as soon as the next one speaks; everything with the end of the stream.
+    """
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._numbers = itertools.count(1)
+        self.acknowledged: list[tuple[str, str]] = []
+        self.finished = 0
+
+    def until_death(self) -> None:
+        """Send message after message. Returns when the connection breaks or is refused."""
+        with self._serving.client() as client:
+            try:
+                while True:
+                    self._exchange(client)
+            except AssertionError:
+                raise
+            except Exception as error:  # noqa: BLE001  # however a client says that nobody is there
+                broken = error
+        assert self._serving.process.wait(10) < 0, broken
+
+    def _exchange(self, client: openai.OpenAI) -> None:
+        text = f"Message {next(self._numbers)}."
+        stream = client.chat.completions.create(
+            model="pair",
+            messages=[{"role": "user", "content": text}],
+            stream=True,
+            extra_body={"thread_id": "t"},
+        )
+        spoken: list[tuple[str, str]] = []
+        for chunk in stream:
+            if ("user", text) not in self.acknowledged:
+                self.acknowledged.append(("user", text))
+            delta = chunk.choices[0].delta
+            name = (delta.model_extra or {}).get("name")
+            if name is not None:
+                self.acknowledged += spoken  # the agents before this one
+                spoken = [(name, (delta.content or "").rpartition("\n")[2])]
+            if chunk.choices[0].finish_reason is not None:
+                self.acknowledged += spoken
+                self.finished += 1
+                told = chunk.model_extra["drsai"]["messages"]
+                assert [(item["source"], item["content"]) for item in told] == self.acknowledged[-2:]
+
+
+def test_nothing_acknowledged_is_lost_or_doubled(serving: Serving, model: ModelServer) -> None:
+    numbers = itertools.count(1)
+    # One word, so that the client knows it whole with its first piece; two answers are never alike.
+    model.script(None, lambda _: Reply(f"answer-{next(numbers)}", delay=0.02, chunk_delay=0.02))
+    moments = random.Random(20 if serving.database_url.startswith("sqlite") else 18)
+    conversation = Conversation(serving)
+    seen: list[tuple[int, str, str]] = []
+    for kill in range(KILLS):
+        if kill % 5 == 4:
+            # In the middle of starting, too: of opening the database and ending the runs of the dead.
+            serving.process.die()
+            serving.launch()
+            time.sleep(moments.uniform(0, 0.6))
+            serving.process.die()
+            serving.start()
+        killer = threading.Timer(moments.uniform(0, LONGEST), serving.process.kill)
+        killer.start()
+        conversation.until_death()
+        killer.join()
+        serving.restart()
+        seen = check(serving, conversation, seen)
+    assert conversation.finished >= KILLS // 2
+    before = len(model.requests)
+    serving.say("t", "The last one.")
+    texts = [item["content"] for item in model.requests[before].messages[1:]]
+    stored = [text for _, _, text in seen]
+    assert texts == [*stored, "The last one."]
+
+
+def check(
+    serving: Serving, conversation: Conversation, before: list[tuple[int, str, str]]
+) -> list[tuple[int, str, str]]:
+    """What is stored after a restart: nothing RUNNING, lost, doubled, out of order or changed since last time."""
+    if not conversation.acknowledged:
+        return before
+    (listed,) = serving.get("/threads")["data"]
+    assert listed["status"] in ("completed", "error")
+    if listed["status"] == "error":
+        assert "interrupted" in serving.thread("t")["error_message"]
+    stored: list[tuple[int, str, str]] = []
+    while page := serving.get(f"/threads/t/messages?after={len(stored)}")["data"]:
+        stored += [(item["seq"], item["source"], item["content"]) for item in page]
+    assert [seq for seq, _, _ in stored] == list(range(1, len(stored) + 1))
+    assert stored[: len(before)] == before
+    texts = [text for _, _, text in stored]
+    assert len(set(texts)) == len(texts)
+    wanted = conversation.acknowledged
+    assert [(source, text) for _, source, text in stored if (source, text) in set(wanted)] == wanted
+    return stored
