@@ -24,7 +24,8 @@ def now_of(dialect: str) -> sa.ColumnElement[Any]:
     return sa.func.clock_timestamp() if dialect == "postgresql" else sa.bindparam("now", type_=UTCDateTime())
 
 
-def _expires(dialect: str) -> sa.ColumnElement[Any]:
+def expires_of(dialect: str) -> sa.ColumnElement[Any]:
+    """When a lease of length `:lease` ends that is taken now, by that clock (`:expires` on SQLite)."""
     if dialect == "postgresql":
         return sa.func.clock_timestamp() + sa.bindparam("lease", type_=sa.Interval())
     return sa.bindparam("expires", type_=UTCDateTime())
@@ -41,7 +42,7 @@ _LONG = ("messages", "state", "user_input", "tasks", "team_result", "meta")
 
 def _insert_thread(dialect: str) -> sa.ClauseElement:
     statement = _insert(thread, "id", "error_message", "input_request", *_LONG)
-    return statement.values(lease_expires_at=_expires(dialect)).returning(thread.c.id)
+    return statement.values(lease_expires_at=expires_of(dialect)).returning(thread.c.id)
 
 
 def _take_lease(dialect: str) -> sa.ClauseElement:
@@ -65,7 +66,7 @@ def _take_lease(dialect: str) -> sa.ClauseElement:
             run_id=sa.bindparam("new_run"),
             last_seq=sa.bindparam("new_seq"),
             lease_owner=sa.bindparam("owner"),
-            lease_expires_at=_expires(dialect),
+            lease_expires_at=expires_of(dialect),
         )
     )
 
@@ -143,15 +144,6 @@ def _clear_answers(_: str) -> sa.ClauseElement:
     return sa.update(run).where(run.c.run_id == sa.bindparam("run")).values(answers=None)
 
 
-def _renew(dialect: str) -> sa.ClauseElement:
-    return (
-        sa.update(thread)
-        .where(thread.c.lease_owner == sa.bindparam("owner"), thread.c.status == sa.literal_column("'running'"))
-        .values(lease_expires_at=_expires(dialect))
-        .returning(thread.c.id)
-    )
-
-
 insert_thread = Prepared(_insert_thread)
 take_lease = Prepared(_take_lease)
 store_user_input = Prepared(_store_user_input)
@@ -163,4 +155,3 @@ advance = Prepared(lambda _: sa.update(thread).where(*_HELD).values(**_ADVANCE))
 clear_answers = Prepared(_clear_answers)
 end_thread = Prepared(_end_thread)
 end_run = Prepared(_end_run)
-renew_leases = Prepared(_renew)

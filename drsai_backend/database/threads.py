@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import orjson
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database import _run_statements as statements
-from drsai_backend.database._run_statements import journal, message, now_of, run, thread
+from drsai_backend.database._run_statements import expires_of, journal, message, now_of, run, thread
 from drsai_backend.datamodel import RunStatus, ThreadSnapshot
 from drsai_backend.datamodel.base import SCHEMA_VERSION, table_of
 from drsai_backend.datamodel.types import JsonText, utcnow
@@ -116,9 +117,6 @@ class EndWrite:
     usage: dict[str, int]
 
 
-_LIVE = thread.c.status == sa.literal_column("'running'")  # in the words of the partial index
-
-
 def _select_heads(session: Session, *where: sa.ColumnElement[bool]) -> list[ThreadHead]:
     t = thread.c
     expired = sa.func.coalesce(t.lease_expires_at < now_of(session.get_bind().dialect.name), sa.true())
@@ -135,7 +133,9 @@ def read_head(session: Session, user_id: str, thread_id: str) -> ThreadHead | No
 
 def live_threads(session: Session) -> list[ThreadHead]:
     """All threads that are RUNNING, whoever runs them."""
-    return _select_heads(session, _LIVE)
+    # In the words of the partial index. A thread that is RUNNING has a run that is.
+    live = sa.select(run.c.thread_key).where(run.c.status == sa.literal_column("'running'"))
+    return _select_heads(session, thread.c.id.in_(live), thread.c.status == RunStatus.RUNNING)
 
 
 def read_state(session: Session, key: int) -> StoredState:
@@ -149,20 +149,17 @@ def read_state(session: Session, key: int) -> StoredState:
         .where(journal.c.thread_key == key, journal.c.turn > (0 if snapshot is None else snapshot.turn))
         .order_by(journal.c.turn)
     ).scalars()
-    rows = connection.execute(sa.select(message.c.seq, message.c.config).where(message.c.thread_key == key))
-    configs: dict[int, dict[str, Any]] = {seq: config for seq, config in rows}  # noqa: C416 - typed rows
-    return StoredState(None if snapshot is None else snapshot.payload, list(entries), configs)
+    return StoredState(None if snapshot is None else snapshot.payload, list(entries), _read_configs(connection, key))
 
 
-def newest_from(session: Session, key: int, source: str, limit: int) -> list[dict[str, Any]]:
-    """The newest message dumps of one source, oldest first."""
-    rows = session.connection().execute(
-        sa.select(message.c.config)
-        .where(message.c.thread_key == key, message.c.config["source"].as_string() == source)
-        .order_by(message.c.seq.desc())
-        .limit(limit)
-    )
-    return list(rows.scalars())[::-1]
+def _read_configs(connection: sa.Connection, key: int) -> dict[int, dict[str, Any]]:
+    """All message dumps of a thread by number. Read as text and parsed as one array: a third of the time it takes to
+    convert them row by row."""
+    text = message.c.config
+    text = sa.cast(text, sa.Text) if connection.dialect.name == "postgresql" else sa.type_coerce(text, sa.Text)
+    rows = connection.execute(sa.select(message.c.seq, text).where(message.c.thread_key == key)).all()
+    configs: list[dict[str, Any]] = orjson.loads(f"[{','.join([row[1] for row in rows])}]")
+    return dict(zip([row[0] for row in rows], configs, strict=True))
 
 
 def begin_run(session: Session, begin: BeginRun) -> Lease:
@@ -332,10 +329,16 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
     return moved
 
 
-def renew_leases(session: Session, owner: str, lease: timedelta) -> set[int]:
-    """Renew all leases of this worker in one statement; the keys of the threads that are still its own."""
-    values = {"owner": owner, "lease": lease, "expires": utcnow() + lease}
-    return set(statements.renew_leases.run(session.connection(), values).scalars())
+def renew_leases(session: Session, owner: str, keys: Iterable[int], lease: timedelta) -> set[int]:
+    """Renew a worker's leases on these threads in one statement; the keys of those that are still its own."""
+    dialect = session.get_bind().dialect.name
+    statement = (
+        sa.update(thread)
+        .where(thread.c.id.in_(list(keys)), thread.c.lease_owner == owner, thread.c.status == RunStatus.RUNNING)
+        .values(lease_expires_at=expires_of(dialect))
+        .returning(thread.c.id)
+    )
+    return set(session.connection().execute(statement, {"lease": lease, "expires": utcnow() + lease}).scalars())
 
 
 def interrupt(session: Session, head: ThreadHead, reason: str) -> bool:

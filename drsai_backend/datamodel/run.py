@@ -18,6 +18,12 @@ class Run(Record, table=True):
         sa.UniqueConstraint("run_id"),
         sa.Index(None, "thread_key"),
         sa.Index(
+            "ix_run_live",
+            "thread_key",
+            sqlite_where=sa.text("status = 'running'"),
+            postgresql_where=sa.text("status = 'running'"),
+        ),
+        sa.Index(
             "uq_run_idempotency",
             "thread_key",
             "idempotency_key",

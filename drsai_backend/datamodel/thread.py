@@ -21,17 +21,9 @@ class Thread(Record, table=True):
     `ThreadSnapshot` + `JournalEntry`, `UserInput` and `ThreadField`.
     """
 
-    __table_args__ = (
-        sa.UniqueConstraint("user_id", "thread_id"),
-        sa.Index(None, "user_id", "updated_at"),
-        # Live threads are few: the heartbeat and the recovery sweep look at nothing else.
-        sa.Index(
-            "ix_thread_live",
-            "lease_owner",
-            sqlite_where=sa.text("status = 'running'"),
-            postgresql_where=sa.text("status = 'running'"),
-        ),
-    )
+    # No index of anything that changes with a turn: PostgreSQL then updates the row within its page (HOT). A user's threads
+    # are found by the first column of this one and sorted when they are listed.
+    __table_args__ = (sa.UniqueConstraint("user_id", "thread_id"),)
 
     user_id: str = Field(nullable=False)
     thread_id: str = Field(nullable=False)

@@ -59,7 +59,9 @@ class Heartbeat:
             if not held:
                 continue
             try:
-                renewed = await self._database.write(lambda session: renew_leases(session, self._owner, self._lease))
+                renewed = await self._database.write(
+                    lambda session: renew_leases(session, self._owner, held, self._lease)
+                )
             except DatabaseError as error:
                 log.warning("leases not renewed: %s", error.message)
                 continue
@@ -69,6 +71,9 @@ class Heartbeat:
             if gone:
                 log.error("leases of %d threads lost", len(gone))
                 self._lost(gone)
+
+    async def _renew(self, held: set[int]) -> set[int]:
+        return await self._database.write(lambda session: renew_leases(session, self._owner, held, self._lease))
 
 
 def is_orphan(head: ThreadHead, own_worker: str) -> bool:

@@ -16,7 +16,7 @@ from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRob
 from autogen_agentchat.teams._group_chat._swarm_group_chat import SwarmGroupChatManager
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.threads import StoredState, ThreadHead, newest_from, read_head, read_run, read_state
+from drsai_backend.database.threads import StoredState, ThreadHead, read_head, read_run, read_state
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DamagedState, DrSaiError, InvalidRequest
 from drsai_backend.runs._warm import WarmThread
@@ -26,6 +26,9 @@ from drsai_backend.state import Document
 from drsai_backend.state.store import decode_stored
 from drsai_backend.teams._session import TeamSession
 from drsai_backend.teams._wiring import manager_of
+
+# How many of the user's newest texts a warm thread remembers, to recognise a history that is sent again.
+KNOWN_TEXTS = 100
 
 # These choose the next speaker without asking a model, so the way to the first boundary costs nothing to repeat.
 _CHEAP_MANAGERS = (RoundRobinGroupChatManager, SwarmGroupChatManager, GraphFlowManager)
@@ -51,9 +54,22 @@ def read_known(session: Session, user_id: str, thread_id: str, texts: int) -> Kn
     run = None
     if head.status is RunStatus.AWAITING_INPUT and head.run_id is not None:
         run = read_run(session, head.run_id)
-    known_texts = [_text(config) for config in newest_from(session, head.key, "user", texts)]
-    systems = [_text(config) for config in newest_from(session, head.key, "system", 1)]
-    return Known(head, known_texts, systems[-1] if systems else None, read_state(session, head.key), run)
+    stored = read_state(session, head.key)
+    user_texts = _newest_texts(stored, "user", texts)
+    system_texts = _newest_texts(stored, "system", 1)
+    return Known(head, user_texts, system_texts[0] if system_texts else None, stored, run)
+
+
+def _newest_texts(stored: StoredState, source: str, limit: int) -> list[str]:
+    """The newest texts of one source, oldest first."""
+    found: list[str] = []
+    for seq in sorted(stored.configs, reverse=True):
+        if len(found) == limit:
+            break
+        config = stored.configs[seq]
+        if config.get("source") == source:
+            found.append(_text(config))
+    return found[::-1]
 
 
 def fingerprint(request: RunRequest) -> str:
@@ -99,7 +115,7 @@ def plan(request: RunRequest, known: Known | None) -> Plan:
     new = new_messages(sent, texts, known=known is not None, last_system=system)
     raw = list(request.raw_messages[first_new(sent, texts, known=known is not None) :])
     made = Plan(new, raw, system=system_text(sent) or system)
-    made.texts = [*texts, *(message.text for message in new if message.role == "user")]
+    made.texts = [*texts, *(message.text for message in new if message.role == "user")][-KNOWN_TEXTS:]
     if known is None:
         return made
     head = known.head

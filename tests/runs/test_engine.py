@@ -337,10 +337,11 @@ async def test_orphans_are_ended_when_a_process_opens_and_when_asked(make: Make)
     table = Thread.__table__  # type: ignore[attr-defined]
     dead = drsai.engine.worker_id.rsplit(":", 3)[0] + ":999999:1:00"
     change = sa.update(table).values(status="running", lease_owner=dead, revision=table.c.revision + 1)
-    await drsai.database.write(lambda session: session.execute(change))
+    change_run = sa.update(Run.__table__).values(status="running")  # type: ignore[attr-defined]
+    await drsai.database.write(lambda session: (session.execute(change), session.execute(change_run)))
     result = await drsai.run("pair", "y", thread_id="t")
     assert result.status is RunStatus.COMPLETED
-    await drsai.database.write(lambda session: session.execute(change))
+    await drsai.database.write(lambda session: (session.execute(change), session.execute(change_run)))
     other = await make({"pair": pair})
     thread = await thread_of(other)
     assert thread.status is RunStatus.ERROR
