@@ -59,9 +59,7 @@ class Heartbeat:
             if not held:
                 continue
             try:
-                renewed = await self._database.write(
-                    lambda session: renew_leases(session, self._owner, held, self._lease)
-                )
+                renewed = await self._renew(held)
             except DatabaseError as error:
                 log.warning("leases not renewed: %s", error.message)
                 continue
