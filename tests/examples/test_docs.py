@@ -1,0 +1,48 @@
+"""Facts of the documents that the code knows better."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import ByteSize, SecretStr
+
+from drsai_backend import DrSai, errors
+from drsai_backend.config import Settings
+from tests.examples.processes import ROOT
+
+
+def _variable(name: str) -> str:
+    alias = Settings.model_fields[name].validation_alias
+    return alias if isinstance(alias, str) else f"DRSAI_{name.upper()}"
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == []:
+        return ""
+    if isinstance(value, ByteSize):
+        return f"`{value.human_readable().replace('.0MiB', 'MiB')}`"
+    return f"`{value}`"
+
+
+def test_settings_name_every_variable_and_its_default() -> None:
+    text = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `(\w+)` \| (`[^`]+`|) ?\|", text, re.MULTILINE))
+    fields = Settings.model_fields
+    assert listed == {
+        _variable(name): _shown(field.get_default(call_default_factory=True)) for name, field in fields.items()
+    }
+
+
+def test_settings_defaults_hold_no_secret() -> None:
+    assert not any(isinstance(field.default, SecretStr) for field in Settings.model_fields.values())
+
+
+def test_http_names_every_route_and_error() -> None:
+    text = (ROOT / "docs/http.md").read_text(encoding="utf-8")
+    app = DrSai(database_url="sqlite://").app()
+    paths = {path.replace(":path", "") for path in app.openapi()["paths"]}
+    assert paths - set(re.findall(r"`(?:GET|POST|DELETE) (/[^`?]*)", text)) == set()
+    assert len(paths) >= 8, "or nothing was compared"
+    codes = {cls.code for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.DrSaiError)}
+    assert codes - set(re.findall(r"`(\w+)`", text)) == set()

@@ -1,0 +1,136 @@
+"""What the READMEs show is what happens: their Python blocks are run, their shell lines are the real ones."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from drsai_backend import DrSai, RunStatus
+from drsai_backend.config import Settings
+from drsai_backend.teams.registry import load_teams
+from tests.examples.processes import ROOT, clean_environment, run_python
+
+READMES = ("README.md", "README.zh-CN.md")
+FIRST = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/drsai serve"
+SECOND = ".venv/bin/pip install -e '.[dev]' && .venv/bin/pytest"
+
+
+def blocks(readme: str) -> dict[str, str]:
+    """The Python blocks of a README by their file name."""
+    text = (ROOT / readme).read_text(encoding="utf-8")
+    return dict(re.findall(r"^```python file=(\S+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+
+
+@contextmanager
+def serving(directory: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """`drsai serve` in a process, ready; killed with SIGKILL at the end."""
+    log = (directory / "server.log").open("ab")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "drsai_backend", "serve", "--port", str(port)],
+        cwd=directory,
+        env={**clean_environment(), "PYTHONWARNINGS": "default"},
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+    )
+    log.close()
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
+                    break
+            except (urllib.error.URLError, OSError):
+                assert process.poll() is None, (directory / "server.log").read_text()
+                assert time.monotonic() < deadline, (directory / "server.log").read_text()
+                time.sleep(0.1)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("readme", READMES)
+def test_the_two_commands(readme: str) -> None:
+    lines = (ROOT / readme).read_text(encoding="utf-8").splitlines()
+    assert FIRST in lines
+    assert SECOND in lines
+    assert SECOND in (ROOT / ".ci/run").read_text(), "CI runs the second one as it is"
+
+
+def test_both_show_the_same_code() -> None:
+    assert blocks(READMES[0]) == blocks(READMES[1])
+    assert set(blocks(READMES[0])) == {"resume.py", "my_teams.py", "in_code.py"}
+
+
+@pytest.mark.parametrize("readme", READMES)
+def test_every_python_block_is_one_of_those(readme: str) -> None:
+    text = (ROOT / readme).read_text(encoding="utf-8")
+    assert len(re.findall(r"^```python", text, re.MULTILINE)) == len(blocks(readme))
+
+
+def test_resume_after_sigkill(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    program = tmp_path / "resume.py"
+    program.write_text(blocks("README.md")["resume.py"].replace("127.0.0.1:8000", f"127.0.0.1:{port}"))
+    with serving(tmp_path, port):
+        client = subprocess.Popen(
+            [sys.executable, "-u", str(program)],
+            cwd=tmp_path,
+            env=clean_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert client.stdout is not None
+        assert "Nice to meet you, Ada" in client.stdout.readline()
+    with serving(tmp_path, port):
+        output, _ = client.communicate("\n", timeout=60)
+    assert client.returncode == 0, output
+    assert "Your name is Ada." in output
+
+
+async def test_teams_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "my_teams.py").write_text(blocks("README.md")["my_teams.py"])
+    teams = load_teams(str(tmp_path / "my_teams.py"))
+    settings = Settings(demo_delay=0, openai_api_key=None, openai_base_url=None)
+    async with DrSai(teams, f"sqlite:///{tmp_path / 'my.db'}", settings=settings) as drsai:
+        result = await drsai.run("debate", "Tea is better than coffee.")
+    assert result.status is RunStatus.COMPLETED
+    assert [message["source"] for message in result.task_result["messages"]] == ["user", *["pro", "contra"] * 2]
+
+
+def test_in_code(tmp_path: Path) -> None:
+    (tmp_path / "in_code.py").write_text(blocks("README.md")["in_code.py"])
+    for _ in range(2):  # the second process goes on
+        output = run_python(["in_code.py"], tmp_path)
+        assert "Rain: worth a closer look" in output
+        assert re.search(r"^completed \{'prompt_tokens': \d+", output, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        *READMES,
+        "examples/README.md",
+        "CHANGELOG.md",
+        *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+    ],
+)
+def test_links_lead_somewhere(document: str) -> None:
+    source = ROOT / document
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", source.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (source.parent / target).exists(), f"{document}: {target}"
