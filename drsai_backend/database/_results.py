@@ -18,6 +18,23 @@ from drsai_backend.datamodel import Run, RunStatus, Thread
 _thread = model_info(Thread).table
 _run = model_info(Run).table
 
+_latest_runs = (
+    sa.select(
+        _thread.c.id,
+        _thread.c.run_id.label("latest"),
+        _run.c.status,
+        _run.c.stop_reason,
+        _run.c.first_seq,
+        _run.c.last_seq,
+        _run.c.usage,
+        _run.c.started_at,
+        _run.c.finished_at,
+        _run.c.updated_at,
+    )
+    .outerjoin(_run, _run.c.run_id == _thread.c.run_id)
+    .where(_thread.c.id.in_(sa.bindparam("keys", expanding=True)))
+)
+
 
 def stored_result(run_id: str | None, value: Any) -> dict[str, Any]:
     """What a `ThreadField` row holds of a result that a user stored: it stands until the next run."""
@@ -29,18 +46,8 @@ def resolve_results(session: Session, keys: Sequence[int], stored: dict[int, Any
 
     A run's result names the range of its messages (`first_seq`, `last_seq`) in place of the messages.
     """
-    r = _run.c
-    query = (
-        sa.select(
-            _thread.c.id,
-            _thread.c.run_id.label("latest"),
-            *(r.status, r.stop_reason, r.first_seq, r.last_seq, r.usage, r.started_at, r.finished_at, r.updated_at),
-        )
-        .outerjoin(_run, r.run_id == _thread.c.run_id)
-        .where(_thread.c.id.in_(keys))
-    )
     results: dict[int, Any] = {}
-    for row in session.execute(query):
+    for row in session.connection().execute(_latest_runs, {"keys": keys}):
         own = stored.get(row.id)
         if own is not None and own["run_id"] == row.latest:
             results[row.id] = own["value"]

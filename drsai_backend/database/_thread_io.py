@@ -35,6 +35,16 @@ _CHUNK: Final = 500  # Keys per statement: both databases limit the number of pa
 _message = model_info(AutoGenMessage).table
 _field = model_info(ThreadField).table
 
+# Built once: to put a statement together takes longer than to run it.
+_fields_of = sa.select(_field.c.thread_key, _field.c.name, _field.c.value).where(
+    _field.c.thread_key.in_(sa.bindparam("keys", expanding=True)), _field.c.name.in_(_FIELDS)
+)
+_configs_of = (
+    sa.select(_message.c.thread_key, _message.c.config)
+    .where(_message.c.thread_key.in_(sa.bindparam("keys", expanding=True)), _message.c.seq > sa.bindparam("after"))
+    .order_by(_message.c.thread_key, _message.c.seq)
+)
+
 
 class StateStore(Protocol):
     """Keeps the state of threads: synchronous functions of a session, run inside the manager's transaction."""
@@ -253,10 +263,10 @@ class ThreadIO:
         return self._views.write(session, names, change.long["user_input"], change.loaded.get("view"))
 
     def _read_fields(self, session: Session, keys: Sequence[int]) -> dict[int, dict[str, Any]]:
+        connection = session.connection()
         result: dict[int, dict[str, Any]] = {}
-        query = sa.select(_field.c.thread_key, _field.c.name, _field.c.value).where(_field.c.name.in_(_FIELDS))
         for part in _parts(keys):
-            for key, name, value in session.execute(query.where(_field.c.thread_key.in_(part))):
+            for key, name, value in connection.execute(_fields_of, {"keys": part}):
                 result.setdefault(key, {})[name] = value
             stored = {key: result[key].pop("team_result", None) for key in part if key in result}
             for key, value in resolve_results(session, part, stored).items():
@@ -264,10 +274,10 @@ class ThreadIO:
         return result
 
     def _read_messages(self, session: Session, keys: Sequence[int], *, after: int = 0) -> dict[int, list[Any]]:
+        connection = session.connection()
         result: dict[int, list[Any]] = {}
-        query = sa.select(_message.c.thread_key, _message.c.config).order_by(_message.c.thread_key, _message.c.seq)
         for part in _parts(keys):
-            for key, config in session.execute(query.where(_message.c.thread_key.in_(part), _message.c.seq > after)):
+            for key, config in connection.execute(_configs_of, {"keys": part, "after": after}):
                 result.setdefault(key, []).append(config)
         return result
 

@@ -29,15 +29,16 @@ class UserInputView:
         self._info = model_info(UserInput)
         # The key's column is never even read.
         self._fields = {name: item for name, item in self._info.fields.items() if name != "api_key"}
+        owner = sa.tuple_(self._fields["user_id"].column, self._fields["thread_id"].column)
+        columns = [item.column for item in self._fields.values()]
+        self._views_of: Any = sa.select(*columns).where(owner.in_(sa.bindparam("threads", expanding=True)))
 
     def read(self, session: Session, threads: Sequence[Names]) -> dict[Names, dict[str, Any]]:
         """The views of threads, as JSON; threads without user input are left out."""
-        columns = [item.column for item in self._fields.values()]
-        owner = sa.tuple_(self._fields["user_id"].column, self._fields["thread_id"].column)
+        connection = session.connection()
         result: dict[Names, dict[str, Any]] = {}
         for start in range(0, len(threads), _CHUNK):
-            rows = session.execute(sa.select(*columns).where(owner.in_(threads[start : start + _CHUNK]))).mappings()
-            for row in rows:
+            for row in connection.execute(self._views_of, {"threads": threads[start : start + _CHUNK]}).mappings():
                 values = {name: row[item.column] for name, item in self._fields.items()}
                 result[values["user_id"], values["thread_id"]] = UserInput(**values).model_dump(mode="json")
         return result
