@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -9,6 +10,8 @@ from pydantic import ByteSize, SecretStr
 
 from drsai_backend import DrSai, errors
 from drsai_backend.config import Settings
+from drsai_backend.datamodel import JournalEntry
+from drsai_backend.state.codec import decode_value
 from tests.examples.processes import ROOT
 
 
@@ -46,3 +49,15 @@ def test_http_names_every_route_and_error() -> None:
     assert len(paths) >= 8, "or nothing was compared"
     codes = {cls.code for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.DrSaiError)}
     assert codes - set(re.findall(r"`(\w+)`", text)) == set()
+
+
+async def test_the_journal_entry_of_the_architecture_is_a_real_one() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    payload = re.findall(r"^```text\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)[0]
+    decoded = json.loads(re.findall(r"^```json\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0])
+    assert decode_value(payload) == decoded
+    settings = Settings(demo_delay=0, openai_api_key=None, openai_base_url=None)
+    async with DrSai(database_url="sqlite://", settings=settings) as drsai:
+        await drsai.run("writers", "Write about rain.")
+        entries = await drsai.db.get(JournalEntry, filters={"turn": 2})
+    assert [decode_value(entry.payload) for entry in entries] == [decoded]
