@@ -7,7 +7,7 @@ not known to behave like that is asked for its whole state and stored whole when
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, MessageFactory
@@ -89,8 +89,8 @@ class Cell(Protocol):
         """The full content, for a new document, in reference form if it is a list. Moves the cursor to now."""
         ...
 
-    async def delta(self, number: int, book: MessageBook, entry: Entry) -> None:
-        """Write what changed since the cursor into `entry`, and move the cursor to now."""
+    def delta(self, number: int, book: MessageBook, entry: Entry) -> Awaitable[None] | None:
+        """Write what changed since the cursor into `entry`, and move the cursor to now. To be awaited if it must."""
         ...
 
     def release(self) -> Any:
@@ -139,12 +139,15 @@ class ListCell:
         self._last = items[-1] if items else None
 
     async def whole(self, book: MessageBook) -> list[Item]:
+        return self._whole(book)
+
+    def _whole(self, book: MessageBook) -> list[Item]:
         encode = getattr(book, self._item)
         found = [encode(item) for item in self.items]
         self._mark()
         return found
 
-    async def delta(self, number: int, book: MessageBook, entry: Entry) -> None:
+    def delta(self, number: int, book: MessageBook, entry: Entry) -> None:
         items = self.items
         length = self._length
         if len(items) >= length and (length == 0 or items[length - 1] is self._last):
@@ -153,7 +156,7 @@ class ListCell:
                 entry.extend[number] = [encode(item) for item in items[length:]]
                 self._mark()
             return
-        entry.replace[number] = await self.whole(book)
+        entry.replace[number] = self._whole(book)
 
     def release(self) -> Any:
         return self.items, self._length, self._last
@@ -185,7 +188,7 @@ class ValueCell:
         self._last = self._read()
         return self._last
 
-    async def delta(self, number: int, book: MessageBook, entry: Entry) -> None:
+    def delta(self, number: int, book: MessageBook, entry: Entry) -> None:
         value = self._read()
         if value != self._last:
             self._last = entry.set[number] = value

@@ -173,7 +173,9 @@ class Recorder:
         if self._has_document:
             entry = Entry(resume)
             for number, cell in enumerate(cells):
-                await cell.delta(number, self._book, entry)
+                waiting = cell.delta(number, self._book, entry)
+                if waiting is not None:
+                    await waiting
         else:
             entry = Entry(resume, doc=await self._document(resume))
             self._has_document = True

@@ -81,6 +81,7 @@ class Lane:
         "error",
         "held",
         "manager",
+        "manager_id",
         "queue",
         "resume",
         "signalled",
@@ -97,6 +98,7 @@ class Lane:
         self.speaking: dict[AgentId, asyncio.Task[None] | None] = {}
         self.deferred: dict[AgentId, deque[Delivery]] = {}
         self.manager: BaseGroupChatManager | None = None
+        self.manager_id: AgentId | None = None
         self.driver: asyncio.Task[None] | None = None
         self.started: asyncio.Future[Any] | None = None
         self.wake: asyncio.Future[None] | None = None
@@ -184,7 +186,7 @@ class TurnRuntime(AgentRuntime):
         self._agents[agent_id] = agent
         if isinstance(agent, BaseGroupChatManager):
             lane = self.lane(agent_id.key)
-            lane.manager = agent
+            lane.manager, lane.manager_id = agent, agent_id
             own = type(agent).handle_group_chat_message, type(agent).on_message_impl
             stock = BaseGroupChatManager.handle_group_chat_message, BaseGroupChatManager.on_message_impl
             lane.direct = own == stock
@@ -241,7 +243,7 @@ class TurnRuntime(AgentRuntime):
         message_id: str | None = None,
     ) -> Any:
         token = cancellation_token or CancellationToken()
-        agent = await self.instance(recipient)
+        agent = self._agents.get(recipient) or await self.instance(recipient)
         context = MessageContext(
             sender=sender, topic_id=None, is_rpc=True, cancellation_token=token, message_id=message_id or ""
         )
@@ -275,7 +277,7 @@ class TurnRuntime(AgentRuntime):
                 lane.signalled = True
                 if message.error is not None and lane.echo is None:
                     lane.echo = str(message.error)
-            if sender == manager.id:
+            if sender is not None and (sender is lane.manager_id or sender == lane.manager_id):
                 if topic_id.type == manager._output_topic_type:
                     return  # A copy for the log: the manager has put it on the output queue itself.
             elif kind is GroupChatMessage:
@@ -289,9 +291,10 @@ class TurnRuntime(AgentRuntime):
             lane.held.append(delivery)
         else:
             for agent_id in self.recipients(topic_id):
-                if agent_id != sender:
+                if agent_id is not sender and agent_id != sender:
                     lane.queue.append((agent_id, delivery))
-        lane.notify()
+        if lane.wake is not None:
+            lane.notify()
 
     # --- one run of a lane --------------------------------------------------------------------------------------
 
@@ -398,7 +401,7 @@ class TurnRuntime(AgentRuntime):
         """Let one participant speak, then give it what arrived meanwhile."""
         error: BaseException | None = None
         try:
-            agent = await self.instance(agent_id)
+            agent = self._agents.get(agent_id) or await self.instance(agent_id)
             current: Delivery | None = delivery
             while current is not None:
                 message, topic_id, sender, token = current
@@ -406,7 +409,7 @@ class TurnRuntime(AgentRuntime):
                     await _handle(agent, message, _event_context(topic_id, sender, token))
                 except Exception as raised:  # noqa: BLE001 - the boundary at which a speaker's error becomes the lane's
                     error = error or raised
-                waiting = lane.deferred.get(agent_id)
+                waiting = lane.deferred.get(agent_id) if lane.deferred else None
                 current = waiting.popleft() if waiting else None
         except (KeyboardInterrupt, SystemExit):
             raise
@@ -425,10 +428,10 @@ class TurnRuntime(AgentRuntime):
 
     async def _deliver(self, lane: Lane, agent_id: AgentId, delivery: Delivery) -> None:
         message, topic_id, sender, token = delivery
-        if agent_id in lane.speaking:
+        if lane.speaking and agent_id in lane.speaking:
             lane.deferred.setdefault(agent_id, deque()).append(delivery)
             return
-        agent = await self.instance(agent_id)
+        agent = self._agents.get(agent_id) or await self.instance(agent_id)
         if type(message) is GroupChatError and agent is not lane.manager:
             return  # Participants have no handler for it; on stock their complaint ends up in a log.
         try:

@@ -166,6 +166,9 @@ class Remembering(TerminationCondition):
 
 def condition(spec: Spec) -> TerminationCondition:
     """Always one that comes to an end."""
+    if spec["kind"] == "fan_out":
+        # AutoGen shows a condition only what the last of concurrent speakers said, whoever that is.
+        return MaxMessageTermination(100)
     most = spec["most"]
     end: TerminationCondition = MaxMessageTermination(most, include_agent_event=spec["seed"] % 2 == 0)
     for extra in spec["conditions"]:
@@ -236,6 +239,8 @@ class Builder:
 
     def tools(self, name: str, member: Spec) -> list[Any]:
         tools: list[Any] = []
+        if self.spec["kind"] == "fan_out":  # In threads, so that nobody can say who ends first.
+            return tools
         for kind in member["tools"]:
             match kind:
                 case "count":
