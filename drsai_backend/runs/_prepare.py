@@ -151,6 +151,10 @@ async def load(session: TeamSession, known: Known | None, made: Plan) -> Documen
     try:
         document = decode_stored(known.stored)
         if document is not None:
+            resume = document.resume
+            if resume.pending is not None and max(known.stored.configs, default=0) > resume.last_seq:
+                # The speakers of a run that was cut; the one that waits now has asked before its first turn was stored.
+                made.keep_run, resume.pending = False, None
             await session.load(document, known.stored.configs, keep_run=made.keep_run)
     except DrSaiError as error:
         error.args = (f"thread {known.head.thread_id!r}: {error.message}",)

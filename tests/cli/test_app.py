@@ -11,7 +11,7 @@ import pytest
 import drsai_backend
 from tests.support.commands import Commands, clean_environment
 
-HEAVY = ("autogen_core", "autogen_agentchat", "openai", "sqlalchemy", "fastapi", "pydantic")
+HEAVY = ("autogen_core", "autogen_agentchat", "openai", "sqlalchemy", "fastapi", "pydantic_settings")
 
 
 @pytest.mark.parametrize("start", [["drsai"], ["python", "-m", "drsai_backend"]])

@@ -149,24 +149,28 @@ class Terminal:
             start_new_session=True, preexec_fn=_own_terminal,
         )  # fmt: skip
         os.close(terminal)
-        self.text = ""
+        self._unread = ""
+
+    def prompt(self) -> None:
+        """Wait until it reads. What is typed between the prompt and the reading, a signal too, is not noticed."""
+        self.until("you >")
+        time.sleep(0.3)
 
     def type(self, text: str) -> None:
         os.write(self._screen, text.encode())
 
     def until(self, wanted: str, timeout: float = 30) -> str:
-        """Read until a text appears that was not there before; returns what was read."""
-        read = ""
+        """Read until a text appears behind the one that was waited for last; returns what is between them."""
         deadline = time.monotonic() + timeout
-        while wanted not in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", read):
+        while (found := re.search(_loosely(wanted), self._unread)) is None:
             left = deadline - time.monotonic()
-            assert left > 0, f"no {wanted!r} in {read!r}"
+            assert left > 0, f"no {wanted!r} in {self._unread!r}"
             if select.select([self._screen], [], [], left)[0]:
                 try:
-                    read += os.read(self._screen, 65536).decode(errors="replace")
+                    self._unread += os.read(self._screen, 65536).decode(errors="replace")
                 except OSError:
-                    raise AssertionError(f"no {wanted!r} in {read!r}") from None
-        self.text += read
+                    raise AssertionError(f"no {wanted!r} in {self._unread!r}") from None
+        read, self._unread = self._unread[: found.end()], self._unread[found.end() :]
         return read
 
     def close(self) -> None:
@@ -174,6 +178,11 @@ class Terminal:
             self.process.kill()
         self.process.wait()
         os.close(self._screen)
+
+
+def _loosely(text: str) -> str:
+    """A pattern for a text with colours and cursor movements in it."""
+    return r"(?:\x1b\[[0-9;?]*[a-zA-Z])*".join(map(re.escape, text))
 
 
 def _own_terminal() -> None:
@@ -192,15 +201,18 @@ def slow_model() -> Iterator[ModelServer]:
 def test_ctrl_c_stops_an_answer_and_ctrl_d_ends(commands: Commands, tmp_path: Path, slow_model: ModelServer) -> None:
     terminal = Terminal(tmp_path, "chat", "-t", "t", OPENAI_BASE_URL=slow_model.base_url, DRSAI_MODEL="gpt-4o")
     try:
-        terminal.until("you >")
+        terminal.prompt()
         terminal.type("\x03")
         terminal.until("Ctrl-D or /quit ends.")
+        terminal.prompt()
         terminal.type("Hello.\r")
         terminal.until("two")
         terminal.type("\x03")
         terminal.until("Stopped.")
+        terminal.prompt()
         terminal.type("Again.\r")
         shown = terminal.until("you >")
+        time.sleep(0.3)
         assert "\x1b[1mone\x1b[0m two three four five" in shown  # Markdown, in one piece at the end
         terminal.type("\x04")
         terminal.until("drsai chat --thread t")
@@ -223,11 +235,12 @@ def test_ctrl_c_of_a_server_answer_leaves_it(commands: Commands, tmp_path: Path,
     server = commands.start("serve", "--port", "0", cwd=tmp_path, env={"OPENAI_BASE_URL": slow_model.base_url})
     terminal = Terminal(tmp_path, "chat", "-t", "t", "--base-url", server.base_url())
     try:
-        terminal.until("you >")
+        terminal.prompt()
         terminal.type("Hello.\r")
         terminal.until("two")
         terminal.type("\x03")
         terminal.until("The server goes on with the run")
+        terminal.prompt()
         terminal.type("\x04")
         assert terminal.process.wait(10) == 0
     finally:

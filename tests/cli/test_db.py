@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,9 @@ from tests.support.commands import Command, Commands
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def empty_url(request: pytest.FixtureRequest) -> Iterator[str]:
+def empty_url(request: pytest.FixtureRequest) -> str:
     """A database without tables. The SQLite one is relative to the folder of the command."""
-    yield "sqlite:///mine.db" if request.param == "sqlite" else request.getfixturevalue("empty_postgres")
+    return "sqlite:///mine.db" if request.param == "sqlite" else request.getfixturevalue("empty_postgres")
 
 
 def test_up_and_down(commands: Commands, tmp_path: Path, empty_url: str) -> None:

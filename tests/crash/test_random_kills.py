@@ -14,8 +14,10 @@ from tests.support.model_server import ModelServer, Reply
 
 KILLS = 10
 """Per database."""
-LONGEST = 0.7
-"""Seconds between readiness and the kill: about three runs."""
+FRAMES = 30
+"""A kill comes after up to so many frames: about three answers. Counted, not timed: machines differ."""
+PAUSE = 0.05
+"""Up to so many seconds later, so that it also falls between two frames."""
 
 
 class Conversation:
@@ -30,9 +32,14 @@ class Conversation:
         self._numbers = itertools.count(1)
         self.acknowledged: list[tuple[str, str]] = []
         self.finished = 0
+        self._frames = 0
+        self._killer: threading.Timer
 
-    def until_death(self) -> None:
-        """Send message after message. Returns when the connection breaks or is refused."""
+    def until_death(self, frames: int, pause: float) -> None:
+        """Send message after message, and kill the server some seconds after some frames were received."""
+        self._killer = threading.Timer(pause, self._serving.process.kill)
+        self._frames = frames
+        self._frame()
         with self._serving.client() as client:
             try:
                 while True:
@@ -42,6 +49,12 @@ class Conversation:
             except Exception as error:  # noqa: BLE001  # however a client says that nobody is there
                 broken = error
         assert self._serving.process.wait(10) < 0, broken
+        self._killer.join()
+
+    def _frame(self) -> None:
+        if self._frames == 0:
+            self._killer.start()
+        self._frames -= 1
 
     def _exchange(self, client: openai.OpenAI) -> None:
         text = f"Message {next(self._numbers)}."
@@ -53,13 +66,17 @@ class Conversation:
         )
         spoken: list[tuple[str, str]] = []
         for chunk in stream:
+            self._frame()
             if ("user", text) not in self.acknowledged:
                 self.acknowledged.append(("user", text))
             delta = chunk.choices[0].delta
             name = (delta.model_extra or {}).get("name")
             if name is not None:
-                self.acknowledged += spoken  # the agents before this one
-                spoken = [(name, (delta.content or "").rpartition("\n")[2])]
+                if spoken and spoken[0][0] != name:
+                    self.acknowledged += spoken  # the agent before this one
+                    spoken = []
+                text_so_far = (spoken[0][1] if spoken else "") + (delta.content or "")
+                spoken = [(name, text_so_far.rpartition("\n")[2])]
             if chunk.choices[0].finish_reason is not None:
                 self.acknowledged += spoken
                 self.finished += 1
@@ -69,8 +86,8 @@ class Conversation:
 
 def test_nothing_acknowledged_is_lost_or_doubled(serving: Serving, model: ModelServer) -> None:
     numbers = itertools.count(1)
-    # One word, so that the client knows it whole with its first piece; two answers are never alike.
-    model.script(None, lambda _: Reply(f"answer-{next(numbers)}", delay=0.02, chunk_delay=0.02))
+    # Two answers are never alike.
+    model.script(None, lambda _: Reply(f"answer {next(numbers)}", delay=0.01, chunk_delay=0.01))
     moments = random.Random(20 if serving.database_url.startswith("sqlite") else 18)
     conversation = Conversation(serving)
     seen: list[tuple[int, str, str]] = []
@@ -82,18 +99,22 @@ def test_nothing_acknowledged_is_lost_or_doubled(serving: Serving, model: ModelS
             time.sleep(moments.uniform(0, 0.6))
             serving.process.die()
             serving.start()
-        killer = threading.Timer(moments.uniform(0, LONGEST), serving.process.kill)
-        killer.start()
-        conversation.until_death()
-        killer.join()
+        conversation.until_death(moments.randrange(FRAMES), moments.uniform(0, PAUSE))
         serving.restart()
         seen = check(serving, conversation, seen)
     assert conversation.finished >= KILLS // 2
     before = len(model.requests)
     serving.say("t", "The last one.")
-    texts = [item["content"] for item in model.requests[before].messages[1:]]
-    stored = [text for _, _, text in seen]
-    assert texts == [*stored, "The last one."]
+    asked = [item["content"] for item in model.requests[before].messages[1:]]
+    # What was said in finished turns, the messages that it answered included: all, once, in order.
+    stored = [*[(source, text) for _, source, text in seen], ("user", "The last one.")]
+    taken = [
+        text
+        for (source, text), (following, _) in itertools.pairwise([*stored, ("ann", "")])
+        if source != "user" or following != "user"
+    ]
+    assert [text for text in asked if text in set(taken)] == taken
+    assert len(set(asked)) == len(asked)
 
 
 def check(
