@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+import psycopg
 import sqlalchemy.exc
-from psycopg import OperationalError
 
 from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, DrSaiError, InvalidRequest
 
@@ -57,7 +57,7 @@ def _translate(error: BaseException) -> BaseException:
         return DatabaseUnavailable("no connection to the database became free in time")
     if isinstance(error, sqlalchemy.exc.DBAPIError):
         return _from_driver(error.orig, connection_lost=error.connection_invalidated)
-    if isinstance(error, sqlite3.Error):
+    if isinstance(error, sqlite3.Error | psycopg.Error):
         return _from_driver(error)
     if isinstance(error, sqlalchemy.exc.StatementError) and isinstance(error.orig, DrSaiError):
         return error.orig
@@ -76,7 +76,7 @@ def _details(error: Any) -> str:
     """Which constraint or column it was about or why there is no connection, for readers of logs; never a value."""
     if isinstance(error, sqlite3.Error):
         return str(error) if " constraint failed" in str(error) else ""
-    if isinstance(error, OperationalError) and error.sqlstate is None:
+    if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
         return str(error)
     found = getattr(error, "diag", None)
     names = [getattr(found, f"{kind}_name", None) for kind in ("table", "column", "constraint")]

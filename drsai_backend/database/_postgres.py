@@ -6,8 +6,9 @@ import asyncio
 import threading
 from typing import Any
 
+import psycopg
 import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -17,7 +18,7 @@ from drsai_backend.database._values import dump_json, load_json
 from drsai_backend.errors import ConfigurationError, DatabaseError
 
 _SYNC_POOL_SIZE = 2
-_TRANSLATED = (SQLAlchemyError, UnicodeEncodeError, StopIteration)
+_TRANSLATED = (SQLAlchemyError, psycopg.Error, UnicodeEncodeError, StopIteration)
 # Several statements of one read see one moment. Read-only, so it never fails with a serialization error.
 _READ_OPTIONS: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
@@ -32,8 +33,6 @@ class PostgresBackend:
             "hide_parameters": True,
             "json_serializer": dump_json,
             "json_deserializer": load_json,
-            # A restarted server costs no failed request.
-            "pool_pre_ping": True,
             "pool_use_lifo": True,
             "pool_timeout": busy_timeout,
             "connect_args": {
@@ -50,6 +49,9 @@ class PostgresBackend:
         self._engine: AsyncEngine | None = None
         self._read_engine: AsyncEngine | None = None
         self._sync_engine: sa.Engine | None = None
+        # In the order of arrival: SQLAlchemy's pool may give a connection that becomes free to whoever comes by, and
+        # let others wait until they time out.
+        self._slots = asyncio.Semaphore(pool_size)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def write(self, fn: StorageFunction) -> Any:
@@ -123,25 +125,64 @@ class PostgresBackend:
         return await asyncio.shield(task)
 
     async def _run(self, engine: AsyncEngine, how: Any, fn: StorageFunction) -> Any:
-        session = AsyncSession(engine, expire_on_commit=False)
-        try:
-            return await session.run_sync(how, fn)
-        except _TRANSLATED as error:
-            translated = translate(error)
+        async with self._slots:
+            for is_last in (False, True):
+                try:
+                    return await AsyncSession(engine, expire_on_commit=False).run_sync(how, fn)
+                except _Unsaid as unsaid:
+                    # The connection was dead and nothing has happened. So a restarted server costs no failed request,
+                    # and no request has to ask first whether its connection lives.
+                    await engine.dispose()
+                    translated = translate(unsaid.error)
+                    if is_last:
+                        break
+                except _TRANSLATED as error:
+                    translated = translate(error)
+                    break
         # Out here the driver's error, whose text quotes values, is not even its context.
         raise translated
 
     def _run_sync(self, engine: sa.Engine, how: Any, fn: StorageFunction) -> Any:
-        try:
-            return how(Session(engine, expire_on_commit=False), fn)
-        except _TRANSLATED as error:
-            translated = translate(error)
+        for is_last in (False, True):
+            try:
+                return how(Session(engine, expire_on_commit=False), fn)
+            except _Unsaid as unsaid:
+                engine.dispose()
+                translated = translate(unsaid.error)
+                if is_last:
+                    break
+            except _TRANSLATED as error:
+                translated = translate(error)
+                break
         raise translated
+
+
+class _Unsaid(Exception):
+    """The connection was lost before COMMIT was sent: whatever was done is undone."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
+def _is_lost(error: BaseException) -> bool:
+    if isinstance(error, DBAPIError):
+        return error.connection_invalidated
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    # Without an SQLSTATE it comes from the connection and not from the server; 57P0x: the server is shut down.
+    return error.sqlstate is None or error.sqlstate.startswith("57P0")
 
 
 def _write(session: Session, fn: StorageFunction) -> Any:
     try:
-        result = fn(session)
+        try:
+            result = fn(session)
+            session.flush()
+        except _TRANSLATED as error:
+            if _is_lost(error):
+                raise _Unsaid(error) from None
+            raise
         session.commit()
         return result
     finally:
@@ -151,5 +192,9 @@ def _write(session: Session, fn: StorageFunction) -> Any:
 def _read(session: Session, fn: StorageFunction) -> Any:
     try:
         return fn(session)
+    except _TRANSLATED as error:
+        if _is_lost(error):
+            raise _Unsaid(error) from None
+        raise
     finally:
         session.close()

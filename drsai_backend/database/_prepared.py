@@ -6,12 +6,14 @@ execution context) takes four times as long as SQLite takes to carry it out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+import psycopg
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.util import await_only
 
 Build = Callable[[str], sa.ClauseElement]
 
@@ -59,18 +61,50 @@ class Prepared:
         Raises:
             KeyError: a value is missing.
         """
-        compiled = self._for(connection.dialect)
+        compiled = self.for_dialect(connection.dialect)
         return connection.exec_driver_sql(compiled.sql, compiled.parameters(values))
 
-    def run_all(self, connection: sa.Connection, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Execute once per row."""
-        compiled = self._for(connection.dialect)
-        many = [compiled.parameters(row) for row in rows]
-        if many:
-            connection.exec_driver_sql(compiled.sql, many if len(many) > 1 else many[0])
-
-    def _for(self, dialect: Dialect) -> _Compiled:
+    def for_dialect(self, dialect: Dialect) -> _Compiled:
         compiled = self._compiled.get(dialect.name)
         if compiled is None:
             compiled = self._compiled[dialect.name] = _Compiled(self._build(dialect.name), dialect)
         return compiled
+
+
+Step = tuple[Prepared, Mapping[str, Any]]
+
+
+def run_guarded(connection: sa.Connection, guard: Step | None, rest: Sequence[Step]) -> bool:
+    """Run `rest` if `guard` changes exactly one row. False: it did not; the caller must roll back.
+
+    With PostgreSQL's async driver all of it is one round trip, sent before the guard's outcome is known.
+    """
+    driver = connection.connection.driver_connection
+    if isinstance(driver, psycopg.AsyncConnection):
+        steps = rest if guard is None else [guard, *rest]
+        texts = [
+            (compiled.sql, compiled.parameters(values))
+            for compiled, values in ((step.for_dialect(connection.dialect), values) for step, values in steps)
+        ]
+        return await_only(_pipeline(cast("psycopg.AsyncConnection[Any]", driver), texts, guarded=guard is not None))
+    if guard is not None and guard[0].run(connection, guard[1]).rowcount != 1:
+        return False
+    for step, values in rest:
+        step.run(connection, values)
+    return True
+
+
+async def _pipeline(driver: psycopg.AsyncConnection[Any], texts: list[tuple[str, Any]], *, guarded: bool) -> bool:
+    cursors: list[psycopg.AsyncCursor[Any]] = []
+    try:
+        async with driver.pipeline():
+            for sql, parameters in texts:
+                cursor = driver.cursor()
+                cursors.append(cursor)
+                await cursor.execute(sql, parameters)  # pyright: ignore[reportArgumentType] - compiled by SQLAlchemy
+    except psycopg.IntegrityError:
+        # What a writer appends that comes too late is there already: that is the guard's outcome, not another error.
+        if guarded and cursors[0].rowcount == 0:
+            return False
+        raise
+    return not guarded or cursors[0].rowcount == 1

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database import _run_statements as statements
+from drsai_backend.database._prepared import Step, run_guarded
 from drsai_backend.database._run_statements import expires_of, journal, message, now_of, run, thread
 from drsai_backend.datamodel import RunStatus, ThreadSnapshot
 from drsai_backend.datamodel.base import SCHEMA_VERSION, table_of
@@ -171,6 +172,7 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
     connection = session.connection()
     now = utcnow()
     head = begin.head
+    guard: Step | None = None
     last_seq = (0 if head is None else head.last_seq) + len(begin.messages)
     common: dict[str, Any] = {
         "created_at": now,
@@ -195,8 +197,8 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
         lease = Lease(
             *(head.key, begin.user_id, begin.thread_id, begin.run_id, head.epoch + 1, begin.owner, head.turn, last_seq)
         )
-        changed = statements.take_lease.run(
-            connection,
+        guard = (
+            statements.take_lease,
             {
                 **common,
                 "key": head.key,
@@ -210,31 +212,30 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
                 "new_seq": last_seq,
             },
         )
-        if changed.rowcount != 1:
-            raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
-    statements.store_user_input.run(connection, {**common, **begin.user_input})
+    steps: list[Step] = [(statements.store_user_input, {**common, **begin.user_input})]
     if begin.is_new_run:
-        statements.insert_run.run(
-            connection,
-            {
-                **common,
-                "thread_key": lease.key,
-                "attempt": 1,
-                "idempotency_key": begin.idempotency_key,
-                "fingerprint": begin.fingerprint,
-                "answers": begin.answers,
-                "first_seq": last_seq - len(begin.messages) + 1,
-                "last_seq": 0,
-                "started_at": now,
-            },
-        )
+        values = {
+            **common,
+            "thread_key": lease.key,
+            "attempt": 1,
+            "idempotency_key": begin.idempotency_key,
+            "fingerprint": begin.fingerprint,
+            "answers": begin.answers,
+            "first_seq": last_seq - len(begin.messages) + 1,
+            "last_seq": 0,
+            "started_at": now,
+        }
+        steps.append((statements.insert_run, values))
     else:
-        statements.continue_run.run(connection, {"run": begin.run_id, "new_answers": begin.answers, "updated": now})
-    _append_messages(connection, lease, begin.messages, now)
+        values = {"run": begin.run_id, "new_answers": begin.answers, "updated": now}
+        steps.append((statements.continue_run, values))
+    steps += _message_steps(lease, begin.messages, now)
+    if not run_guarded(connection, guard, steps):
+        raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
     return lease
 
 
-def _append_messages(connection: sa.Connection, lease: Lease, messages: Iterable[NewMessage], now: datetime) -> None:
+def _message_steps(lease: Lease, messages: Iterable[NewMessage], now: datetime) -> list[Step]:
     common = {
         "created_at": now,
         "updated_at": now,
@@ -244,8 +245,7 @@ def _append_messages(connection: sa.Connection, lease: Lease, messages: Iterable
         "thread_key": lease.key,
         "run_id": lease.run_id,
     }
-    rows = [{**common, "config": each.config, "seq": each.seq} for each in messages]
-    statements.insert_message.run_all(connection, rows)
+    return [(statements.insert_message, {**common, "config": each.config, "seq": each.seq}) for each in messages]
 
 
 def _held(lease: Lease) -> dict[str, Any]:
@@ -258,15 +258,11 @@ def append_turn(session: Session, lease: Lease, write: TurnWrite) -> Lease:
     Raises:
         LeaseLost: the thread is another worker's now, or has moved on.
     """
-    connection = session.connection()
     moved = _moved(lease, write)
-    changed = statements.advance.run(
-        connection,
-        {**_held(lease), "new_turn": moved.turn, "new_seq": moved.last_seq, "size": len(write.payload)},
-    )
-    if changed.rowcount != 1:
+    values = {**_held(lease), "new_turn": moved.turn, "new_seq": moved.last_seq, "size": len(write.payload)}
+    steps = _turn_steps(lease, moved, write, utcnow())
+    if not run_guarded(session.connection(), (statements.advance, values), steps):
         raise _lost(lease)
-    _append_entry(connection, lease, moved, write, utcnow())
     return moved
 
 
@@ -279,23 +275,21 @@ def _lost(lease: Lease) -> LeaseLost:
     return LeaseLost(f"thread {lease.thread_id!r} is run by another worker now", param="thread_id")
 
 
-def _append_entry(connection: sa.Connection, lease: Lease, moved: Lease, write: TurnWrite, now: datetime) -> None:
-    _append_messages(connection, lease, write.messages, now)
-    statements.insert_entry.run(
-        connection,
-        {
-            "thread_key": lease.key,
-            "turn": moved.turn,
-            "created_at": now,
-            "run_id": lease.run_id,
-            "epoch": lease.epoch,
-            "first_seq": lease.last_seq + 1,
-            "last_seq": moved.last_seq,
-            "payload": write.payload,
-        },
-    )
+def _turn_steps(lease: Lease, moved: Lease, write: TurnWrite, now: datetime) -> list[Step]:
+    entry = {
+        "thread_key": lease.key,
+        "turn": moved.turn,
+        "created_at": now,
+        "run_id": lease.run_id,
+        "epoch": lease.epoch,
+        "first_seq": lease.last_seq + 1,
+        "last_seq": moved.last_seq,
+        "payload": write.payload,
+    }
+    steps = [*_message_steps(lease, write.messages, now), (statements.insert_entry, entry)]
     if write.clear_answers:
-        statements.clear_answers.run(connection, {"run": lease.run_id})
+        steps.append((statements.clear_answers, {"run": lease.run_id}))
+    return steps
 
 
 def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
@@ -304,7 +298,6 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
     Raises:
         LeaseLost: the thread is another worker's now, or has moved on.
     """
-    connection = session.connection()
     now = utcnow()
     moved = lease if end.turn is None else _moved(lease, end.turn)
     values: dict[str, Any] = {
@@ -321,11 +314,10 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
         "new_seq": moved.last_seq,
         "size": 0 if end.turn is None else len(end.turn.payload),
     }
-    if statements.end_thread.run(connection, values).rowcount != 1:
+    steps = [] if end.turn is None else _turn_steps(lease, moved, end.turn, now)
+    steps.append((statements.end_run, values))
+    if not run_guarded(session.connection(), (statements.end_thread, values), steps):
         raise _lost(lease)
-    if end.turn is not None:
-        _append_entry(connection, lease, moved, end.turn, now)
-    statements.end_run.run(connection, values)
     return moved
 
 
