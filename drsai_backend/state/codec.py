@@ -176,4 +176,4 @@ def decode_state(text: str) -> dict[str, Any]:
     state = decode_value(text)
     if not isinstance(state, dict):
         raise DamagedState("the stored state is not an object", param="state")
-    return state
+    return cast(dict[str, Any], state)

@@ -52,7 +52,7 @@ class MessageBook:
 
     def context_item(self, message: Any) -> Item:
         """A message of a model context in reference form."""
-        kind = type(message)
+        kind = message.__class__
         if kind is UserMessage:
             found = self._by_content.get((message.source, _content_key(message.content)))
             if found is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import time
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from autogen_agentchat.base import AndTerminationCondition, TerminationCondition
@@ -39,7 +39,7 @@ def capture(condition: TerminationCondition | None, before: Baseline | None) -> 
         for name, value in _attributes(condition).items()
         if name not in attributes or attributes[name] != value
     }
-    sets = {name: list(value) for name, value in changed.items() if isinstance(value, set)}
+    sets: dict[str, list[Any]] = {name: [*value] for name, value in changed.items() if type(value) is set}
     plain = {name: value for name, value in changed.items() if name not in sets}
     if plain:
         state["v"] = plain
@@ -92,6 +92,6 @@ def _attributes(condition: TerminationCondition) -> dict[str, Any]:
                 kept[name] = orjson.loads(orjson.dumps(value))
             except TypeError:
                 continue
-        elif type(value) is set and all(isinstance(item, _SCALARS) for item in value):
-            kept[name] = set(value)
+        elif type(value) is set and all(isinstance(item, _SCALARS) for item in cast(set[Any], value)):
+            kept[name] = {*cast(set[Any], value)}
     return kept

@@ -6,7 +6,7 @@ import copy
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 from autogen_agentchat.teams import BaseGroupChat
@@ -225,9 +225,9 @@ def _clean(value: Any) -> Any:
     if isinstance(value, str):
         return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
     if isinstance(value, list):
-        return [_clean(item) for item in value]
+        return [_clean(item) for item in cast(list[Any], value)]
     if isinstance(value, dict):
-        return {_clean(key): _clean(item) for key, item in value.items()}
+        return {_clean(key): _clean(item) for key, item in cast(dict[Any, Any], value).items()}
     return value
 
 

@@ -270,7 +270,7 @@ class TurnRuntime(AgentRuntime):
         lane = self.lane(topic_id.source)
         if lane.stopping:
             return
-        kind = type(message)
+        kind = message.__class__
         manager = lane.manager
         if manager is not None:
             if kind is GroupChatTermination:

@@ -123,7 +123,7 @@ def _agent(structure: Structure, agent: Any, path: Path) -> dict[str, Any]:
     if isinstance(agent, BaseGroupChat):
         return _team(structure, agent, path)
     _tools(structure, agent, path)
-    save = getattr(type(agent), "save_state", None)
+    save = getattr(agent.__class__, "save_state", None)
     if save is AssistantAgent.save_state:
         state: dict[str, Any] = AssistantAgentState().model_dump()
         state["llm_context"] = _context(structure, agent._model_context, (*path, "llm_context"))

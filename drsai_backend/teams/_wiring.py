@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from autogen_agentchat.agents import MessageFilterAgent, SocietyOfMindAgent
 from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
@@ -88,12 +88,17 @@ def inner_team(participant: Any) -> BaseGroupChat | None:
     return participant if isinstance(participant, BaseGroupChat) else None
 
 
+_STATELESS = cast(Any, BaseTool).save_state_json
+
+
 def stateful_tools(agent: Any) -> Iterator[tuple[str, BaseTool[Any, Any]]]:
     """The tools of an agent that have a state, each with a name that is unique for the agent."""
-    for position, workbench in enumerate(getattr(agent, "_workbench", None) or ()):
+    workbenches: list[Any] = getattr(agent, "_workbench", None) or []
+    for position, workbench in enumerate(workbenches):
         if isinstance(workbench, StaticWorkbench):
-            for tool in workbench._tools:
-                if isinstance(tool, BaseTool) and type(tool).save_state_json is not BaseTool.save_state_json:
+            tools: list[BaseTool[Any, Any]] = workbench._tools
+            for tool in tools:
+                if type(tool).save_state_json is not _STATELESS:
                     yield f"{position}/{tool.name}", tool
 
 
@@ -155,7 +160,7 @@ async def wire(team: BaseGroupChat, runtime: TurnRuntime, sink: OutputSink | Non
             raise TeamBuildError(f"no participant may be called {each._group_chat_manager_name!r}", param="team")
         for part in _keepers_of_state(each):
             # Another run would see, and change, what this one's people say.
-            if vars(part).setdefault("_drsai_run", runtime.run) is not runtime.run:
+            if part.__dict__.setdefault("_drsai_run", runtime.run) is not runtime.run:
                 raise TeamBuildError(
                     f"a team factory must build everything afresh for every run, this {type(part).__name__} included",
                     param="team",
