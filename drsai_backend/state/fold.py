@@ -61,13 +61,18 @@ def expand(document: Document, configs: Mapping[int, dict[str, Any]]) -> tuple[d
     tree = copy.deepcopy(document.skeleton)
     try:
         for cell, items in document.lists.items():
-            put(tree, document.cells[cell], [_resolve(item, configs) for item in items])
+            put(tree, document.cells[cell], [resolve(item, configs) for item in items])
         return tree["state"], tree["extras"]
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         raise DamagedState("the state refers to a message that is not stored", param="messages") from None
 
 
-def _resolve(item: Item, configs: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+def resolve(item: Item, configs: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+    """What an item in reference form stands for.
+
+    Raises:
+        KeyError, IndexError, TypeError, ValueError: it refers to nothing, or is no item.
+    """
     if isinstance(item, int):
         return configs[item]
     if isinstance(item, dict):

@@ -7,14 +7,15 @@ not known to behave like that is asked for its whole state and stored whole when
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, cast
 
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, MessageFactory
 from autogen_core.model_context import ChatCompletionContextState
 from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, UserMessage
 
 from drsai_backend.state.codec import Exact, dump_exact, load_exact
+from drsai_backend.state.fold import resolve
 from drsai_backend.state.journal import Entry, Item, Path
 
 ContentKey = tuple[str | None, Any]
@@ -75,6 +76,40 @@ def _content_key(content: Any) -> Any:
     return tuple(part if isinstance(part, str) else id(part) for part in content)
 
 
+class MessageObjects:
+    """Makes the objects that lists in reference form stand for. `made` has those of stored messages, by number."""
+
+    __slots__ = ("_configs", "made")
+
+    def __init__(self, configs: Mapping[int, dict[str, Any]]) -> None:
+        self._configs = configs
+        self.made: dict[int, Any] = {}
+
+    def message(self, item: Item, factory: MessageFactory) -> Any:
+        """A message of the group chat. The same number gives the same object."""
+        if not isinstance(item, int):
+            return factory.create(cast("dict[str, Any]", item))
+        made = self.made.get(item)
+        if made is None:
+            made = self.made[item] = factory.create(self._configs[item])
+        return made
+
+    def context_message(self, item: Item) -> Any:
+        """A message of a model context. It shares the content of the message it was made from."""
+        made = self.made.get(item[1]) if isinstance(item, list) else None
+        if made is None:
+            return ChatCompletionContextState.model_validate({"messages": [resolve(item, self._configs)]}).messages[0]
+        assert isinstance(item, list)
+        match item[0]:
+            case "u":
+                return UserMessage(content=made.content, source=made.source)
+            case "a":
+                thought = item[2] if len(item) > 2 else None
+                return AssistantMessage(content=made.content, source=made.source, thought=thought)
+            case _:
+                return FunctionExecutionResultMessage(content=made.content)
+
+
 def normalise(value: Any) -> Any:
     """The value as JSON would give it back."""
     return load_exact(dump_exact(value))
@@ -101,14 +136,6 @@ class Cell(Protocol):
         """Take what `release` gave, with its cursor."""
         ...
 
-    def mark_stored(self, value: Any) -> None:
-        """Move the cursor to `value`, which is what is stored."""
-        ...
-
-    async def restore(self, value: Any) -> None:
-        """Take `value`, as JSON, as the content."""
-        ...
-
 
 class ListCell:
     """A list attribute that only grows at its end, or is cleared."""
@@ -129,9 +156,6 @@ class ListCell:
     def items(self) -> list[Any]:
         items: list[Any] = getattr(self.owner, self.attribute)
         return items
-
-    def mark_stored(self, value: Any) -> None:
-        self._mark()
 
     def _mark(self) -> None:
         items = self.items
@@ -165,12 +189,19 @@ class ListCell:
         items, self._length, self._last = content
         setattr(self.owner, self.attribute, items)
 
-    async def restore(self, value: Any) -> None:
+    @property
+    def is_context(self) -> bool:
+        """Whether it lists a model context's messages, and not the group chat's."""
+        return self._factory is None
+
+    def fill(self, items: list[Item], messages: MessageObjects) -> None:
+        """Take a list in reference form as the content, which is what is stored."""
         if self._factory is None:
-            items: list[Any] = ChatCompletionContextState.model_validate({"messages": value}).messages
+            content: list[Any] = [messages.context_message(item) for item in items]
         else:
-            items = [self._factory.create(message) for message in value]
-        setattr(self.owner, self.attribute, items)
+            content = [messages.message(item, self._factory) for item in items]
+        setattr(self.owner, self.attribute, content)
+        self._mark()
 
 
 class ValueCell:
@@ -194,6 +225,7 @@ class ValueCell:
             self._last = entry.set[number] = value
 
     def mark_stored(self, value: Any) -> None:
+        """Move the cursor to `value`, which is what is stored."""
         self._last = value
 
     def release(self) -> Any:
@@ -204,6 +236,7 @@ class ValueCell:
         self._write(value)
 
     async def restore(self, value: Any) -> None:
+        """Take `value`, as JSON, as the content."""
         self._write(value)
 
 
@@ -228,6 +261,7 @@ class StateCell:
             entry.set[number] = load_exact(data)
 
     def mark_stored(self, value: Any) -> None:
+        """Move the cursor to `value`, which is what is stored."""
         self._last = dump_exact(value)
 
     def release(self) -> Any:
@@ -238,4 +272,5 @@ class StateCell:
         await self.owner.load_state(load_exact(content))
 
     async def restore(self, value: Any) -> None:
+        """Take `value`, as JSON, as the content."""
         await self.owner.load_state(value)

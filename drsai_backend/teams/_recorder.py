@@ -11,13 +11,14 @@ from typing import Any, cast
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_agentchat.teams._group_chat._graph._digraph_group_chat import GraphFlowManager
+from autogen_agentchat.teams._group_chat._selector_group_chat import SelectorGroupChatManager
 
 from drsai_backend.state import Document, Entry, ResumeRecord, expand
 from drsai_backend.state.codec import dump_json, load_json
 from drsai_backend.state.fold import put
 from drsai_backend.state.journal import Path
 from drsai_backend.teams import _conditions
-from drsai_backend.teams._cells import ListCell, MessageBook
+from drsai_backend.teams._cells import ListCell, MessageBook, MessageObjects, StateCell, ValueCell
 from drsai_backend.teams._structure import survey
 from drsai_backend.teams._wiring import manager_of, nested_teams
 
@@ -79,16 +80,14 @@ class Recorder:
             DamagedState: the document refers to messages that are not in `configs`.
             ValueError, pydantic.ValidationError: AutoGen does not accept the state.
         """
-        state, extras = expand(document, configs)
         same = [cell.path for cell in self._structure.cells] == document.cells
-        if not same:
-            state = _fitted(await self._team.save_state(), state)
-        await self._team.load_state(state)
         if same:
-            await self._restore_extras(extras)
-            self._restore_cursors(document)
+            await self._restore(document, configs)
             self._has_document = True
-        # A team that was changed since keeps what fits; its next turn stores a whole new document.
+        else:
+            # A team that was changed since keeps what fits; its next turn stores a whole new document.
+            state, _ = expand(document, configs)
+            await self._team.load_state(_fitted(await self._team.save_state(), state))
         await self._settle(document.resume.conditions if same else [], keep_run=keep_run)
 
     async def adopt(self, warm: WarmState, *, keep_run: bool) -> bool:
@@ -109,20 +108,33 @@ class Recorder:
         contents = [cell.release() for cell in (*mine.cells, *mine.derived)]
         return WarmState(mine.signature, contents, self._book, resume.conditions, mine.movable)
 
-    async def _restore_extras(self, extras: dict[str, Any]) -> None:
-        for cell in self._structure.cells:
-            if cell.path[0] == "extras":
-                await cell.restore(copy.deepcopy(_at({"extras": extras}, cell.path)))
+    async def _restore(self, document: Document, configs: Mapping[int, dict[str, Any]]) -> None:
+        """Fill every cell. What `load_state` would do by way of the full state, in which every message is held several
+        times; here it is made into an object once, and shared as it is in a team that has run."""
+        messages = MessageObjects(configs)
+        cells = list(enumerate(self._structure.cells))
+        # Model contexts are made from messages, so those come first.
+        cells.sort(key=lambda numbered: isinstance(numbered[1], ListCell) and numbered[1].is_context)
+        for number, cell in cells:
+            if isinstance(cell, ListCell):
+                cell.fill(document.lists[number], messages)
+            else:
+                assert isinstance(cell, ValueCell | StateCell)
+                value = _at(document.skeleton, cell.path)
+                await cell.restore(copy.deepcopy(value))
+                cell.mark_stored(value)
+        for seq, message in messages.made.items():
+            self._book.add(seq, message)
+        await self._derive()
 
-    def _restore_cursors(self, document: Document) -> None:
-        for number, cell in enumerate(self._structure.cells):
-            if not isinstance(cell, ListCell):
-                cell.mark_stored(_at(document.skeleton, cell.path))
-                continue
-            cell.mark_stored(document.lists[number])
-            for message, item in zip(cell.items, document.lists[number], strict=True):
-                if isinstance(item, int):
-                    self._book.add(item, message)
+    async def _derive(self) -> None:
+        """What a manager's `load_state` makes of its message thread."""
+        for team in self._teams:
+            manager = manager_of(team)
+            own = type(manager).load_state is SelectorGroupChatManager.load_state
+            if own and isinstance(manager, SelectorGroupChatManager):
+                chat = [message for message in manager._message_thread if isinstance(message, BaseChatMessage)]
+                await manager._add_messages_to_context(manager._model_context, chat)
 
     async def _settle(self, conditions: Sequence[Any], *, keep_run: bool) -> None:
         if keep_run:
