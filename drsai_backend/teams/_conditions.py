@@ -50,7 +50,7 @@ def capture(condition: TerminationCondition | None, before: Baseline | None) -> 
         state["c"] = inner
     if isinstance(condition, AndTerminationCondition) and condition._stop_messages:
         state["s"] = [message.dump() for message in condition._stop_messages]
-    if type(condition) is TimeoutTermination:
+    if isinstance(condition, TimeoutTermination):
         state["elapsed"] = round(time.monotonic() - condition._start_time, 3)
     return state or None
 
@@ -67,7 +67,7 @@ def restore(condition: TerminationCondition | None, state: dict[str, Any] | None
         restore(child, inner)
     if isinstance(condition, AndTerminationCondition):
         condition._stop_messages = [StopMessage.model_validate(message) for message in state.get("s", ())]
-    if type(condition) is TimeoutTermination and "elapsed" in state:
+    if isinstance(condition, TimeoutTermination) and "elapsed" in state:
         condition._start_time = time.monotonic() - state["elapsed"]
 
 
@@ -79,7 +79,7 @@ def children(condition: TerminationCondition) -> list[TerminationCondition]:
 
 def _attributes(condition: TerminationCondition) -> dict[str, Any]:
     skipped = {"_conditions", "_stop_messages"}
-    if type(condition) is TimeoutTermination:
+    if isinstance(condition, TimeoutTermination):
         skipped.add("_start_time")
     kept: dict[str, Any] = {}
     for name, value in vars(condition).items():

@@ -147,8 +147,8 @@ class TurnRuntime(AgentRuntime):
         self._by_topic_type: dict[str, list[Subscription]] = {}
         self._recipients: dict[tuple[str, str], list[AgentId]] = {}
         self._lanes: dict[str, Lane] = {}
-        self.run = object()
-        """Marks what belongs to this runtime's run."""
+        self.mark = object()
+        """What belongs to this runtime's run bears it."""
         self._echoes: dict[str, BaseException] = {}
         self.outermost: str | None = None
         self.asked: InputRequired | None = None

@@ -160,7 +160,7 @@ async def wire(team: BaseGroupChat, runtime: TurnRuntime, sink: OutputSink | Non
             raise TeamBuildError(f"no participant may be called {each._group_chat_manager_name!r}", param="team")
         for part in _keepers_of_state(each):
             # Another run would see, and change, what this one's people say.
-            if part.__dict__.setdefault("_drsai_run", runtime.run) is not runtime.run:
+            if part.__dict__.setdefault("_drsai_run", runtime.mark) is not runtime.mark:
                 raise TeamBuildError(
                     f"a team factory must build everything afresh for every run, this {type(part).__name__} included",
                     param="team",
