@@ -74,8 +74,8 @@ def upgrade() -> None:
         sa.Column("lease_expires_at", TIME),
         sa.PrimaryKeyConstraint("id", name="pk_thread"),
         sa.UniqueConstraint("user_id", "thread_id", name="uq_thread_user_id_thread_id"),
-        # Room in its page lets PostgreSQL put the new version of a row there (HOT) and touch no index. For that, no index
-        # may hold a column that changes.
+        # Room in its page lets PostgreSQL put the new version of a row there (HOT) and touch no index. For that, no
+        # index may hold a column that changes.
         postgresql_with={"fillfactor": 50},
     )
 
@@ -146,8 +146,8 @@ def upgrade() -> None:
         sa.UniqueConstraint("run_id", name="uq_run_run_id"),
     )
     op.create_index("ix_run_thread_key", "run", ["thread_key"])
-    # Live runs are few, and the search for those whose worker is gone looks at nothing else. It is an index of runs and not
-    # of threads, whose rows change more often.
+    # Live runs are few, and the search for those whose worker is gone looks at nothing else. It is an index of runs and
+    # not of threads, whose rows change more often.
     op.create_index(
         "ix_run_live",
         "run",

@@ -132,6 +132,10 @@ async def test_changes_inside_json_are_noticed(notes: DatabaseManager):
     fresh.tags.append("filled in place")
     await notes.upsert(fresh)
     assert (await notes.get(Note, {"name": "other"}))[0].tags == ["filled in place"]
+    fresh = note("other")
+    fresh.tags.append("filled again")
+    await notes.upsert(fresh)
+    assert (await notes.get(Note, {"name": "other"}))[0].tags == ["filled again"]
 
 
 async def test_the_same_field_changed_twice_is_a_conflict(notes: DatabaseManager):
