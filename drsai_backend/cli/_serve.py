@@ -156,7 +156,7 @@ def curl(url: str, model: str) -> str:
 
 
 def _settle_garbage() -> None:
-    # What was imported lives as long as the process: about half a million objects, most of them of AutoGen and the
+    # What was imported lives as long as the process: about 200,000 objects, most of them of AutoGen and the
     # openai client. Each full collection walks through all of them, and the garbage of a streamed answer (pydantic
     # models, futures) makes collections frequent. Frozen objects are left out, and higher thresholds let most garbage
     # die by its reference count first: 1.3 to 1.9 times as many streamed requests per second.

@@ -11,7 +11,6 @@ import drsai_backend
 app = typer.Typer(
     name="drsai",
     help="Multi-agent group chats that survive a restart, behind OpenAI Chat Completions.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -56,13 +55,15 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None and (text := context.get_help()):
+        typer.echo(text)
 
 
 @app.command()

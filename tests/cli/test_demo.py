@@ -3,16 +3,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.support.commands import Commands
 
 
-@pytest.mark.parametrize("own_database", [False, True])
-def test_the_demo_shows_what_really_happens(commands: Commands, tmp_path: Path, own_database: bool) -> None:
-    options = ["--database-url", "sqlite:///mine.db"] if own_database else []
+def test_the_demo_shows_what_really_happens(commands: Commands, tmp_path: Path) -> None:
     # An endpoint that is set is not asked: the demo runs offline.
-    command = commands.start("demo", *options, cwd=tmp_path, env={"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
+    command = commands.start("demo", cwd=tmp_path, env={"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
     assert command.wait(90) == 0, command.stderr
     shown = command.stdout
     killed = re.search(r"kill -9 (\d+)", shown)
@@ -34,4 +30,4 @@ def test_the_demo_shows_what_really_happens(commands: Commands, tmp_path: Path, 
     assert "— killed here —" in transcript
     assert "Status completed: 7 messages, each stored once, in 5 turns." in transcript
     assert "writer remembers 7 of them, 2 from before the kill." in transcript
-    assert list(tmp_path.glob("*.db")) == ([tmp_path / "mine.db"] if own_database else [])
+    assert list(tmp_path.glob("*.db")) == []
