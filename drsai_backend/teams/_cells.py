@@ -86,7 +86,11 @@ class MessageObjects:
         self.made: dict[int, Any] = {}
 
     def message(self, item: Item, factory: MessageFactory) -> Any:
-        """A message of the group chat. The same number gives the same object."""
+        """A message of the group chat. The same number gives the same object.
+
+        Raises:
+            KeyError, IndexError, TypeError, ValueError: the item refers to nothing, or is none. So do the others.
+        """
         if not isinstance(item, int):
             return factory.create(cast("dict[str, Any]", item))
         made = self.made.get(item)
@@ -106,8 +110,10 @@ class MessageObjects:
             case "a":
                 thought = item[2] if len(item) > 2 else None
                 return AssistantMessage(content=made.content, source=made.source, thought=thought)
-            case _:
+            case "f":
                 return FunctionExecutionResultMessage(content=made.content)
+            case kind:
+                raise ValueError(kind)
 
 
 def normalise(value: Any) -> Any:

@@ -11,8 +11,8 @@ from typing import Any, cast
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_agentchat.teams._group_chat._graph._digraph_group_chat import GraphFlowManager
-from autogen_agentchat.teams._group_chat._selector_group_chat import SelectorGroupChatManager
 
+from drsai_backend.errors import DamagedState
 from drsai_backend.state import Document, Entry, ResumeRecord, expand
 from drsai_backend.state.codec import dump_json, load_json
 from drsai_backend.state.fold import put
@@ -117,24 +117,24 @@ class Recorder:
         cells.sort(key=lambda numbered: isinstance(numbered[1], ListCell) and numbered[1].is_context)
         for number, cell in cells:
             if isinstance(cell, ListCell):
-                cell.fill(document.lists[number], messages)
+                try:
+                    cell.fill(document.lists[number], messages)
+                except (KeyError, IndexError, TypeError, AttributeError):
+                    raise DamagedState("the state refers to a message that is not stored", param="messages") from None
             else:
                 assert isinstance(cell, ValueCell | StateCell)
-                value = _at(document.skeleton, cell.path)
+                try:
+                    value = _at(document.skeleton, cell.path)
+                except (KeyError, TypeError):
+                    raise DamagedState("a part of the state is missing", param="state") from None
                 await cell.restore(copy.deepcopy(value))
                 cell.mark_stored(value)
         for seq, message in messages.made.items():
             self._book.add(seq, message)
-        await self._derive()
-
-    async def _derive(self) -> None:
-        """What a manager's `load_state` makes of its message thread."""
-        for team in self._teams:
-            manager = manager_of(team)
-            own = type(manager).load_state is SelectorGroupChatManager.load_state
-            if own and isinstance(manager, SelectorGroupChatManager):
-                chat = [message for message in manager._message_thread if isinstance(message, BaseChatMessage)]
-                await manager._add_messages_to_context(manager._model_context, chat)
+        for manager in self._structure.selectors:
+            # As its load_state would.
+            chat = [message for message in manager._message_thread if isinstance(message, BaseChatMessage)]
+            await manager._add_messages_to_context(manager._model_context, chat)
 
     async def _settle(self, conditions: Sequence[Any], *, keep_run: bool) -> None:
         if keep_run:

@@ -78,12 +78,14 @@ class Structure:
         skeleton: `{"state": …, "extras": …}` with the constant parts filled in and the cells' places empty.
         cells: in the order that numbers them in the journal.
         derived: cells that follow from others when a state is loaded, and need only be handed on by `adopt`.
+        selectors: managers whose model context follows from their message thread.
         movable: False when a part can be brought back only by loading a stored state.
     """
 
     skeleton: dict[str, Any] = field(default_factory=lambda: {"state": {}, "extras": {}})
     cells: list[Cell] = field(default_factory=list)
     derived: list[Cell] = field(default_factory=list)
+    selectors: list[SelectorGroupChatManager] = field(default_factory=list)
     movable: bool = True
 
     @property
@@ -100,7 +102,7 @@ def survey(team: BaseGroupChat) -> Structure:
 
 
 def _team(structure: Structure, team: BaseGroupChat, path: Path) -> dict[str, Any]:
-    if type(team).save_state is not BaseGroupChat.save_state:
+    if not _saves_like(team, BaseGroupChat):
         structure.cells.append(StateCell(path, team))
         return {}
     states: dict[str, Any] = {}
@@ -123,16 +125,15 @@ def _agent(structure: Structure, agent: Any, path: Path) -> dict[str, Any]:
     if isinstance(agent, BaseGroupChat):
         return _team(structure, agent, path)
     _tools(structure, agent, path)
-    save = getattr(agent.__class__, "save_state", None)
-    if save is AssistantAgent.save_state:
+    if _saves_like(agent, AssistantAgent):
         state: dict[str, Any] = AssistantAgentState().model_dump()
         state["llm_context"] = _context(structure, agent._model_context, (*path, "llm_context"))
         return state
-    if save is SocietyOfMindAgent.save_state:
+    if _saves_like(agent, SocietyOfMindAgent):
         _extra_context(structure, agent._model_context, path)
         inner = _agent(structure, agent._team, (*path, "inner_team_state"))
         return {**SocietyOfMindAgentState().model_dump(), "inner_team_state": inner}
-    if save is BaseChatAgent.save_state:
+    if _saves_like(agent, BaseChatAgent):
         if isinstance(agent, MessageFilterAgent):
             key = _extra_key(path, "wrapped")
             structure.skeleton["extras"][key] = _agent(structure, agent._wrapped_agent, ("extras", key))
@@ -141,6 +142,15 @@ def _agent(structure: Structure, agent: Any, path: Path) -> dict[str, Any]:
         return BaseState().model_dump()
     structure.cells.append(StateCell(path, agent))
     return {}
+
+
+def _saves_like(instance: Any, known: type[Any]) -> bool:
+    """Whether an instance's state is saved and loaded by that class's methods, not by a subclass's own."""
+    methods = instance.__class__
+    return (
+        getattr(methods, "save_state", None) is known.save_state
+        and getattr(methods, "load_state", None) is known.load_state
+    )
 
 
 def _tools(structure: Structure, agent: Any, path: Path) -> None:
@@ -182,8 +192,7 @@ def _extra_key(path: Path, name: str) -> str:
 
 
 def _manager(structure: Structure, manager: BaseGroupChatManager, path: Path) -> dict[str, Any]:
-    save = type(manager).save_state
-    if save is BaseAgent.save_state:
+    if _saves_like(manager, BaseAgent):
         # It has none; but the conversation, at least, is to survive.
         key = _extra_key(path, "manager")
         structure.skeleton["extras"][key] = {}
@@ -192,7 +201,7 @@ def _manager(structure: Structure, manager: BaseGroupChatManager, path: Path) ->
         )
         structure.cells.append(_attribute_cell(("extras", key, "current_turn"), manager, "_current_turn"))
         return {}
-    known = next((cls for cls in _MANAGER_VALUES if save is cls.save_state), None)
+    known = next((cls for cls in _MANAGER_VALUES if _saves_like(manager, cls)), None)
     if known is None:
         structure.cells.append(StateCell(path, manager))
         return {}
@@ -204,6 +213,7 @@ def _manager(structure: Structure, manager: BaseGroupChatManager, path: Path) ->
         return {}
     if isinstance(manager, SelectorGroupChatManager):
         # load_state fills the selection context from the message thread.
+        structure.selectors.append(manager)
         if type(manager._model_context) in _APPEND_ONLY_CONTEXTS:
             where = _extra_key(path, "model_context")
             structure.derived.append(ListCell(("derived", where), manager._model_context, "_messages", None))

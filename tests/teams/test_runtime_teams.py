@@ -19,6 +19,7 @@ from autogen_agentchat.teams import (
     GraphFlow,
     MagenticOneGroupChat,
     RoundRobinGroupChat,
+    SelectorGroupChat,
     Swarm,
 )
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
@@ -32,7 +33,7 @@ from drsai_backend.state import expand
 from drsai_backend.teams._runtime import TurnRuntime
 from drsai_backend.teams._wiring import as_team, wire
 from tests.support.running import Stored, TurnRun, as_messages, comparable, run_stock
-from tests.support.scenarios import Tally, agent, ledger_rule
+from tests.support.scenarios import Tally, agent, ledger_rule, selecting
 from tests.support.scripted import Answer, ScriptedClient, counting
 
 pytestmark = pytest.mark.usefixtures("spotless")
@@ -571,3 +572,39 @@ async def test_an_assistant_of_ones_own_is_stored_whole() -> None:
 
     run = await same_as_stock(build)
     assert run.session.team._participants[0].notes == 4  # type: ignore[union-attr]
+
+
+async def test_a_loader_of_ones_own_is_used() -> None:
+    """Whoever overrides `load_state` alone, to mend old states say, is asked to load."""
+
+    class Mending(AssistantAgent):
+        async def load_state(self, state: Any) -> None:
+            await super().load_state(state)
+            self.mended = len(state["llm_context"]["messages"])
+
+    class Selecting(SelectorGroupChat):
+        async def load_state(self, state: Any) -> None:
+            await super().load_state(state)
+
+    def build() -> BaseGroupChat:
+        members = [Mending("ann", ScriptedClient(counting("ann"))), agent("bob", False)]
+        return Selecting(members, ScriptedClient(selecting), max_turns=2)
+
+    run = await same_as_stock(build)
+    assert run.session.team._participants[0].mended == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "item", [["z", 1], ["u", 99], ["u"], [], 99, None, "text", 1.5, ["a", 1, 2], {"type": "Nothing"}, {}]
+)
+@pytest.mark.parametrize("in_context", [True, False])
+async def test_a_damaged_document_is_refused(item: Any, in_context: bool) -> None:
+    first = await prepared(three())
+    await first.run("Begin.")
+    document = first.stored.document()
+    name = "messages" if in_context else "message_thread"
+    cell = next(number for number in document.lists if document.cells[number][-1] == name)
+    document.lists[cell].append(item)
+    run = await prepared(three())
+    with pytest.raises((DamagedState, ValueError)):
+        await run.session.load(document, first.stored.configs)
