@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy.dialects import postgresql
 
 from drsai_backend.database import DatabaseManager
+from drsai_backend.database._filters import conditions, ordering
+from drsai_backend.database._model import model_info
 from drsai_backend.datamodel import AutoGenMessage, Thread, UserInput
 from drsai_backend.errors import InvalidRequest
 from tests.database.tables import Note
@@ -186,3 +189,13 @@ async def test_messages_are_found_by_way_of_their_thread(db: DatabaseManager):
     assert await db.get(AutoGenMessage, {"user_id": "nobody", "thread_id": "t"}) == []
     newest = await db.get(AutoGenMessage, {"user_id": "u", "thread_id": "t"}, order="-seq", limit=1)
     assert newest[0].seq == 4
+
+
+def test_text_is_compared_by_code_point_whatever_the_collation():
+    """The PostgreSQL of the tests knows no other collation, those of others do."""
+    info = model_info(Note)
+    clauses = [*conditions(info, {"text": {"gt": "a"}}, "postgresql"), *ordering(info, ["-name"], "postgresql")]
+    for clause in clauses[:2]:
+        assert 'COLLATE "C"' in str(clause.compile(dialect=postgresql.dialect()))
+    (equal,) = conditions(info, {"text": "a"}, "postgresql")
+    assert "COLLATE" not in str(equal.compile(dialect=postgresql.dialect()))  # An index can serve it.

@@ -133,6 +133,16 @@ print(SecretBox(key_file=Path({str(tmp_path / "k")!r})).encrypt("text"))
     assert [box.decrypt(process.communicate(timeout=60)[0].strip()) for process in running] == ["text"] * 4
 
 
+def test_the_first_key_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Another process made it after this one had looked."""
+    path = tmp_path / "k"
+    path.write_text("theirs\n")
+    monkeypatch.setattr(Path, "exists", lambda *_: False)
+    sealed = SecretBox(key_file=path).encrypt("text")
+    assert SecretBox(SecretStr("theirs")).decrypt(sealed) == "text"
+    assert [file.name for file in tmp_path.iterdir()] == ["k"]
+
+
 async def test_postgres_stores_no_key_without_a_secret(database_url: str):
     async with DatabaseManager(database_url) as db:
         if db.database.dialect == "sqlite":
