@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 import orjson
-from autogen_agentchat.messages import BaseChatMessage
 from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend.database import DatabaseManager
@@ -31,11 +30,12 @@ from drsai_backend.runs._prepare import (
     needs_first_boundary,
     plan,
     read_known,
-    untaken_task,
+    untaken,
 )
 from drsai_backend.runs._task import task_messages
 from drsai_backend.runs._warm import WarmThreads
 from drsai_backend.runs.events import MessageDone, RunRequest
+from drsai_backend.state import Document
 from drsai_backend.teams._recorder import Recorder, dump_message, storable
 from drsai_backend.teams._session import TeamSession
 from drsai_backend.teams._wiring import as_team, leaf_agents
@@ -169,18 +169,19 @@ class Beginner:
         team: BaseGroupChat,
         known: Known | None,
         made: Plan,
-        document: Any,
+        document: Document | None,
         last_seq: int,
     ) -> list[NewMessage]:
         """Set the execution's task; the rows that are new with it."""
+        stored = untaken(team, known, document)
+        for seq, message in stored:
+            recorder.know(seq, message)
+        execution.task = [message for _, message in stored]
         if made.answers is not None:
-            assert known is not None
-            stored, execution.pending = untaken_task(team, known, document)
-            for seq, message in stored:
-                recorder.know(seq, message)
-            execution.task = None if execution.pending is not None else [message for _, message in stored]
+            if document is not None and document.resume.pending is not None:
+                execution.task, execution.pending = None, document.resume.pending
             return []
-        task: list[BaseChatMessage] = task_messages(team, made.new)
+        task = task_messages(team, made.new)
         rows: list[NewMessage] = []
         for seq, message in enumerate(task, start=last_seq + 1):
             config = dump_message(message)
@@ -190,7 +191,7 @@ class Beginner:
             recorder.know(seq, message)
             rows.append(NewMessage(seq, JsonText(text)))
             execution.stored_chars += len(text)
-        execution.task = task
+        execution.task += task
         return rows
 
 

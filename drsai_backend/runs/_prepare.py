@@ -171,22 +171,21 @@ class NotMovable(Exception):
     """The warm state does not fit the team that was built: load the stored one."""
 
 
-def untaken_task(
-    team: BaseGroupChat, known: Known, document: Document | None
-) -> tuple[list[tuple[int, BaseChatMessage]], list[str] | None]:
-    """How a run that waits goes on: the task messages that no turn has taken up yet, with their numbers, or the held
-    speakers."""
-    resume = None if document is None else document.resume
-    if resume is not None and resume.pending is not None:
-        return [], resume.pending
-    after = 0 if resume is None else resume.last_seq
-    assert known.stored is not None
-    task: list[tuple[int, BaseChatMessage]] = []
+def untaken(team: BaseGroupChat, known: Known | None, document: Document | None) -> list[tuple[int, BaseChatMessage]]:
+    """The stored messages that no turn has taken up yet, with their numbers.
+
+    They are the input of a run that was cut before its first turn was stored, and what was appended by hand. Unless the
+    next task has them, no agent ever sees them.
+    """
+    if known is None or known.stored is None:
+        return []  # A warm state has taken up all there is.
+    after = 0 if document is None else document.resume.last_seq
+    found: list[tuple[int, BaseChatMessage]] = []
     for seq in sorted(seq for seq in known.stored.configs if seq > after):
         message = team._message_factory.create(known.stored.configs[seq])
         if isinstance(message, BaseChatMessage):
-            task.append((seq, message))
-    return task, None
+            found.append((seq, message))
+    return found
 
 
 def needs_first_boundary(team: BaseGroupChat) -> bool:

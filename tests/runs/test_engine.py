@@ -195,6 +195,22 @@ async def test_an_error_ends_the_run_and_keeps_its_finished_turns(make: Make) ->
     assert (await thread_of(other)).status is RunStatus.COMPLETED
 
 
+async def test_input_of_a_run_that_failed_at_once_is_remembered(make: Make) -> None:
+    def fail_first(messages: Any, options: Any) -> Answer:
+        return ValueError("no") if user_count(messages) == 1 else f"I know of {user_count(messages)}"
+
+    def team() -> RoundRobinGroupChat:
+        return RoundRobinGroupChat([agent("ann", True, fail_first)], max_turns=1)
+
+    drsai = await make({"pair": team})
+    with pytest.raises(RunFailed):
+        await drsai.run("pair", "My name is Ada.", thread_id="t")
+    result = await drsai.run("pair", "What is my name?", thread_id="t")
+    assert result.text == "I know of 2"
+    assert [m["source"] for m in (await thread_of(drsai)).messages] == ["user", "user", "ann"]
+    assert [m["content"] for m in result.task_result["messages"]] == ["What is my name?", "I know of 2"]
+
+
 async def test_errors_before_the_first_write_store_nothing(make: Make) -> None:
     def broken() -> Any:
         raise RuntimeError("no")
@@ -278,12 +294,12 @@ async def test_stop(make: Make) -> None:
 
     drsai = await make({"pair": team})
     task = asyncio.create_task(drsai.run("pair", "x", thread_id="t"))
-    while len(await drsai.db.get(AutoGenMessage, filters=WHERE)) < 2:
+    while len(await drsai.db.get(AutoGenMessage, filters=WHERE)) < 2:  # noqa: ASYNC110 - the database tells
         await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    while (await thread_of(drsai)).status is RunStatus.RUNNING:
+    while (await thread_of(drsai)).status is RunStatus.RUNNING:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     thread = await thread_of(drsai)
     assert thread.status is RunStatus.STOPPED
