@@ -54,9 +54,8 @@ class TeamSession:
         self._on_chunk = on_chunk
         self.report_first_boundary = first_boundary
         self._runtime = TurnRuntime(self._boundary)
+        self._broker = broker
         self._recorder: Recorder | None = None
-        if broker is not None:
-            broker.on_question(self._runtime.suspend)
 
     @property
     def recorder(self) -> Recorder:
@@ -101,6 +100,8 @@ class TeamSession:
         token = token or CancellationToken()
         runtime, key = self._runtime, self.team._team_id
         runtime.asked = None
+        if self._broker is not None:
+            self._broker.on_question(runtime.suspend)
         lane = runtime.lane(key)
         lane.error = None
         lane.resume = None if pending is None else list(pending)

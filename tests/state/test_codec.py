@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drsai_backend.errors import DamagedState, StateError, UnsupportedStateVersion
@@ -26,6 +26,7 @@ SMALL = {"agent_states": {"ann": {"text": "häl\0lo", "count": 3}}}
 LARGE = {"agent_states": {f"agent {n}": {"text": f"message {n} of many", "count": n} for n in range(60)}}
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(any_text, values))
 def test_round_trip(state: dict[str, Any]) -> None:
     text = encode_state(state)
@@ -136,11 +137,13 @@ def test_only_states_are_encoded() -> None:
             encode_state(value)
 
 
+@settings(max_examples=40, deadline=None)
 @given(values)
 def test_any_value_round_trips(value: Any) -> None:
     assert decode_value(encode_value(value)) == value
 
 
+@settings(max_examples=40, deadline=None)
 @given(values)
 def test_json_text_is_json(value: Any) -> None:
     """`dump_json` is for columns that hold JSON: what it writes, any reader reads."""
