@@ -21,8 +21,8 @@ class Thread(Record, table=True):
     `ThreadSnapshot` + `JournalEntry`, `UserInput` and `ThreadField`.
     """
 
-    # No index of anything that changes with a turn: PostgreSQL then updates the row within its page (HOT). A user's threads
-    # are found by the first column of this one and sorted when they are listed.
+    # No index of anything that changes with a turn: PostgreSQL then updates the row within its page (HOT). The threads
+    # of a user are found by the first column of this one and sorted when they are listed.
     __table_args__ = (sa.UniqueConstraint("user_id", "thread_id"),)
 
     user_id: str = Field(nullable=False)

@@ -64,9 +64,7 @@ async def test_a_key_of_the_users_own_is_used_and_never_shown(serve: Serve, mode
 
 
 async def test_tools_run_inside_and_do_not_leak(serve: Serve, model: ModelServer) -> None:
-    model.script(
-        None, [Reply(tool_calls=[ToolCall("calculator", {"expression": "6*7"})]), "It is 42."]
-    )
+    model.script(None, [Reply(tool_calls=[ToolCall("calculator", {"expression": "6*7"})]), "It is 42."])
     service = await serve()
     stream = await service.client.chat.completions.create(
         **ask("What is 6*7?"), **on("t"), stream=True, stream_options={"include_usage": True}
@@ -195,9 +193,7 @@ async def test_bad_input_names_the_field_and_changes_nothing(serve: Serve, model
     await service.client.chat.completions.create(**ask("good"), **on("t"))
     [before] = await service.drsai.db.get(Thread)
     for change, param in BAD:
-        response = await service.http.post(
-            "/v1/chat/completions", json={**ask("x"), "thread_id": "t", **change}
-        )
+        response = await service.http.post("/v1/chat/completions", json={**ask("x"), "thread_id": "t", **change})
         assert response.status_code in (400, 404), (change, response.text)
         assert param in str(response.json()["error"]["param"]), (change, response.text)
     [after] = await service.drsai.db.get(Thread)
