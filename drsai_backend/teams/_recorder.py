@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -66,7 +65,7 @@ class Recorder:
         self._structure = survey(team)
         self._book = MessageBook()
         self._emitted: list[tuple[int, Message]] = []
-        self._awaited: deque[Message] = deque()
+        self._awaited: list[Message] = []
         """Task messages, which are stored already and which the team is about to show."""
         self._has_document = False
         self.next_seq = next_seq
@@ -151,7 +150,7 @@ class Recorder:
     # --- what happens -------------------------------------------------------------------------------------------
 
     def know(self, seq: int, message: Message) -> None:
-        """`message`, of the task, is stored already, under this number. In the order of the task."""
+        """`message`, of the task, is stored already, under this number."""
         self._book.add(seq, message)
         self._awaited.append(message)
 
@@ -162,9 +161,10 @@ class Recorder:
     def emit(self, message: Message) -> None:
         """The team shows `message`. Task messages, which are stored before the run, are passed over."""
         # Once each, for an agent may well show an object again that it, or the user, has shown before.
-        if self._awaited and message is self._awaited[0]:
-            self._awaited.popleft()
-            return
+        for position, awaited in enumerate(self._awaited):
+            if awaited is message:
+                del self._awaited[position]
+                return
         self._emitted.append((self.next_seq, message))
         self.next_seq += 1
 
