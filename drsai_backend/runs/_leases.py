@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from typing import TypeAlias
 
 from drsai_backend.database import Database
 from drsai_backend.database.threads import ThreadHead, interrupt, live_threads, renew_leases
@@ -17,12 +18,15 @@ log = logging.getLogger("drsai.leases")
 INTERRUPTED = "The run was interrupted: the process that ran it ended before the run did."
 
 
+HeldLease: TypeAlias = tuple[int, int]
+
+
 class Heartbeat:
     """Renews the leases of this process with one statement every `interval` seconds.
 
     Args:
-        holds: gives the thread keys that this process runs at the moment.
-        lost: called with the keys of threads that are not this process's any more.
+        holds: gives the leases that this process holds at the moment, as (thread key, epoch).
+        lost: called with those that it does not hold any more.
     """
 
     def __init__(
@@ -32,8 +36,8 @@ class Heartbeat:
         *,
         interval: float,
         lease: timedelta,
-        holds: Callable[[], Iterable[int]],
-        lost: Callable[[set[int]], None],
+        holds: Callable[[], Iterable[HeldLease]],
+        lost: Callable[[set[HeldLease]], None],
     ) -> None:
         self._database = database
         self._owner = owner
@@ -59,19 +63,19 @@ class Heartbeat:
             if not held:
                 continue
             try:
-                renewed = await self._renew(held)
+                renewed = await self._renew({key for key, _ in held})
             except DatabaseError as error:
                 log.warning("leases not renewed: %s", error.message)
                 continue
-            gone = held - renewed
-            # A run that ended meanwhile has given its lease back; only what is still held was lost.
-            gone &= set(self._holds())
+            # A run that ended meanwhile has given its lease back, and its thread may have another run by now, of another
+            # epoch: lost is only what was not renewed and is held still.
+            gone = {lease for lease in held if lease[0] not in renewed} & set(self._holds())
             if gone:
                 log.error("leases of %d threads lost", len(gone))
                 self._lost(gone)
 
-    async def _renew(self, held: set[int]) -> set[int]:
-        return await self._database.write(lambda session: renew_leases(session, self._owner, held, self._lease))
+    async def _renew(self, keys: set[int]) -> set[int]:
+        return await self._database.write(lambda session: renew_leases(session, self._owner, keys, self._lease))
 
 
 def is_orphan(head: ThreadHead, own_worker: str) -> bool:

@@ -37,7 +37,7 @@ from drsai_backend.runs import _queries
 from drsai_backend.runs._begin import MEMORY_PER_CHARACTER, Beginner, Begun
 from drsai_backend.runs._failures import RunInterrupted
 from drsai_backend.runs._identity import new_worker_id
-from drsai_backend.runs._leases import Heartbeat, end_orphans
+from drsai_backend.runs._leases import Heartbeat, HeldLease, end_orphans
 from drsai_backend.runs._live import LiveRun, RunHandle
 from drsai_backend.runs._prepare import fingerprint
 from drsai_backend.runs._replay import find_replay, replay
@@ -74,14 +74,14 @@ class Engine:
         self._beginner = Beginner(db, models, self._warm, self.worker_id, lease)
         self._live: dict[Name, LiveRun | None] = {}
         """Runs of this process; None while one begins."""
-        self._keys: dict[Name, int] = {}
+        self._leases: dict[Name, HeldLease] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._heartbeat = Heartbeat(
             db.database,
             self.worker_id,
             interval=settings.heartbeat_seconds,
             lease=lease,
-            holds=self._keys.values,
+            holds=self._leases.values,
             lost=self._leases_lost,
         )
 
@@ -161,14 +161,14 @@ class Engine:
             live = begun.execution.live
             name = (live.user_id, live.thread_id)
             self._live[name] = live
-            self._keys[name] = begun.execution.lease.key
+            self._leases[name] = (begun.execution.lease.key, begun.execution.lease.epoch)
             ready.set_result(live)
             resume = await begun.execution.run()
             if resume is not None:
                 self._keep(name, begun, resume)
         finally:
             self._live.pop(name, None)
-            self._keys.pop(name, None)
+            self._leases.pop(name, None)
 
     async def _earlier(self, request: RunRequest, thread_id: str, key: str) -> LiveRun | None:
         """The run that an idempotency key stands for."""
@@ -245,10 +245,10 @@ class Engine:
         if debt is not None:
             head.journal_debt = debt
 
-    def _leases_lost(self, keys: set[int]) -> None:
-        for name, key in list(self._keys.items()):
+    def _leases_lost(self, lost: set[HeldLease]) -> None:
+        for name, lease in list(self._leases.items()):
             live = self._live.get(name)
-            if key in keys and live is not None:
+            if lease in lost and live is not None:
                 live.failure = LeaseLost(f"thread {name[1]!r} is run by another worker now", param="thread_id")
                 live.token.cancel()
 

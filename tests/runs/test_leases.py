@@ -1,0 +1,79 @@
+"""The heartbeat: what it renews, what it calls lost, and what it must not."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from drsai_backend.database import Database
+from drsai_backend.runs import _leases
+from drsai_backend.runs._leases import Heartbeat, HeldLease
+
+
+class Beats:
+    """A heartbeat whose renewals are scripted: `renew` runs in place of the statement."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, database: Database) -> None:
+        self.held: set[HeldLease] = set()
+        self.lost: list[set[HeldLease]] = []
+        self.renewed: set[int] = set()
+        self.beaten = asyncio.Event()
+        monkeypatch.setattr(_leases, "renew_leases", self._renew)
+        self.heartbeat = Heartbeat(
+            database,
+            "me",
+            interval=0.01,
+            lease=timedelta(seconds=10),
+            holds=lambda: self.held,
+            lost=self.lost.append,
+        )
+
+    def meanwhile(self) -> None:
+        """What happens while the statement is under way."""
+
+    def _renew(self, session: object, owner: str, keys: set[int], lease: timedelta) -> set[int]:
+        self.meanwhile()
+        return keys & self.renewed
+
+    async def beat(self, times: int = 3) -> None:
+        self.heartbeat.start()
+        await asyncio.sleep(0.01 * times + 0.2)
+        await self.heartbeat.stop()
+
+
+@pytest.fixture
+def beats(monkeypatch: pytest.MonkeyPatch, db: object) -> Beats:
+    return Beats(monkeypatch, db.database)  # type: ignore[attr-defined]
+
+
+async def test_a_lease_that_is_not_renewed_is_lost(beats: Beats) -> None:
+    beats.held = {(1, 5), (2, 7)}
+    beats.renewed = {2}
+    await beats.beat()
+    assert beats.lost
+    assert all(lost == {(1, 5)} for lost in beats.lost)
+
+
+async def test_a_run_that_ended_meanwhile_has_lost_nothing(beats: Beats) -> None:
+    beats.held = {(1, 5)}
+    beats.meanwhile = lambda: beats.held.clear()  # type: ignore[method-assign]
+    await beats.beat()
+    assert beats.lost == []
+
+
+async def test_nor_has_the_next_run_of_its_thread(beats: Beats) -> None:
+    """Between the two the thread is nobody's, and the statement finds nothing to renew."""
+    beats.held = {(1, 5)}
+
+    def next_run() -> None:
+        if (1, 5) in beats.held:
+            beats.held = {(1, 6)}
+            beats.renewed = {1} if beats.lost else set()
+        else:
+            beats.renewed = {1}
+
+    beats.meanwhile = next_run  # type: ignore[method-assign]
+    await beats.beat()
+    assert beats.lost == []
