@@ -48,11 +48,13 @@ class ThreadHead:
 
 @dataclass(slots=True)
 class StoredState:
-    """What is stored of a thread's state, undecoded, and the message dumps it refers to."""
+    """What is stored of a thread's state, undecoded, and the message dumps it refers to, oldest first. `config_chars`:
+    how long they are as text."""
 
     snapshot: str | None
     entries: list[str]
     configs: dict[int, dict[str, Any]]
+    config_chars: int
 
 
 @dataclass(slots=True)
@@ -139,6 +141,14 @@ def live_threads(session: Session) -> list[ThreadHead]:
     return _select_heads(session, thread.c.id.in_(live), thread.c.status == RunStatus.RUNNING)
 
 
+_NUMBER, _DUMP = sa.cast(message.c.seq, sa.Text), sa.cast(message.c.config, sa.Text)
+# All message dumps of a thread as one text, `[seq,dump]` after `[seq,dump]`: as rows, the thousands of a long thread
+# take half as long again.
+_CONFIGS = sa.select(sa.func.aggregate_strings("[" + _NUMBER + "," + _DUMP + "]", ",")).where(
+    message.c.thread_key == sa.bindparam("key")
+)
+
+
 def read_state(session: Session, key: int) -> StoredState:
     """Snapshot, the journal since it, and all message dumps of a thread."""
     connection = session.connection()
@@ -150,17 +160,9 @@ def read_state(session: Session, key: int) -> StoredState:
         .where(journal.c.thread_key == key, journal.c.turn > (0 if snapshot is None else snapshot.turn))
         .order_by(journal.c.turn)
     ).scalars()
-    return StoredState(None if snapshot is None else snapshot.payload, list(entries), _read_configs(connection, key))
-
-
-def _read_configs(connection: sa.Connection, key: int) -> dict[int, dict[str, Any]]:
-    """All message dumps of a thread by number. Read as text and parsed as one array: a third of the time it takes to
-    convert them row by row."""
-    text = message.c.config
-    text = sa.cast(text, sa.Text) if connection.dialect.name == "postgresql" else sa.type_coerce(text, sa.Text)
-    rows = connection.execute(sa.select(message.c.seq, text).where(message.c.thread_key == key)).all()
-    configs: list[dict[str, Any]] = orjson.loads(f"[{','.join([row[1] for row in rows])}]")
-    return dict(zip([row[0] for row in rows], configs, strict=True))
+    text: str = connection.execute(_CONFIGS, {"key": key}).scalar() or ""
+    pairs: list[tuple[int, dict[str, Any]]] = orjson.loads(f"[{text}]")
+    return StoredState(None if snapshot is None else snapshot.payload, list(entries), dict(sorted(pairs)), len(text))
 
 
 def begin_run(session: Session, begin: BeginRun) -> Lease:

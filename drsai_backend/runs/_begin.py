@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import orjson
 from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend.database import DatabaseManager
@@ -201,7 +200,7 @@ def _size(known: Known | None) -> int:
     if known.warm is not None:
         return known.warm.size
     assert known.stored is not None
-    return MEMORY_PER_CHARACTER * len(orjson.dumps(list(known.stored.configs.values())))
+    return MEMORY_PER_CHARACTER * known.stored.config_chars
 
 
 def _title(made: Plan) -> str:

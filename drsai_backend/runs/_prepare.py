@@ -63,10 +63,9 @@ def read_known(session: Session, user_id: str, thread_id: str, texts: int) -> Kn
 def _newest_texts(stored: StoredState, source: str, limit: int) -> list[str]:
     """The newest texts of one source, oldest first."""
     found: list[str] = []
-    for seq in sorted(stored.configs, reverse=True):
+    for config in reversed(stored.configs.values()):
         if len(found) == limit:
             break
-        config = stored.configs[seq]
         if config.get("source") == source:
             found.append(_text(config))
     return found[::-1]
