@@ -130,7 +130,9 @@ class Beginner:
         live = LiveRun(run_id, thread_id, request.user_id, request.team, int(time.time()), speakers)
         execution = Execution(self._db.database, context, broker, live)
         last_seq = 0 if head is None else head.last_seq
-        session = TeamSession(team, next_seq=last_seq + 1, on_turn=execution.on_turn, on_chunk=execution.on_chunk)
+        session = TeamSession(
+            team, next_seq=last_seq + 1, on_turn=execution.on_turn, on_chunk=execution.on_chunk, broker=broker
+        )
         await session.prepare()
         session.report_first_boundary = needs_first_boundary(team)
         document = await load(session, known, made)

@@ -67,8 +67,8 @@ class Heartbeat:
             except DatabaseError as error:
                 log.warning("leases not renewed: %s", error.message)
                 continue
-            # A run that ended meanwhile has given its lease back, and its thread may have another run by now, of another
-            # epoch: lost is only what was not renewed and is held still.
+            # A run that ended meanwhile has given its lease back, and its thread may have another run by now, of
+            # another epoch: lost is only what was not renewed and is held still.
             gone = {lease for lease in held if lease[0] not in renewed} & set(self._holds())
             if gone:
                 log.error("leases of %d threads lost", len(gone))
