@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -20,9 +21,8 @@ FULL = (10, 100, 1000, 3000)
 Part = Callable[[], Awaitable[Section]]
 
 
-def parts(server: Postgres | None, *, quick: bool) -> dict[str, Part]:
+def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], rounds: int) -> dict[str, Part]:
     """What can be measured, by name."""
-    sizes, rounds = (QUICK, 3) if quick else (FULL, 20)
     return {
         "turns": lambda: turns.measure(sizes, rounds),
         "stored": lambda: stored.measure(server, sizes, rounds),
@@ -43,11 +43,15 @@ async def run(chosen: dict[str, Part]) -> list[Section]:
 
 
 def main() -> None:
-    names = list(parts(None, quick=True))
+    names = list(parts(None, quick=True, sizes=QUICK, rounds=1))
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Measure this package against stock AutoGen."
     )
     parser.add_argument("--quick", action="store_true", help="threads of 10 runs, few rounds: does it work?")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", metavar="RUNS", help="lengths of the threads; default: 10 100 1000 3000"
+    )
+    parser.add_argument("--rounds", type=int, help="blocks of each side; default: 20")
     parser.add_argument(
         "--only", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}; may be repeated"
     )
@@ -57,8 +61,11 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the report to docs/benchmarks.md as well")
     args = parser.parse_args()
     logging.disable(logging.WARNING)
+    # The servers that were started are ended however this ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with postgres(args.postgres) as server:
-        every = parts(server, quick=args.quick)
+        sizes = tuple(args.sizes or (QUICK if args.quick else FULL))
+        every = parts(server, quick=args.quick, sizes=sizes, rounds=args.rounds or (3 if args.quick else 20))
         report = document(asyncio.run(run({name: every[name] for name in args.only or names})))
     print(report)
     if args.write:

@@ -20,14 +20,14 @@ from drsai_backend.teams._session import TeamSession
 THREAD = "thread"
 
 
-async def begin(served: Served, *, cold: bool) -> float:
+async def begin(served: Served, *, cold: bool = False, thread_id: str = THREAD) -> float:
     """Seconds from a request to its run's stored first write. The run goes on to its end afterwards."""
     if cold:
         served.engine._warm.clear()
     handles: list[Any] = []
 
     async def start() -> None:
-        handles.append(await served.engine.start(served.request(THREAD)))
+        handles.append(await served.engine.start(served.request(thread_id)))
 
     seconds = await timed(start, 1)
     await handles[0].wait()
@@ -75,7 +75,8 @@ async def _measure(section: Section, name: str, url: str, size: int, rounds: int
         await served.fill(THREAD, size)
         pair = await alternate(lambda: begin(served, cold=True), lambda: by_hand(served), rounds)
         parts = [await split(served) for _ in range(rounds)]
-        warm = [await begin(served, cold=False) for _ in range(rounds * 3)]
+        warm = [await begin(served) for _ in range(rounds * 3)]
+        new = [await begin(served, thread_id=f"new-{number}") for number in range(rounds * 3)]
     columns = {part: [seconds[part] for seconds in parts] for part in parts[0]}
     rest = median(pair.ours) - sum(median(seconds) for seconds in columns.values())
     section.rows.append(
@@ -87,6 +88,7 @@ async def _measure(section: Section, name: str, url: str, size: int, rounds: int
             *(milliseconds(seconds) for seconds in columns.values()),
             f"{rest * 1000:.2f}",
             milliseconds(warm),
+            milliseconds(new),
         )
     )
     if size == 1000:
@@ -100,7 +102,7 @@ async def measure(postgres: Postgres | None, sizes: Sequence[int], rounds: int) 
         "From a request on a stored thread to its run's first write, which is part of it. Cold is compared with\n"
         "`decode_state` and stock `load_state` of the same state, which anybody needs who has the text in hand. The\n"
         "parts of a cold resume were timed apart; *first write* is the remainder. Warm: the state is still in the\n"
-        "process.",
+        "process. A new thread, which has nothing to resume, needs the same team and first write.",
         (
             "database",
             "runs",
@@ -112,6 +114,7 @@ async def measure(postgres: Postgres | None, sizes: Sequence[int], rounds: int) 
             "load",
             "first write",
             "warm, ms",
+            "new thread, ms",
         ),
     )
     for size in sizes:
