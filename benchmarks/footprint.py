@@ -123,7 +123,7 @@ async def measure(postgres: Postgres | None, sizes: Sequence[int], counted: int 
     for size in (10, 1000):
         if size in post:
             section.at_most(f"WAL per run at {size:,} runs, full-page images apart", 4, post[size] / 1024, unit=" KB")
-    await _sizes(section, postgres, max(size for size in sizes if size <= 1000))
+    await _sizes(section, postgres, max((size for size in sizes if size <= 1000), default=10))
     return section
 
 

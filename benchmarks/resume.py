@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from typing import Any
 
 from benchmarks.databases import Postgres, sqlite
-from benchmarks.measure import alternate, milliseconds, timed
+from benchmarks.measure import Spent, alternate, middle, milliseconds, rounds_at, timed
 from benchmarks.report import Section
 from benchmarks.served import USER, Served
 from benchmarks.teams import InstantClient, our_team, stock_team
@@ -20,8 +19,8 @@ from drsai_backend.teams._session import TeamSession
 THREAD = "thread"
 
 
-async def begin(served: Served, *, cold: bool = False, thread_id: str = THREAD) -> float:
-    """Seconds from a request to its run's stored first write. The run goes on to its end afterwards."""
+async def begin(served: Served, *, cold: bool = False, thread_id: str = THREAD) -> Spent:
+    """From a request to its run's stored first write. The run goes on to its end afterwards."""
     if cold:
         served.engine._warm.clear()
     handles: list[Any] = []
@@ -29,14 +28,14 @@ async def begin(served: Served, *, cold: bool = False, thread_id: str = THREAD) 
     async def start() -> None:
         handles.append(await served.engine.start(served.request(thread_id)))
 
-    seconds = await timed(start, 1)
+    spent = await timed(start, 1)
     await handles[0].wait()
     await served.idle()
-    return seconds
+    return spent
 
 
-async def by_hand(served: Served) -> float:
-    """Seconds to decode the thread's whole state and load it into a fresh stock team: what nobody can do without."""
+async def by_hand(served: Served) -> Spent:
+    """Decoding the thread's whole state and loading it into a fresh stock team: what nobody can do without."""
     rows = await served.db.get(Thread, filters={"user_id": USER, "thread_id": THREAD}, load_messages=False)
     text = rows[0].state
     assert text is not None
@@ -47,9 +46,9 @@ async def by_hand(served: Served) -> float:
     return await timed(load, 1)
 
 
-async def split(served: Served) -> dict[str, float]:
-    """Seconds of the parts of a cold resume, each done by itself."""
-    seconds: dict[str, float] = {}
+async def split(served: Served) -> dict[str, Spent]:
+    """The parts of a cold resume, each done by itself."""
+    parts: dict[str, Spent] = {}
     found: dict[str, Any] = {}
 
     async def read() -> None:
@@ -66,34 +65,36 @@ async def split(served: Served) -> dict[str, float]:
         await found["session"].load(found["document"], found["known"].stored.configs)
 
     for name, part in (("read", read), ("decode, fold", decode), ("team", build), ("load", load)):
-        seconds[name] = await timed(part, 1)
-    return seconds
+        parts[name] = await timed(part, 1)
+    return parts
 
 
 async def _measure(section: Section, name: str, url: str, size: int, rounds: int) -> None:
+    rounds = rounds_at(size, rounds)
     async with Served(url) as served:
         await served.fill(THREAD, size)
         pair = await alternate(lambda: begin(served, cold=True), lambda: by_hand(served), rounds)
         parts = [await split(served) for _ in range(rounds)]
         warm = [await begin(served) for _ in range(rounds * 3)]
         new = [await begin(served, thread_id=f"new-{number}") for number in range(rounds * 3)]
-    columns = {part: [seconds[part] for seconds in parts] for part in parts[0]}
-    rest = median(pair.ours) - sum(median(seconds) for seconds in columns.values())
+    columns = [[spent[part] for spent in parts] for part in parts[0]]
+    rest = middle(pair.ours) - sum(middle(spent) for spent in columns)
     section.rows.append(
         (
             name,
             f"{size:,}",
             str(pair),
+            pair.cpu,
             pair.times,
-            *(milliseconds(seconds) for seconds in columns.values()),
+            *(milliseconds(spent) for spent in columns),
             f"{rest * 1000:.2f}",
             milliseconds(warm),
             milliseconds(new),
         )
     )
     if size == 1000:
-        section.at_most(f"cold resume ÷ (decode + load_state), {size:,} runs, {name}", 1.25, pair.ratio, str(pair))
-        section.at_most(f"warm resume, {size:,} runs, {name}", 1, median(warm) * 1000, unit=" ms")
+        section.at_most(f"cold resume ÷ (decode + load_state), {size:,} runs, {name}", 1.25, pair.ratio, pair.shown)
+        section.at_most(f"warm resume, {size:,} runs, {name}", 1, middle(warm) * 1000, unit=" ms")
 
 
 async def measure(postgres: Postgres | None, sizes: Sequence[int], rounds: int) -> Section:
@@ -107,6 +108,7 @@ async def measure(postgres: Postgres | None, sizes: Sequence[int], rounds: int) 
             "database",
             "runs",
             "cold ÷ by hand",
+            "CPU",
             "ms: cold / by hand",
             "read",
             "decode, fold",

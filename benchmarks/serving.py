@@ -14,6 +14,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 
+import psutil
+
 from benchmarks.databases import Postgres, sqlite
 from benchmarks.load import Load, load
 from benchmarks.report import Section
@@ -30,8 +32,8 @@ def _free_port() -> int:
 
 
 @contextmanager
-def server(*arguments: str, **variables: str) -> Iterator[int]:
-    """A server in a process of its own; its port, which takes the place of `PORT` in the arguments."""
+def server(*arguments: str, **variables: str) -> Iterator[tuple[int, psutil.Process]]:
+    """A server in a process of its own, and its port, which takes the place of `PORT` in the arguments."""
     port = _free_port()
     command = [sys.executable, *(str(port) if part == "PORT" else part for part in arguments)]
     environment = {**os.environ, **variables, "DRSAI_LOG_LEVEL": "ERROR"}
@@ -39,7 +41,7 @@ def server(*arguments: str, **variables: str) -> Iterator[int]:
     process = subprocess.Popen(command, env=environment, stdout=quiet, stderr=quiet)
     try:
         _wait_for(port, process)
-        yield port
+        yield port, psutil.Process(process.pid)
     finally:
         process.terminate()
         process.wait()
@@ -64,11 +66,20 @@ class Target:
 
     name: str
     port: int
+    process: psutil.Process
     path: str
     found: dict[int, list[Load]] = field(default_factory=dict)
+    cpu: dict[int, list[float]] = field(default_factory=dict)
+    """Processor seconds of the server per request."""
 
     async def hit(self, connections: int, requests: int) -> None:
+        before = self._spent()
         self.found.setdefault(connections, []).append(await load(self.port, self.path, connections, requests))
+        self.cpu.setdefault(connections, []).append((self._spent() - before) / requests)
+
+    def _spent(self) -> float:
+        times = self.process.cpu_times()
+        return times.user + times.system
 
     def rates(self, connections: int) -> list[float]:
         return [one.rate for one in self.found[connections]]
@@ -90,21 +101,21 @@ async def measure(postgres: Postgres | None, rounds: int, *, one: int = 150, man
         "`POST /v1/chat/completions`, streamed, a new thread with every request: `drsai serve` with everything\n"
         "stored, and AutoGen in FastAPI (a fresh team and `run_stream` in a `StreamingResponse`), which stores\n"
         "nothing. *bare* streams as many frames without a team. Server and client each in a process of its own;\n"
-        f"1 and {MANY} connections. Medians of {rounds} rounds.",
-        ("server", "requests/s at 1", f"at {MANY}", f"{MANY} ÷ 1", "time-outs", "errors"),
+        f"1 and {MANY} connections. *CPU*: the server's, at {MANY}. Medians of {rounds} rounds.",
+        ("server", "requests/s at 1", f"at {MANY}", f"{MANY} ÷ 1", "CPU ms a request", "time-outs", "errors"),
     )
     with ExitStack() as stack:
         ours = ["-m", "drsai_backend", "serve", "benchmarks.served_teams", "--port", "PORT", "--database-url"]
         url = stack.enter_context(sqlite())
         plain = stack.enter_context(server("-m", "benchmarks.stock_server", "PORT"))
         targets = [
-            Target("ours, SQLite", stack.enter_context(server(*ours, url)), CHAT),
-            Target("stock", plain, CHAT),
-            Target("bare", plain, "/bare"),
+            Target("ours, SQLite", *stack.enter_context(server(*ours, url)), CHAT),
+            Target("stock", *plain, CHAT),
+            Target("bare", *plain, "/bare"),
         ]
         if postgres is not None:
             url = stack.enter_context(postgres.database())
-            targets.insert(1, Target("ours, PostgreSQL", stack.enter_context(server(*ours, url)), CHAT))
+            targets.insert(1, Target("ours, PostgreSQL", *stack.enter_context(server(*ours, url)), CHAT))
         for target in targets:  # warm up
             await load(target.port, target.path, 8, 32)
         for _ in range(rounds):
@@ -117,7 +128,8 @@ async def measure(postgres: Postgres | None, rounds: int, *, one: int = 150, man
         flat, shown = _ratio(target.rates(MANY), target.rates(1))
         single, full = (f"{median(target.rates(number)):,.0f}" for number in (1, MANY))
         timeouts, errors = target.failed
-        section.rows.append((target.name, single, full, shown, str(timeouts), str(errors)))
+        cpu = f"{median(target.cpu[MANY]) * 1000:.1f}"
+        section.rows.append((target.name, single, full, shown, cpu, str(timeouts), str(errors)))
         if target.name == "ours, SQLite":
             section.at_least(f"requests/s at {MANY} connections ÷ at 1", 0.9, flat, shown)
             section.at_least(
