@@ -4,7 +4,7 @@ from drsai_backend.datamodel.base import SCHEMA_VERSION, Record, json_field, lon
 from drsai_backend.datamodel.enums import TRANSITIONS, RunStatus, check_transition
 from drsai_backend.datamodel.message import AutoGenMessage
 from drsai_backend.datamodel.result import TeamResult
-from drsai_backend.datamodel.run import JournalEntry, Run
+from drsai_backend.datamodel.run import JournalEntry, QueuedInput, Run, TurnStep
 from drsai_backend.datamodel.tasks import AgentJson, PlanCheck, SingleTask, Tasks
 from drsai_backend.datamodel.thread import Thread, ThreadField, ThreadSnapshot
 from drsai_backend.datamodel.types import UTCDateTime, json_type, utcnow
@@ -17,6 +17,7 @@ __all__ = [
     "AutoGenMessage",
     "JournalEntry",
     "PlanCheck",
+    "QueuedInput",
     "Record",
     "Run",
     "RunStatus",
@@ -26,6 +27,7 @@ __all__ = [
     "Thread",
     "ThreadField",
     "ThreadSnapshot",
+    "TurnStep",
     "UTCDateTime",
     "UserInput",
     "check_transition",

@@ -8,7 +8,12 @@ from sqlmodel import Field, SQLModel
 
 from drsai_backend.datamodel.base import Record, json_field, long_text
 from drsai_backend.datamodel.enums import RunStatus
-from drsai_backend.datamodel.types import StatusType, UTCDateTime, big_key, utcnow
+from drsai_backend.datamodel.types import StatusType, UTCDateTime, big_key, json_type, utcnow
+
+
+def _default(value: Any) -> dict[str, Any]:
+    """A default that the database fills in, too: most runs never write the column."""
+    return {"server_default": value}
 
 
 class Run(Record, table=True):
@@ -31,6 +36,12 @@ class Run(Record, table=True):
             sqlite_where=sa.text("idempotency_key IS NOT NULL"),
             postgresql_where=sa.text("idempotency_key IS NOT NULL"),
         ),
+        sa.Index(
+            "ix_run_deadline",
+            "deadline",
+            sqlite_where=sa.text("deadline IS NOT NULL"),
+            postgresql_where=sa.text("deadline IS NOT NULL"),
+        ),
     )
 
     run_id: str = Field(nullable=False)
@@ -43,7 +54,9 @@ class Run(Record, table=True):
     )
     team: str = Field(nullable=False)
     status: RunStatus = Field(default=RunStatus.RUNNING, sa_type=StatusType)
-    attempt: int = Field(default=1, nullable=False)
+    attempt: int = Field(
+        default=1, nullable=False, description="How often a worker has taken it up; 1: never taken over."
+    )
     idempotency_key: str | None = None
     fingerprint: str | None = Field(default=None, description="SHA-256 of the request; with an idempotency key only.")
     usage: dict[str, Any] | None = json_field()
@@ -56,6 +69,24 @@ class Run(Record, table=True):
     stop_reason: str | None = long_text()
     started_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, nullable=False)
     finished_at: datetime | None = Field(default=None, sa_type=UTCDateTime)
+    epoch: int = Field(
+        default=0,
+        nullable=False,
+        sa_column_kwargs=_default("0"),
+        description="The thread's epoch when it was taken up last.",
+    )
+    retries: int = Field(
+        default=0,
+        nullable=False,
+        sa_column_kwargs=_default("0"),
+        description="How often its worker has died since turn `retry_turn` was stored.",
+    )
+    retry_turn: int | None = None
+    background: bool = Field(default=False, nullable=False, sa_column_kwargs=_default(sa.false()))
+    joined: str | None = Field(default=None, description="The run that took this one's input up (`on_busy: steer`).")
+    deadline: datetime | None = Field(
+        default=None, sa_type=UTCDateTime, description="Until when a person may answer what the run waits for."
+    )
 
 
 class JournalEntry(SQLModel, table=True):
@@ -76,3 +107,42 @@ class JournalEntry(SQLModel, table=True):
     first_seq: int = Field(nullable=False, description="First message the turn stored.")
     last_seq: int = Field(nullable=False, description="Last message the turn stored; below first_seq: none.")
     payload: str = Field(sa_type=sa.Text, nullable=False)
+
+
+class TurnStep(SQLModel, table=True):
+    """What an agent did in the turn in flight: an answer of its model that calls tools, or the result of a tool call.
+
+    A run that was cut inside a turn repeats it, and is given these again instead of asking the model and calling the
+    tools once more; see `drsai_backend.teams.steps`. The rows go when the turn is stored.
+    """
+
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    thread_key: int = Field(
+        primary_key=True,
+        sa_type=big_key(),
+        foreign_key="thread.id",
+        ondelete="CASCADE",  # pyright: ignore
+    )
+    agent: str = Field(primary_key=True, description="Names from the outermost team's member down, joined by `/`.")
+    step: str = Field(primary_key=True, description="Names the step among those of the agent in the turn.")
+    created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, nullable=False)
+    run_id: str = Field(nullable=False)
+    turn: int = Field(nullable=False)
+    epoch: int = Field(nullable=False)
+    digest: str = Field(nullable=False, description="Hash of what was asked.")
+    value: Any = Field(default=None, sa_type=json_type(), nullable=False)  # pyright: ignore[reportArgumentType]
+
+
+class QueuedInput(SQLModel, table=True):
+    """A user input that waits until the run on its thread has ended, or until its next turn boundary (`steer`)."""
+
+    __table_args__ = (sa.UniqueConstraint("run_id"), sa.Index(None, "thread_key"))
+
+    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
+    created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, nullable=False)
+    thread_key: int = Field(sa_type=big_key(), foreign_key="thread.id", ondelete="CASCADE", nullable=False)  # pyright: ignore
+    run_id: str = Field(nullable=False, description="The run that the input will be, status CREATED until then.")
+    policy: str = Field(sa_type=sa.String(12), nullable=False, description="The request's `on_busy`.")  # pyright: ignore[reportArgumentType]
+    request: dict[str, Any] = json_field(default_factory=dict, nullable=False)
+    api_key: str | None = long_text(repr=False)

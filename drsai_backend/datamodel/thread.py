@@ -51,6 +51,14 @@ class Thread(Record, table=True):
     epoch: int = Field(default=0, nullable=False, description="Fencing token: grows with every lease.")
     lease_owner: str | None = Field(default=None)
     lease_expires_at: datetime | None = Field(default=None, sa_type=UTCDateTime)
+    control: str | None = Field(
+        default=None,
+        sa_type=sa.String(8),  # pyright: ignore[reportArgumentType]
+        description="What the live run is asked to do: `cancel`, `pause`, `steer`.",
+    )
+    queued: int = Field(
+        default=0, nullable=False, sa_column_kwargs={"server_default": "0"}, description="User inputs that wait."
+    )
 
 
 class ThreadField(SQLModel, table=True):
