@@ -1,0 +1,193 @@
+"""`JobQueue`: procrastinate's worker inside this process's event loop.
+
+Three tasks: `look_at` a thread, `sweep` for threads that need a look, `prune` what is older than the retention. The
+last two are periodic: whichever process is first at a tick puts in the job, and one does it. Nothing is retried: a
+sweep that fails is followed by another, which finds the threads that still need a look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+import procrastinate
+from procrastinate.exceptions import AlreadyEnqueued, ProcrastinateException
+from procrastinate.job_context import JobContext
+from procrastinate.jobs import Status
+from psycopg_pool import AsyncConnectionPool
+
+from drsai_backend.database.engine import parse_url
+from drsai_backend.errors import DrSaiError
+
+log = logging.getLogger("drsai.jobs")
+
+SCHEMA: Final = "drsai_jobs"  # as revision 0003 made it
+QUEUE: Final = "drsai"
+# A lease lives 10 s, and a dead worker's runs are to be claimed within 15. A sweep comes half a second after its tick.
+_SWEEP: Final = "* * * * * */2"
+_PRUNE: Final = "17 3 * * *"
+_TIDY_EVERY: Final = 30  # seconds, a multiple of the sweep's
+_SWEEP_IS_LATE: Final = 10.0
+_STALLED: Final = 30.0  # seconds without a heartbeat of a job worker, which comes every 10
+_POOL_SIZE: Final = 2
+_PATIENCE: Final = 4.0
+_RETRY: Final = 1.0
+
+
+class Runs(Protocol):
+    """What the queue needs of the engine."""
+
+    async def look_at(self, thread_key: int) -> None: ...
+    async def sweep(self) -> list[int]: ...
+    async def prune(self) -> int: ...
+
+
+class JobQueue:
+    """Puts in jobs and does those that it gets. One per process; any number of processes share the work.
+
+    A database that goes away is waited for.
+
+    Args:
+        database_url: of PostgreSQL.
+        runs: the engine, or what looks like it. Not closed by the queue.
+        concurrency: how many threads are looked at at the same time.
+    """
+
+    def __init__(self, database_url: str, runs: Runs, *, concurrency: int = 10) -> None:
+        self._runs = runs
+        url = parse_url(database_url).set(drivername="postgresql")
+        self._app = procrastinate.App(
+            connector=procrastinate.PsycopgConnector(
+                conninfo=url.render_as_string(hide_password=False),
+                pool_factory=_Pool,
+                min_size=1,
+                max_size=_POOL_SIZE,
+                timeout=_PATIENCE,
+                configure=_configure,
+                kwargs={
+                    "application_name": "drsai jobs",
+                    "connect_timeout": int(_PATIENCE),
+                    # A peer that answers nothing any more: procrastinate would wait for it without end.
+                    "tcp_user_timeout": int(_PATIENCE * 1000),
+                },
+            ),
+            # A night's job that no process was there for is done when one starts.
+            periodic_defaults={"max_delay": 24 * 3600},
+            worker_defaults={
+                "queues": [QUEUE],
+                "concurrency": concurrency,
+                "delete_jobs": "always",
+                "install_signal_handlers": False,
+                "shutdown_graceful_timeout": _PATIENCE,
+                "stalled_worker_timeout": _STALLED,
+                "worker_middleware": [_retrieve],
+            },
+        )
+        self._look_at = self._app.task(name="look_at", queue=QUEUE)(self._look)
+        # Before the looks that it asks for, and one at most that waits.
+        sweep = self._app.task(name="sweep", queue=QUEUE, queueing_lock="sweep", priority=1)(self._sweep)
+        self._app.periodic(cron=_SWEEP)(sweep)
+        prune = self._app.task(name="prune", queue=QUEUE, queueing_lock="prune")(self._prune)
+        self._app.periodic(cron=_PRUNE)(prune)
+        self._opened = asyncio.Event()
+        self._closing = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Begin to do jobs. Returns as well when the database cannot be reached yet."""
+        self._task = asyncio.create_task(self._work(), name="drsai jobs")
+        await self._opened.wait()
+
+    async def close(self) -> None:
+        """Take no more jobs, and give those under way a few seconds."""
+        self._closing = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def wake(self, thread_key: int) -> None:
+        """Have some process look at a thread soon. Never raises: what cannot be said now, a sweep finds."""
+        try:
+            await self._look_at.configure(queueing_lock=f"thread:{thread_key}").defer_async(thread_key=thread_key)
+        except AlreadyEnqueued:
+            pass
+        except ProcrastinateException as error:
+            log.warning("no job for thread %d, which waits for a sweep: %s", thread_key, _reason(error))
+
+    async def _work(self) -> None:
+        """procrastinate's worker ends when the database does not answer; so it is started again and again."""
+        while not self._closing:
+            try:
+                async with self._app.open_async():
+                    self._opened.set()
+                    await self._app.run_worker_async()
+            except Exception as error:  # noqa: BLE001  # whatever it is, without jobs runs would be left lying
+                log.warning("the job queue is interrupted: %s", _reason(error))
+            self._opened.set()
+            if not self._closing:
+                await asyncio.sleep(_RETRY)
+
+    # --- the tasks ----------------------------------------------------------------------------------------------
+
+    async def _look(self, thread_key: int) -> None:
+        with _logged(f"look at thread {thread_key}"):
+            await self._runs.look_at(thread_key)
+
+    async def _sweep(self, timestamp: int) -> None:
+        # Of a process that slept: it asks for all the ticks that it has missed.
+        if time.time() - timestamp > _SWEEP_IS_LATE:
+            return
+        with _logged("sweep"):
+            for thread_key in await self._runs.sweep():
+                await self.wake(thread_key)
+            if timestamp % _TIDY_EVERY == 0:
+                await self._tidy()
+
+    async def _prune(self, timestamp: int) -> None:
+        with _logged("retention"):
+            await self._runs.prune()
+
+    async def _tidy(self) -> None:
+        """Delete what dead processes left: their jobs, which held nobody up, and their entries as workers."""
+        manager = self._app.job_manager
+        for job in await manager.get_stalled_jobs(queue=QUEUE, seconds_since_heartbeat=_STALLED):
+            assert job.id is not None
+            await manager.finish_job_by_id_async(job.id, Status.FAILED, delete_job=True)
+        await manager.prune_stalled_workers(_STALLED)
+
+
+class _Pool(AsyncConnectionPool):
+    async def open(self, wait: bool = False, timeout: float = _PATIENCE) -> None:
+        # procrastinate waits with the default, 30 s, in which psycopg doubles the time between its attempts.
+        await super().open(wait=wait, timeout=_PATIENCE)
+
+
+async def _configure(connection: Any) -> None:
+    await connection.set_autocommit(True)  # procrastinate's operations are a statement each
+    await connection.execute(f"SET search_path TO {SCHEMA}")
+
+
+async def _retrieve(call: Callable[[], Awaitable[Any]], context: JobContext, worker: object) -> Any:
+    """Around each job: when its end cannot be stored, nobody asks its task for the error."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await call()
+
+
+@contextlib.contextmanager
+def _logged(what: str) -> Any:
+    try:
+        yield
+    except DrSaiError as error:
+        log.warning("%s: %s", what, error.message)
+    except Exception:
+        log.exception("%s failed", what)
+
+
+def _reason(error: BaseException) -> str:
+    return type(error.__cause__ or error).__name__
