@@ -12,6 +12,8 @@ from drsai_backend.config import Settings
 
 # These tell each message, request and connection at INFO; AutoGen's would cost a JSON dump each.
 _TALKATIVE: Final = ("autogen_core", "autogen_core.events", "autogen_agentchat", "httpx", "uvicorn.error", "alembic")
+# While a database is away they repeat themselves with tracebacks; `drsai.jobs` says in a line what that means.
+_ALARMED: Final = ("procrastinate", "psycopg.pool")
 
 
 def configure_logging(settings: Settings) -> None:
@@ -44,3 +46,5 @@ def configure_logging(settings: Settings) -> None:
     if settings.log_level != "DEBUG":
         for name in _TALKATIVE:
             logging.getLogger(name).setLevel(logging.WARNING)
+        for name in _ALARMED:
+            logging.getLogger(name).setLevel(logging.CRITICAL)

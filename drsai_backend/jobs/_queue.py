@@ -122,11 +122,13 @@ class JobQueue:
         """procrastinate's worker ends when the database does not answer; so it is started again and again."""
         while not self._closing:
             try:
-                async with self._app.open_async():
-                    self._opened.set()
-                    await self._app.run_worker_async()
+                await self._app.open_async()
+                self._opened.set()
+                await self._app.run_worker_async()
             except Exception as error:  # noqa: BLE001  # whatever it is, without jobs runs would be left lying
                 log.warning("the job queue is interrupted: %s", _reason(error))
+            finally:
+                await self._app.close_async()
             self._opened.set()
             if not self._closing:
                 await asyncio.sleep(_RETRY)

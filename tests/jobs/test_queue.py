@@ -240,7 +240,7 @@ async def test_a_server_that_goes_away(server: Any, caplog: pytest.LogCaptureFix
         began = time.monotonic()
         await queue.wake(2)
         assert time.monotonic() - began < 6
-        await asyncio.sleep(6)
+        await asyncio.sleep(3)
         await asyncio.to_thread(server.start)
         before = looker.swept + other.swept
         looker.due = other.due = [2]
