@@ -1,0 +1,77 @@
+"""Deleting threads that nobody has touched for long: synchronous functions of a `Session`.
+
+`drsai threads prune` calls them, and so does the job behind `DRSAI_RETENTION_DAYS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database._delete import delete_threads
+from drsai_backend.database._live import is_live
+from drsai_backend.datamodel import RunStatus, Thread, utcnow
+from drsai_backend.datamodel.base import table_of
+from drsai_backend.errors import InvalidRequest
+
+OVER: Final = (RunStatus.CREATED, RunStatus.COMPLETED, RunStatus.STOPPED, RunStatus.ERROR)
+"""What a thread is of which nothing is under way."""
+
+BATCH: Final = 200
+
+_thread = table_of(Thread)
+
+
+def prune(
+    session: Session,
+    *,
+    older_than: timedelta,
+    statuses: Iterable[RunStatus] = OVER,
+    user_id: str | None = None,
+    limit: int = BATCH,
+) -> int:
+    """Delete up to `limit` threads with all that belongs to them, and return how many: call it until it says 0.
+
+    Those of one of the `statuses` that have not changed for longer than `older_than`. A thread with a live run or an
+    input in its queue is never among them. `user_id=None`: of all users.
+
+    Raises:
+        InvalidRequest: `older_than` reaches back before the first year.
+    """
+    columns = (_thread.c.id, _thread.c.user_id, _thread.c.thread_id)
+    query = sa.select(*columns).where(*_terms(session, older_than, statuses, user_id))
+    # What somebody else is about to change is not what nobody has touched.
+    rows = session.execute(query.order_by(_thread.c.id).limit(limit).with_for_update(skip_locked=True)).all()
+    return delete_threads(session, rows)
+
+
+def count_prunable(
+    session: Session,
+    *,
+    older_than: timedelta,
+    statuses: Iterable[RunStatus] = OVER,
+    user_id: str | None = None,
+) -> int:
+    """How many threads `prune` would delete in all. Raises as it does."""
+    terms = _terms(session, older_than, statuses, user_id)
+    return session.execute(sa.select(sa.func.count()).select_from(_thread).where(*terms)).scalar_one()
+
+
+def _terms(
+    session: Session, older_than: timedelta, statuses: Iterable[RunStatus], user_id: str | None
+) -> list[sa.ColumnElement[bool]]:
+    try:
+        before = utcnow() - older_than
+    except OverflowError:
+        raise InvalidRequest("older_than reaches back before the first year", param="older_than") from None
+    terms = [
+        _thread.c.updated_at < before,
+        _thread.c.status.in_(list(statuses)),
+        _thread.c.queued == 0,
+        sa.not_(sa.func.coalesce(is_live(session.get_bind().dialect.name), sa.false())),
+    ]
+    return terms if user_id is None else [*terms, _thread.c.user_id == user_id]

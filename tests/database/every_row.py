@@ -1,0 +1,102 @@
+"""A row of every table that names a thread, made from what the tables declare: a new one cannot be forgotten."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+from sqlmodel import SQLModel
+
+from drsai_backend.datamodel import RunStatus, Thread
+from drsai_backend.datamodel.base import table_of
+from drsai_backend.datamodel.types import StatusType, UTCDateTime
+
+MOMENT = datetime(2026, 3, 4, 5, 6, 7, 890123, UTC)
+SECRET = "c2VjcmV0LWNpcGhlcnRleHQ"
+RUN = "run_of_every_row"
+
+
+def tables_of_threads() -> dict[str, sa.Table]:
+    """The package's tables that refer to a thread by its key, or name it."""
+    models: list[Any] = [mapper.class_ for mapper in SQLModel._sa_registry.mappers]  # type: ignore[attr-defined]
+    tables = [table_of(model) for model in models if model.__module__.startswith("drsai_backend.")]
+    named = [table for table in tables if {"user_id", "thread_id"} <= {*table.c.keys()} or _refers(table)]
+    return {table.name: table for table in named if table is not table_of(Thread)}
+
+
+def _refers(table: sa.Table) -> bool:
+    return any(key.column.table is table_of(Thread) for key in table.foreign_keys)
+
+
+def add_thread(session: Session, user_id: str, thread_id: str, **more: Any) -> int:
+    """A thread with a row in each of those tables. Returns its key."""
+    values: dict[str, Any] = {
+        "created_at": MOMENT,
+        "updated_at": MOMENT,
+        "version": "0.0.1",
+        "status": RunStatus.COMPLETED,
+        "revision": 5,
+        "last_seq": 1,
+        "turn": 0,
+        "journal_debt": 0,
+        "epoch": 4,
+        "run_id": f"{RUN}_{user_id}_{thread_id}",
+        **more,
+    }
+    thread = table_of(Thread)
+    key: int = session.execute(
+        sa.insert(thread).values(user_id=user_id, thread_id=thread_id, **values).returning(thread.c.id)
+    ).scalar_one()
+    for table in tables_of_threads().values():
+        row = {column.name: _value(column, key, user_id, thread_id) for column in table.c if not _automatic(column)}
+        session.execute(sa.insert(table).values(**row))
+    return key
+
+
+def _automatic(column: sa.Column[Any]) -> bool:
+    return column.name == "id"
+
+
+def _value(column: sa.Column[Any], key: int, user_id: str, thread_id: str) -> Any:
+    own = {
+        "user_id": user_id,
+        "thread_id": thread_id,
+        "thread_key": key,
+        "api_key": SECRET,
+        "seq": 1,
+        "run_id": f"{RUN}_{user_id}_{thread_id}",
+        "idempotency_key": column.table.name,
+    }
+    if column.name in own:
+        return own[column.name]
+    assert not column.foreign_keys, f"{column} refers to a thread under another name"
+    match column.type:
+        case UTCDateTime():
+            return MOMENT
+        case StatusType():
+            return RunStatus.COMPLETED
+        case sa.JSON():
+            return {"text": "čaj", "list": [1, 2.5, None, True]}
+        case sa.Boolean():
+            return True
+        case sa.Integer():
+            return 7
+        case sa.Float():
+            return 0.25
+        case _:
+            return column.name
+
+
+def rows_of(session: Session, user_id: str, thread_id: str, key: int) -> dict[str, list[dict[str, Any]]]:
+    """All that is stored of a thread in those tables."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, table in tables_of_threads().items():
+        mine = (
+            table.c.thread_key == key
+            if "thread_key" in table.c
+            else sa.and_(table.c.user_id == user_id, table.c.thread_id == thread_id)
+        )
+        found[name] = [dict(row) for row in session.execute(sa.select(table).where(mine)).mappings()]
+    return found

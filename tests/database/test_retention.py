@@ -1,0 +1,115 @@
+"""Old threads are deleted, with all that belongs to them, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database import DatabaseManager
+from drsai_backend.database.retention import OVER, count_prunable, prune
+from drsai_backend.datamodel import RunStatus, Thread, utcnow
+from drsai_backend.datamodel.base import table_of
+from drsai_backend.errors import InvalidRequest
+from tests.database.every_row import add_thread, rows_of, tables_of_threads
+
+DAY = timedelta(days=1)
+_thread = table_of(Thread)
+
+
+def _count(session: Session) -> dict[str, int]:
+    return {
+        name: session.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
+        for name, table in tables_of_threads().items()
+    }
+
+
+async def _by_manager(db: DatabaseManager) -> None:
+    assert await db.delete(Thread, {"user_id": "ada", "thread_id": "old"}) == 1
+
+
+async def _by_age(db: DatabaseManager) -> None:
+    assert await db.database.write(lambda session: prune(session, older_than=DAY, user_id="ada")) == 1
+
+
+@pytest.mark.parametrize("delete", [_by_manager, _by_age])
+async def test_nothing_is_left_of_a_deleted_thread(db: DatabaseManager, delete: Callable[..., Any]) -> None:
+    def store(session: Session) -> tuple[int, int]:
+        # Each shares half of its name with the deleted one.
+        add_thread(session, "bob", "old")
+        return add_thread(session, "ada", "old"), add_thread(session, "ada", "new", updated_at=utcnow())
+
+    key, other = await db.database.write(store)
+    assert len(tables_of_threads()) >= 11, "or nothing was compared"
+    assert set((await db.database.read(_count)).values()) == {3}
+    before = await db.database.read(lambda session: rows_of(session, "ada", "new", other))
+    await delete(db)
+    assert set((await db.database.read(_count)).values()) == {2}
+    assert not any((await db.database.read(lambda session: rows_of(session, "ada", "old", key))).values())
+    assert await db.database.read(lambda session: rows_of(session, "ada", "new", other)) == before
+
+
+async def _left(db: DatabaseManager) -> set[str]:
+    return set(await db.database.read(lambda session: session.execute(sa.select(_thread.c.thread_id)).scalars().all()))
+
+
+def _add(
+    session: Session, thread_id: str, age: timedelta, status: RunStatus = RunStatus.COMPLETED, **more: Any
+) -> None:
+    kept = {"revision": 1, "last_seq": 0, "turn": 0, "journal_debt": 0, "epoch": 0, "version": "0.0.1"}
+    moment = utcnow() - age
+    session.execute(
+        sa.insert(_thread).values(
+            user_id="ada",
+            thread_id=thread_id,
+            created_at=moment,
+            updated_at=moment,
+            status=status,
+            **kept,
+            **more,
+        )
+    )
+
+
+async def test_only_old_threads_of_which_nothing_is_under_way(db: DatabaseManager) -> None:
+    def store(session: Session) -> None:
+        for status in RunStatus:
+            _add(session, f"old {status}", 2 * DAY, status)
+            _add(session, f"new {status}", DAY / 2, status)
+        _add(session, "old live", 2 * DAY, RunStatus.RUNNING, lease_owner="x", lease_expires_at=utcnow() + DAY)
+        _add(session, "old queued", 2 * DAY, queued=1)
+        _add(session, "old of bob", 2 * DAY)
+        session.execute(sa.update(_thread).where(_thread.c.thread_id == "old of bob").values(user_id="bob"))
+
+    await db.database.write(store)
+    everything = await _left(db)
+    mine: dict[str, Any] = {"older_than": DAY, "user_id": "ada"}
+    assert await db.database.read(lambda session: count_prunable(session, **mine)) == 4
+    assert await db.database.write(lambda session: prune(session, **mine)) == 4
+    over = {"old created", "old completed", "old stopped", "old error"}
+    assert await _left(db) == everything - over
+    waiting = {"older_than": DAY, "statuses": [RunStatus.AWAITING_INPUT, RunStatus.RUNNING]}
+    assert await db.database.write(lambda session: prune(session, **waiting)) == 2
+    assert await _left(db) == everything - over - {"old awaiting_input", "old running"}
+    assert await db.database.write(lambda session: prune(session, older_than=DAY)) == 1
+    assert "old of bob" not in await _left(db)
+
+
+async def test_it_goes_in_batches(db: DatabaseManager) -> None:
+    def store(session: Session) -> None:
+        for number in range(5):
+            _add(session, f"{number}", 2 * DAY)
+
+    await db.database.write(store)
+    counts = [await db.database.write(lambda session: prune(session, older_than=DAY, limit=2)) for _ in range(4)]
+    assert counts == [2, 2, 1, 0]
+
+
+async def test_an_age_without_end(db: DatabaseManager) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        await db.database.read(lambda session: count_prunable(session, older_than=timedelta.max, statuses=OVER))
+    assert refused.value.param == "older_than"
