@@ -16,7 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-threads_app = typer.Typer(help="Look at stored conversations, or delete them.", no_args_is_help=True)
+threads_app = typer.Typer(help="Look at stored conversations, move or delete them.", no_args_is_help=True)
 db_app = typer.Typer(help="Bring the database schema up to date, or take it back.", no_args_is_help=True)
 app.add_typer(threads_app, name="threads")
 app.add_typer(db_app, name="db")
@@ -96,6 +96,33 @@ def serve(
 
     settings = read_settings(host=host, port=port, database_url=database_url, log_level=log_level)
     _serve.serve(settings, teams, insecure=insecure, local_model=local_model, access_log=access_log)
+
+
+@app.command()
+def worker(
+    teams: Annotated[
+        str | None, typer.Option("--teams", metavar="TEAMS", help="Your own teams, as for `drsai serve`.")
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="How many runs may begin at the same time. [default: $DRSAI_JOB_CONCURRENCY, else 10]",
+            show_default=False,
+        ),
+    ] = None,
+    database_url: DatabaseUrl = None,
+    log_level: LogLevel = None,
+) -> None:
+    """Run what is to be run without a client: background runs, those of processes that died, inputs that wait.
+
+    Every `drsai serve` does so too; workers take load off the servers, on any machine that reaches the database.
+    """
+    from drsai_backend.cli import _worker
+    from drsai_backend.cli._settings import read_settings
+
+    settings = read_settings(job_concurrency=concurrency, database_url=database_url, log_level=log_level)
+    _worker.work(settings, teams)
 
 
 @app.command()
@@ -188,6 +215,63 @@ def threads_delete(
     from drsai_backend.cli import _threads
 
     _threads.delete_threads(user, threads, database_url, yes=yes)
+
+
+@threads_app.command("export")
+def threads_export(
+    thread: ThreadId,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="`-`: standard output.")] = "-",
+    user: User = "anonymous",
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Write a thread to a file, for `import` into another database. API keys are left out."""
+    from drsai_backend.cli import _portable
+
+    _portable.export(user, thread, output, database_url)
+
+
+@threads_app.command("import")
+def threads_import(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="`-`: standard input.", show_default=False)],
+    user: Annotated[
+        str | None,
+        typer.Option("--user", metavar="NAME", help="Whose it shall be. [default: as in the file]", show_default=False),
+    ] = None,
+    thread_id: Annotated[
+        str | None,
+        typer.Option("--thread-id", metavar="NEW", help="Its id here. [default: as in the file]", show_default=False),
+    ] = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Store an exported thread. It goes on here exactly where it stood."""
+    from drsai_backend.cli import _portable
+
+    _portable.import_(file, user, thread_id, database_url)
+
+
+@threads_app.command("prune")
+def threads_prune(
+    older_than: Annotated[
+        str,
+        typer.Option(
+            "--older-than", metavar="AGE", help="Unchanged for longer: `30d`, `12h`, `2w`.", show_default=False
+        ),
+    ],
+    status: Annotated[
+        str,
+        typer.Option("--status", metavar="LIST", help="Only of these, separated by commas."),
+    ] = "created,completed,stopped,error",
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="NAME", help="Only this user's. [default: all]", show_default=False)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
+    database_url: DatabaseUrl = None,
+    yes: Yes = False,
+) -> None:
+    """Delete threads that have not changed for long. One on which a run is live is never deleted."""
+    from drsai_backend.cli import _prune
+
+    _prune.prune(older_than, status, user, database_url, dry_run=dry_run, yes=yes)
 
 
 @db_app.command("upgrade")

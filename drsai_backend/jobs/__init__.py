@@ -33,13 +33,13 @@ def available() -> bool:
     return newest == _SCHEMA
 
 
-def make_queue(database_url: str, runs: Runs, *, concurrency: int = 10) -> JobQueue | None:
+def make_queue(database_url: str, runs: Runs, *, concurrency: int = 10, sweep_seconds: float = 3.0) -> JobQueue | None:
     """The process's queue, not opened yet. None where there can be none: SQLite, or no procrastinate."""
     if parse_url(database_url).get_backend_name() != "postgresql" or not available():
         return None
     from drsai_backend.jobs._queue import JobQueue
 
-    return JobQueue(database_url, runs, concurrency=concurrency)
+    return JobQueue(database_url, runs, concurrency=concurrency, sweep_seconds=sweep_seconds)
 
 
 __all__ = ["available", "make_queue"]

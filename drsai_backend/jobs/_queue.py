@@ -27,11 +27,9 @@ log = logging.getLogger("drsai.jobs")
 
 SCHEMA: Final = "drsai_jobs"  # as revision 0003 made it
 QUEUE: Final = "drsai"
-# A lease lives 10 s, and a dead worker's runs are to be claimed within 15. A sweep comes half a second after its tick.
-_SWEEP: Final = "* * * * * */2"
 _PRUNE: Final = "17 3 * * *"
-_TIDY_EVERY: Final = 30  # seconds, a multiple of the sweep's
-_SWEEP_IS_LATE: Final = 10.0
+_TIDY_EVERY: Final = 60  # seconds; every minute begins with a sweep
+_SWEEP_IS_LATE: Final = 60.0
 _STALLED: Final = 30.0  # seconds without a heartbeat of a job worker, which comes every 10
 _POOL_SIZE: Final = 2
 _PATIENCE: Final = 4.0
@@ -55,9 +53,11 @@ class JobQueue:
         database_url: of PostgreSQL.
         runs: the engine, or what looks like it. Not closed by the queue.
         concurrency: how many threads are looked at at the same time.
+        sweep_seconds: between two sweeps of all processes together; rounded down to whole seconds, 30 at most. A dead
+            process's run is found when its lease is over, this time has passed and half a second.
     """
 
-    def __init__(self, database_url: str, runs: Runs, *, concurrency: int = 10) -> None:
+    def __init__(self, database_url: str, runs: Runs, *, concurrency: int = 10, sweep_seconds: float = 3.0) -> None:
         self._runs = runs
         url = parse_url(database_url).set(drivername="postgresql")
         self._app = procrastinate.App(
@@ -90,7 +90,7 @@ class JobQueue:
         self._look_at = self._app.task(name="look_at", queue=QUEUE)(self._look)
         # Before the looks that it asks for, and one at most that waits.
         sweep = self._app.task(name="sweep", queue=QUEUE, queueing_lock="sweep", priority=1)(self._sweep)
-        self._app.periodic(cron=_SWEEP)(sweep)
+        self._app.periodic(cron=f"* * * * * */{max(1, min(30, int(sweep_seconds)))}")(sweep)
         prune = self._app.task(name="prune", queue=QUEUE, queueing_lock="prune")(self._prune)
         self._app.periodic(cron=_PRUNE)(prune)
         self._opened = asyncio.Event()
