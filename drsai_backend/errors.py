@@ -10,14 +10,17 @@
     │   ├── ThreadBusy                 a run is live on the thread
     │   ├── IllegalTransition          the status does not allow that change
     │   ├── MessagesChanged            stored messages are append-only
+    │   ├── StaleAnswer                the question was answered, withdrawn, or its time is over
     │   ├── LeaseLost                  another worker owns the thread now
     │   └── IdempotencyMismatch        the key was used with another request
     ├── StateError                     stored state that cannot be used; the thread keeps what it had
     │   ├── DamagedState          422
     │   └── UnsupportedStateVersion 422
     ├── RunFailed                 502  a run ended as ERROR; the text is safe to show
+    ├── ReplayMismatch            500  a repeated turn does not ask what was recorded of it
     ├── TeamBuildError            500  a team factory failed; nothing was stored
     ├── ConfigurationError        500  settings or arguments that cannot work
+    ├── ShuttingDown              503  this process takes nothing new; another one does
     └── DatabaseError             503
         ├── DatabaseUnavailable        cannot be reached, or gave up
         └── SchemaOutdated             run `drsai db upgrade`
@@ -88,6 +91,12 @@ class MessagesChanged(Conflict):
     code = "messages_changed"
 
 
+class StaleAnswer(Conflict):
+    """The question is not the one that the thread waits for: answered already, withdrawn, or its time is over."""
+
+    code = "input_request_stale"
+
+
 class LeaseLost(Conflict):
     """This worker no longer owns the thread."""
 
@@ -126,6 +135,12 @@ class RunFailed(DrSaiError):
     status = 502
 
 
+class ReplayMismatch(DrSaiError):
+    """A turn that is repeated asks a model, or calls a tool, otherwise than it did when its answers were recorded."""
+
+    code = "replay_mismatch"
+
+
 class TeamBuildError(DrSaiError):
     """A team factory raised, or returned something that is no agent or team. Nothing was stored."""
 
@@ -136,6 +151,13 @@ class ConfigurationError(DrSaiError):
     """Settings or arguments that cannot work together."""
 
     code = "configuration_error"
+
+
+class ShuttingDown(DrSaiError):
+    """This process is shut down and takes nothing new. Nothing was stored."""
+
+    code = "shutting_down"
+    status = 503
 
 
 class DatabaseError(DrSaiError):

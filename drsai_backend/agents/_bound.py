@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from drsai_backend.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from drsai_backend.database import DatabaseManager
     from drsai_backend.teams.context import RunContext
+
+
+class Asking(Protocol):
+    """How a person is asked; see `drsai_backend.teams.suspension.InputBroker.ask`."""
+
+    def __call__(
+        self, source: str, prompt: str, *, choices: Sequence[str] | None = None, deadline: datetime | None = None
+    ) -> str: ...
 
 
 class RunBound:
@@ -16,8 +28,30 @@ class RunBound:
     """The database manager: `get`, `upsert`, `delete` on every table, one's own included."""
     _run_context: RunContext
     """Who talks, on which thread, in which run, and the model client with the request's parameters."""
+    _ask_person: Asking | None = None
 
     def bind_run(self, context: RunContext) -> None:
         """Called by the engine before every run. Override it to prepare more, and call `super().bind_run(context)`."""
         self._run_context = context
         self._db_manager = context.db_manager
+
+    async def request_input(
+        self, prompt: str, *, choices: Sequence[str] | None = None, deadline: datetime | None = None
+    ) -> str:
+        """Ask the person who talks to this thread. The run waits, without a process, until the answer is there.
+
+        The turn is repeated then: what this agent did in it before it asked happens once more, but for answers of its
+        model that called tools and for finished tool calls, and this call returns the answer. Let no `except` or
+        `finally` around it depend on the answer: the question travels up as an exception.
+
+        Args:
+            choices: the answers that are accepted; any text when omitted.
+            deadline: when an answer is of no use any more; shown to the client.
+
+        Raises:
+            ConfigurationError: the agent runs outside a run of this package.
+        """
+        if self._ask_person is None:
+            raise ConfigurationError("request_input() works in a run of DrSai only: nobody is there to be asked")
+        name: str = getattr(self, "name")  # noqa: B009 - the mixin's other half has it
+        return self._ask_person(name, prompt, choices=choices, deadline=deadline)

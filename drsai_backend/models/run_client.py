@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from autogen_core import CancellationToken, ComponentModel
 from autogen_core.models import (
@@ -23,6 +24,7 @@ from pydantic import BaseModel
 from drsai_backend.models.demo import DemoChatCompletionClient
 from drsai_backend.models.openai_client import PooledOpenAIClient
 from drsai_backend.models.params import ModelParams
+from drsai_backend.models.requests import AnswerSteps, ModelRequest
 from drsai_backend.models.tokens import count_tokens, remaining_tokens
 
 _RENAMES_MAX_TOKENS = frozenset({ModelFamily.O1, ModelFamily.O3, ModelFamily.O4, ModelFamily.GPT_5})
@@ -46,6 +48,11 @@ class UsageMeter:
         self.completion_tokens += usage.completion_tokens
         self.calls += 1
 
+    def start_from(self, usage: Mapping[str, int]) -> None:
+        """Count on from what the run has used in other processes."""
+        self.prompt_tokens += usage.get("prompt_tokens", 0)
+        self.completion_tokens += usage.get("completion_tokens", 0)
+
     def as_dict(self) -> dict[str, int]:
         """prompt_tokens, completion_tokens and total_tokens, as OpenAI names them."""
         return {
@@ -60,7 +67,8 @@ class RunModelClient(ChatCompletionClient):
 
     With an OpenAI-compatible client or the demo model, `params` are merged into the arguments of every call: they win
     over the client's constructor, and an agent's own `extra_create_args` win over them. Streams of OpenAI-compatible
-    clients are asked for their usage. What calls used is added to `meter`. Everything else is the wrapped client's.
+    clients are asked for their usage. What calls used is added to `meter`. In a turn that is repeated, recorded answers
+    are given again without asking (see `with_steps`). Everything else is the wrapped client's.
 
     Args:
         inner: the client that does the work. It is not closed by the run.
@@ -87,6 +95,16 @@ class RunModelClient(ChatCompletionClient):
         if "max_tokens" in self._args and inner.model_info["family"] in _RENAMES_MAX_TOKENS:
             # The reasoning models refuse the old name.
             self._args["max_completion_tokens"] = self._args.pop("max_tokens")
+        self._steps: AnswerSteps | None = None
+
+    def with_steps(self, steps: AnswerSteps) -> Self:
+        """The same client for one agent, whose answers `steps` records, and gives again when a turn is repeated.
+
+        A recorded answer counts on the meter as if it had just been given; in a stream it comes as the result alone.
+        """
+        client = copy.copy(self)
+        client._steps = steps
+        return client
 
     def _merged(self, extra: Mapping[str, Any]) -> Mapping[str, Any]:
         if not self._args:
@@ -103,16 +121,34 @@ class RunModelClient(ChatCompletionClient):
         extra_create_args: Mapping[str, Any] = {},
         cancellation_token: CancellationToken | None = None,
     ) -> CreateResult:
-        """One answer. See `autogen_core.models.ChatCompletionClient.create`."""
-        result = await self.inner.create(
-            messages,
-            tools=tools,
-            tool_choice=tool_choice,
-            json_output=json_output,
-            extra_create_args=self._merged(extra_create_args),
-            cancellation_token=cancellation_token,
-        )
+        """One answer. See `autogen_core.models.ChatCompletionClient.create`.
+
+        Raises:
+            ReplayMismatch: the turn is repeated, and the recorded answer is one to another request.
+        """
+        steps, number, request = self._steps, 0, None
+        if steps is not None:
+            request = ModelRequest.of(messages, tools, tool_choice, json_output, extra_create_args)
+            number, recorded = steps.next_answer(request)
+            if recorded is not None:
+                self.meter.add(recorded.usage)
+                return recorded
+        try:
+            result = await self.inner.create(
+                messages,
+                tools=tools,
+                tool_choice=tool_choice,
+                json_output=json_output,
+                extra_create_args=self._merged(extra_create_args),
+                cancellation_token=cancellation_token,
+            )
+        except BaseException:
+            if steps is not None:
+                steps.not_answered(number)
+            raise
         self.meter.add(result.usage)
+        if steps is not None and request is not None:
+            await steps.answered(number, request, result)
         return result
 
     async def create_stream(
@@ -125,7 +161,19 @@ class RunModelClient(ChatCompletionClient):
         extra_create_args: Mapping[str, Any] = {},
         cancellation_token: CancellationToken | None = None,
     ) -> AsyncGenerator[str | CreateResult, None]:
-        """Pieces of text, then the result. See `autogen_core.models.ChatCompletionClient.create_stream`."""
+        """Pieces of text, then the result. See `autogen_core.models.ChatCompletionClient.create_stream`.
+
+        Raises:
+            ReplayMismatch: the turn is repeated, and the recorded answer is one to another request.
+        """
+        steps, number, request = self._steps, 0, None
+        if steps is not None:
+            request = ModelRequest.of(messages, tools, tool_choice, json_output, extra_create_args)
+            number, recorded = steps.next_answer(request)
+            if recorded is not None:
+                self.meter.add(recorded.usage)
+                yield recorded
+                return
         kwargs: dict[str, Any] = {
             "tools": tools,
             "tool_choice": tool_choice,
@@ -140,12 +188,18 @@ class RunModelClient(ChatCompletionClient):
         ):
             kwargs["include_usage"] = True
         stream = self.inner.create_stream(messages, **kwargs)
+        answered = False
         try:
             async for item in stream:
                 if isinstance(item, CreateResult):
                     self.meter.add(item.usage)
+                    if steps is not None and request is not None and not answered:
+                        answered = True
+                        await steps.answered(number, request, item)
                 yield item
         finally:
+            if steps is not None and not answered:
+                steps.not_answered(number)
             # `async for` does not close what it iterates; without this an abandoned answer keeps its connection.
             await stream.aclose()
 

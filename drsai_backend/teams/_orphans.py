@@ -18,13 +18,22 @@ from autogen_core import CancellationToken
 # Private: where the agent does that. tests/teams/test_upstream.py fails when it moves.
 ALL_CALLS = "AssistantAgent._process_model_result.<locals>._execute_tool_calls"
 ONE_CALL = "AssistantAgent._execute_tool_call"
+# The task that `_tool_calls` makes of a call.
+_OURS = "_make"
 
 
 def tool_tasks(token: CancellationToken | None) -> set[asyncio.Task[Any]]:
     """Unfinished tasks of tool calls that were given `token`."""
     if token is None:
         return set()
-    return {task for task in asyncio.all_tasks() if _local(task, "cancellation_token", ALL_CALLS, ONE_CALL) is token}
+    where = ALL_CALLS, ONE_CALL, _OURS
+    return {task for task in asyncio.all_tasks() if _local(task, "cancellation_token", *where) is token}
+
+
+def call_siblings(task: asyncio.Task[Any]) -> set[asyncio.Task[Any]]:
+    """The tasks in which an agent makes the calls of the same answer as in `task`, that one included."""
+    stream = _local(task, "stream", ONE_CALL)
+    return set() if stream is None else {t for t in asyncio.all_tasks() if _local(t, "stream", ONE_CALL) is stream}
 
 
 def watch_tools(token: CancellationToken) -> None:

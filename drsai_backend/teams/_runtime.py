@@ -13,7 +13,13 @@ so there is no moment at which nothing is in flight. This one keeps a **lane** p
 6. The lane ends when it is idle. If the manager has not signalled the end by then, or something raised, it does so:
    a stream always ends.
 
-Nested teams run on the same runtime object in lanes of their own; only the outermost team has turn boundaries.
+Nested teams run on the same runtime object in lanes of their own. Only the outermost team's turn boundaries are
+reported to `on_boundary`; at those of the others `on_nested_boundary` is awaited. What concurrent speakers of a nested
+team say is heard in the order in which they were released, not in which they finish: the outer turn, of which all this
+is a part, may be repeated, and must then ask the same.
+
+A question to a person ends the branch that asks (see `suspension.Branch`): the speakers beside it go on to their end,
+and only then the lane ends with `InputRequired`. Where nothing runs beside it, everything ends at once.
 
 AutoGen passes errors on as text: `run_stream` raises a `RuntimeError` of it. The lane keeps the exception itself, and
 recognises the text when it comes back from an inner team (`_original`).
@@ -22,13 +28,12 @@ recognises the text when it comes back from an inner team (`_original`).
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
-from autogen_agentchat.messages import StopMessage, ToolCallRequestEvent
+from autogen_agentchat.messages import ModelClientStreamingChunkEvent, StopMessage, ToolCallRequestEvent
 
 # Private: the group chat protocol. tests/teams/test_upstream.py fails when it changes.
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
@@ -40,29 +45,16 @@ from autogen_agentchat.teams._group_chat._events import (
     GroupChatTermination,
     SerializableException,
 )
-from autogen_core import (
-    Agent,
-    AgentId,
-    AgentInstantiationContext,
-    AgentMetadata,
-    AgentRuntime,
-    AgentType,
-    CancellationToken,
-    MessageContext,
-    MessageSerializer,
-    Subscription,
-    TopicId,
-    TypeSubscription,
-)
+from autogen_core import Agent, AgentId, CancellationToken, MessageContext, TopicId
 from autogen_core._message_handler_context import MessageHandlerContext
 
 from drsai_backend.errors import StateError
+from drsai_backend.teams._agent_runtime import AgentDirectory
+from drsai_backend.teams._lane import Delivery, Lane, cancel_lane, cancel_requested
 from drsai_backend.teams._orphans import tool_tasks, watch_tools
-from drsai_backend.teams.suspension import InputRequired
+from drsai_backend.teams.suspension import Branch, InputRequired, StopRequested, current_branch
 
 logger = logging.getLogger("drsai.turns")
-T = TypeVar("T", bound=Agent)
-Delivery = tuple[Any, TopicId, AgentId | None, CancellationToken]
 BoundaryCallback = Callable[[list[str]], Awaitable[None]]
 
 # How long cancelled tasks may take to end before they are cancelled again, and how often that is done.
@@ -70,89 +62,30 @@ _PATIENCE = 1.0
 _ATTEMPTS = 5
 
 
-class Lane:
-    """What is under way in one team: its queue, held requests, speakers, and the task that drives them."""
-
-    __slots__ = (
-        "deferred",
-        "direct",
-        "driver",
-        "echo",
-        "error",
-        "held",
-        "manager",
-        "manager_id",
-        "queue",
-        "resume",
-        "signalled",
-        "speaking",
-        "started",
-        "stopping",
-        "token",
-        "wake",
-    )
-
-    def __init__(self) -> None:
-        self.queue: deque[tuple[AgentId, Delivery]] = deque()
-        self.held: list[Delivery] = []
-        self.speaking: dict[AgentId, asyncio.Task[None] | None] = {}
-        self.deferred: dict[AgentId, deque[Delivery]] = {}
-        self.manager: BaseGroupChatManager | None = None
-        self.manager_id: AgentId | None = None
-        self.driver: asyncio.Task[None] | None = None
-        self.started: asyncio.Future[Any] | None = None
-        self.wake: asyncio.Future[None] | None = None
-        self.resume: Sequence[str] | None = None
-        self.token: CancellationToken | None = None
-        self.error: BaseException | None = None
-        self.echo: str | None = None
-        """The text as which AutoGen passes `error` on."""
-        self.direct = False
-        """What participants show may go to the output queue without asking the manager."""
-        self.signalled = False
-        self.stopping = False
-
-    def clear(self) -> None:
-        self.queue.clear()
-        self.held.clear()
-        self.deferred.clear()
-
-    def notify(self) -> None:
-        if self.wake is not None and not self.wake.done():
-            self.wake.set_result(None)
-
-    def cancel(self) -> None:
-        """Cancel everything under way. Safe inside a cancellation token's callback: it calls no token method."""
-        self.stopping = True
-        self.clear()
-        current = _current_task()
-        for task in (self.driver, *self.speaking.values()):
-            if task is not None and task is not current and not task.done():
-                task.cancel()
-
-
-class TurnRuntime(AgentRuntime):
+class TurnRuntime(AgentDirectory):
     """An `AgentRuntime` for one team and the teams nested in it.
 
     Args:
         on_boundary: awaited at every turn boundary of the lane `outermost` with the names of the held speakers. Raising
             ends the run with that error.
+        on_nested_boundary: awaited at those of every other lane, likewise.
     """
 
-    def __init__(self, on_boundary: BoundaryCallback | None = None) -> None:
+    def __init__(
+        self,
+        on_boundary: BoundaryCallback | None = None,
+        on_nested_boundary: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        super().__init__()
         self._on_boundary = on_boundary
-        self._factories: dict[str, Callable[[], Any]] = {}
-        self._agents: dict[AgentId, Agent] = {}
-        self._subscriptions: dict[str, Subscription] = {}
-        self._by_topic_type: dict[str, list[Subscription]] = {}
-        self._recipients: dict[tuple[str, str], list[AgentId]] = {}
+        self._on_nested_boundary = on_nested_boundary
         self._lanes: dict[str, Lane] = {}
         self.mark = object()
         """What belongs to this runtime's run bears it."""
         self._echoes: dict[str, BaseException] = {}
         self.outermost: str | None = None
-        self.asked: InputRequired | None = None
-        """The question to a person that ended the current run."""
+        self.asked: BaseException | None = None
+        """What ended the current run as a whole: a question to a person, or his wish that it stops."""
 
     def lane(self, key: str) -> Lane:
         """The lane of the team with that id."""
@@ -161,75 +94,15 @@ class TurnRuntime(AgentRuntime):
             lane = self._lanes[key] = Lane()
         return lane
 
-    # --- registration -------------------------------------------------------------------------------------------
-
-    async def register_factory(
-        self,
-        type: str | AgentType,
-        agent_factory: Callable[[], T | Awaitable[T]],
-        *,
-        expected_class: type[T] | None = None,
-    ) -> AgentType:
-        agent_type = AgentType(type) if isinstance(type, str) else type
-        if agent_type.type in self._factories:
-            raise ValueError(f"Agent with type {agent_type.type} already exists.")
-        self._factories[agent_type.type] = agent_factory
-        return agent_type
-
-    async def register_agent_instance(self, agent_instance: Agent, agent_id: AgentId) -> AgentId:
-        await agent_instance.bind_id_and_runtime(id=agent_id, runtime=self)
-        self.place(agent_id, agent_instance)
-        return agent_id
-
     def place(self, agent_id: AgentId, agent: Agent) -> None:
         """Make a constructed agent reachable under `agent_id`."""
-        self._agents[agent_id] = agent
+        super().place(agent_id, agent)
         if isinstance(agent, BaseGroupChatManager):
             lane = self.lane(agent_id.key)
             lane.manager, lane.manager_id = agent, agent_id
             own = type(agent).handle_group_chat_message, type(agent).on_message_impl
             stock = BaseGroupChatManager.handle_group_chat_message, BaseGroupChatManager.on_message_impl
             lane.direct = own == stock
-
-    def route(self, topic_id: TopicId, recipients: list[AgentId]) -> None:
-        """Deliver what is published to `topic_id` to these agents, in order."""
-        self._recipients[topic_id.type, topic_id.source] = recipients
-
-    async def instance(self, agent_id: AgentId) -> Agent:
-        """The agent of that id, made by its factory when it is first asked for."""
-        agent = self._agents.get(agent_id)
-        if agent is None:
-            factory = self._factories.get(agent_id.type)
-            if factory is None:
-                raise LookupError(f"Agent with name {agent_id.type} not found.")
-            with AgentInstantiationContext.populate_context((self, agent_id)):
-                made = factory()
-                agent = cast(Agent, await made if inspect.isawaitable(made) else made)
-            self.place(agent_id, agent)
-        return agent
-
-    async def add_subscription(self, subscription: Subscription) -> None:
-        if subscription.id in self._subscriptions:
-            raise ValueError("Subscription already exists")
-        self._subscriptions[subscription.id] = subscription
-        if isinstance(subscription, TypeSubscription):
-            self._by_topic_type.setdefault(subscription.topic_type, []).append(subscription)
-            self._recipients.clear()
-
-    async def remove_subscription(self, id: str) -> None:
-        subscription = self._subscriptions.pop(id)
-        if isinstance(subscription, TypeSubscription):
-            self._by_topic_type[subscription.topic_type].remove(subscription)
-            self._recipients.clear()
-
-    def recipients(self, topic_id: TopicId) -> list[AgentId]:
-        # Not by the TopicId itself: its subclass DefaultTopicId never equals it.
-        key = (topic_id.type, topic_id.source)
-        found = self._recipients.get(key)
-        if found is None:
-            subscriptions = self._by_topic_type.get(topic_id.type, ())
-            found = self._recipients[key] = [s.map_to_agent(topic_id) for s in subscriptions]
-        return found
 
     # --- sending ------------------------------------------------------------------------------------------------
 
@@ -267,6 +140,13 @@ class TurnRuntime(AgentRuntime):
         cancellation_token: CancellationToken | None = None,
         message_id: str | None = None,
     ) -> None:
+        branch = current_branch.get()
+        if branch is None or branch.question is None:
+            self._publish(message, topic_id, sender, cancellation_token)
+
+    def _publish(
+        self, message: Any, topic_id: TopicId, sender: AgentId | None, cancellation_token: CancellationToken | None
+    ) -> None:
         lane = self.lane(topic_id.source)
         if lane.stopping:
             return
@@ -280,10 +160,15 @@ class TurnRuntime(AgentRuntime):
             if sender is not None and (sender is lane.manager_id or sender == lane.manager_id):
                 if topic_id.type == manager._output_topic_type:
                     return  # A copy for the log: the manager has put it on the output queue itself.
-            elif kind is GroupChatMessage:
-                if type(message.message) is ToolCallRequestEvent and lane.token is not None:
+            else:
+                shown = cast(Any, message).message.__class__ if kind is GroupChatMessage else None
+                if shown is ToolCallRequestEvent and lane.token is not None:
                     asyncio.get_running_loop().call_soon(watch_tools, lane.token)
-                if lane.direct:
+                unheard = lane.outbox.get(sender) if lane.order and sender is not None else None
+                if unheard is not None and shown is not ModelClientStreamingChunkEvent:
+                    unheard.append((message, topic_id, sender, cancellation_token))
+                    return
+                if shown is not None and lane.direct:
                     manager._output_message_queue.put_nowait(message.message)
                     return
         delivery = (message, topic_id, sender, cancellation_token or CancellationToken())
@@ -309,13 +194,14 @@ class TurnRuntime(AgentRuntime):
             queue.get_nowait()
         lane.signalled = False
         lane.error = lane.echo = None
+        lane.branch = current_branch.get()
         lane.token = context.cancellation_token
         loop = asyncio.get_running_loop()
         lane.started = started = loop.create_future()
         lane.driver = driver = asyncio.create_task(self._drive(key, lane, message, context))
         # A task that is cancelled before its first step runs none of its code.
         driver.add_done_callback(lambda _: started.done() or started.cancel())
-        context.cancellation_token.add_callback(lambda: _cancel_lane(lane, driver, loop))
+        context.cancellation_token.add_callback(lambda: cancel_lane(lane, driver, loop))
         return await started
 
     async def _drive(self, key: str, lane: Lane, start: GroupChatStart, context: MessageContext) -> None:
@@ -334,7 +220,7 @@ class TurnRuntime(AgentRuntime):
         except (KeyboardInterrupt, SystemExit):
             raise
         except asyncio.CancelledError as error:
-            if _cancel_requested():
+            if cancel_requested():
                 raise
             self._fail(lane, _leaked(error))
         except BaseException as error:  # noqa: BLE001 - the boundary at which it becomes the lane's
@@ -357,7 +243,7 @@ class TurnRuntime(AgentRuntime):
         while True:
             while lane.queue:
                 await self._deliver(lane, *lane.queue.popleft())
-            if lane.error is not None:
+            if lane.error is not None and not (lane.speaking and isinstance(lane.error, InputRequired)):
                 raise lane.error
             if lane.speaking:
                 lane.wake = asyncio.get_running_loop().create_future()
@@ -383,6 +269,8 @@ class TurnRuntime(AgentRuntime):
         if self._on_boundary is not None and key == self.outermost:
             names = {topic: name for name, topic in manager._participant_name_to_topic_type.items()}
             await self._on_boundary([names[agent_id.type] for agent_id, _ in speakers if agent_id.type in names])
+        elif self._on_nested_boundary is not None and key != self.outermost:
+            await self._on_nested_boundary()
         lane.held = []
         released: list[tuple[AgentId, Delivery]] = []
         for agent_id, delivery in speakers:
@@ -394,12 +282,19 @@ class TurnRuntime(AgentRuntime):
         if len(released) == 1:
             await self._speak(lane, *released[0])
             return
+        if key != self.outermost:
+            lane.order = deque(agent_id for agent_id, _ in released)
+            lane.outbox = {agent_id: [] for agent_id, _ in released[1:]}
         for agent_id, delivery in released:
-            lane.speaking[agent_id] = asyncio.create_task(self._speak(lane, agent_id, delivery))
+            branch = Branch(lane.branch)
+            branch.task = asyncio.create_task(self._speak(lane, agent_id, delivery, branch))
+            lane.speaking[agent_id] = branch.task
 
-    async def _speak(self, lane: Lane, agent_id: AgentId, delivery: Delivery) -> None:
-        """Let one participant speak, then give it what arrived meanwhile."""
+    async def _speak(self, lane: Lane, agent_id: AgentId, delivery: Delivery, branch: Branch | None = None) -> None:
+        """Let one participant speak, then give it what arrived meanwhile. `branch`: in this task, beside others."""
         error: BaseException | None = None
+        if branch is not None:
+            current_branch.set(branch)
         try:
             agent = self._agents.get(agent_id) or await self.instance(agent_id)
             current: Delivery | None = delivery
@@ -414,7 +309,8 @@ class TurnRuntime(AgentRuntime):
         except (KeyboardInterrupt, SystemExit):
             raise
         except asyncio.CancelledError as cancelled:
-            if lane.stopping or delivery[3].is_cancelled() or _cancel_requested():
+            asked = branch is not None and branch.question is not None
+            if lane.stopping or delivery[3].is_cancelled() or (cancel_requested() and not asked):
                 raise
             error = _leaked(cancelled)
         except BaseException as raised:  # noqa: BLE001 - as above
@@ -422,9 +318,29 @@ class TurnRuntime(AgentRuntime):
         finally:
             lane.speaking.pop(agent_id, None)
             lane.deferred.pop(agent_id, None)
-            if error is not None and lane.error is None:
-                lane.error = error
+            if branch is not None and branch.question is not None:
+                error = branch.question
+            if error is not None:
+                self._note(lane, error)
+            if lane.order:
+                self._hear(lane)
             lane.notify()
+
+    def _note(self, lane: Lane, error: BaseException) -> None:
+        """A speaker has ended with `error`. The first one counts, but a question to a person gives way to any other."""
+        error = self._original(error)
+        if isinstance(error, InputRequired):
+            error.caught = True
+        if lane.error is None or (isinstance(lane.error, InputRequired) and not isinstance(error, InputRequired)):
+            lane.error = error
+
+    def _hear(self, lane: Lane) -> None:
+        """A concurrent speaker has ended: hear what others have said, as far as everybody before them has ended."""
+        while lane.order and lane.order[0] not in lane.speaking:
+            lane.order.popleft()
+            if lane.order:
+                for publication in lane.outbox.pop(lane.order[0]):
+                    self._publish(*publication)
 
     async def _deliver(self, lane: Lane, agent_id: AgentId, delivery: Delivery) -> None:
         message, topic_id, sender, token = delivery
@@ -458,7 +374,10 @@ class TurnRuntime(AgentRuntime):
             else:
                 lane.started.set_result(None)
         if isinstance(error, InputRequired):
-            self.suspend(error)
+            error.caught = True
+            self.suspend(error, lane.branch)
+        elif isinstance(error, StopRequested):
+            self.suspend(error, None)
 
     def _original(self, error: BaseException) -> BaseException:
         """What was raised in the first place, where AutoGen has put something else in its stead."""
@@ -473,17 +392,25 @@ class TurnRuntime(AgentRuntime):
             return self._echoes.get(str(error), error)
         return error
 
-    def suspend(self, question: InputRequired) -> None:
-        """A person is asked somewhere inside: nothing of this turn can go on, in whatever team it happened."""
-        if self.asked is not None:
-            return
-        self.asked = question
+    def suspend(self, reason: BaseException, branch: Branch | None) -> None:
+        """A person is asked, or wants the run to stop: nothing of that branch of the turn can go on, nor, without one,
+        of the whole turn, in whatever team."""
+        if branch is None:
+            if self.asked is not None:
+                return
+            self.asked = reason
+        elif branch.question is None and isinstance(reason, InputRequired):
+            branch.question = reason
         for lane in self._lanes.values():
             if lane.driver is None or lane.driver.done():
                 continue
+            if branch is not None and (lane.branch is None or not lane.branch.within(branch)):
+                continue
             if not lane.signalled:
-                self._signal(lane, "A person is asked.", question)
+                self._signal(lane, "A person is asked.", reason)
             lane.cancel()
+        if branch is not None and branch.task is not None and not branch.task.done():
+            branch.task.cancel()
 
     def _signal(self, lane: Lane, text: str, error: BaseException | None) -> None:
         lane.signalled = True
@@ -493,6 +420,7 @@ class TurnRuntime(AgentRuntime):
         if error is not None:
             detail = _as_text(error)
             lane.echo = str(detail)
+            self._echoes[lane.echo] = error
         manager._output_message_queue.put_nowait(
             GroupChatTermination(message=StopMessage(content=text, source=manager._name), error=detail)
         )
@@ -502,14 +430,14 @@ class TurnRuntime(AgentRuntime):
     async def idle(self, key: str) -> None:
         """Wait until nothing of this team is in flight. Raises nothing of what its tasks raised."""
         lane = self.lane(key)
-        while tasks := _live_tasks(lane):
+        while tasks := lane.live_tasks():
             await asyncio.wait(tasks)
 
     async def abort(self, key: str) -> None:
         """Cancel everything of this team and wait until it is gone. The team is then fit for a new start only."""
         lane = self.lane(key)
         for _ in range(_ATTEMPTS):
-            tasks = _live_tasks(lane)
+            tasks = lane.live_tasks()
             if not tasks:
                 break
             tasks |= tool_tasks(lane.token)
@@ -517,7 +445,7 @@ class TurnRuntime(AgentRuntime):
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=_PATIENCE)
-        if _live_tasks(lane):
+        if lane.live_tasks():
             logger.error("an agent of a cancelled run cannot be cancelled and was left behind")
         lane.clear()
         lane.speaking.clear()
@@ -544,44 +472,6 @@ class TurnRuntime(AgentRuntime):
             if key != self.outermost and lane.driver is not None and not lane.driver.done():
                 await self.abort(key)
 
-    # --- the rest of the protocol -------------------------------------------------------------------------------
-
-    async def try_get_underlying_agent_instance(self, id: AgentId, type: type[T] = Agent) -> T:  # type: ignore[assignment]
-        agent = await self.instance(id)
-        if not isinstance(agent, type):
-            raise TypeError(f"Agent with name {id.type} is not of type {type.__name__}.")
-        return agent
-
-    async def get(
-        self, id_or_type: AgentId | AgentType | str, /, key: str = "default", *, lazy: bool = True
-    ) -> AgentId:
-        if isinstance(id_or_type, AgentId):
-            agent_id = id_or_type
-        else:
-            agent_id = AgentId(id_or_type if isinstance(id_or_type, str) else id_or_type.type, key)
-        if not lazy:
-            await self.instance(agent_id)
-        return agent_id
-
-    async def agent_metadata(self, agent: AgentId) -> AgentMetadata:
-        return (await self.instance(agent)).metadata
-
-    async def agent_save_state(self, agent: AgentId) -> Mapping[str, Any]:
-        return await (await self.instance(agent)).save_state()
-
-    async def agent_load_state(self, agent: AgentId, state: Mapping[str, Any]) -> None:
-        await (await self.instance(agent)).load_state(state)
-
-    async def save_state(self) -> Mapping[str, Any]:
-        return {str(agent_id): dict(await agent.save_state()) for agent_id, agent in self._agents.items()}
-
-    async def load_state(self, state: Mapping[str, Any]) -> None:
-        for name, agent_state in state.items():
-            await (await self.instance(AgentId.from_str(name))).load_state(agent_state)
-
-    def add_message_serializer(self, serializer: MessageSerializer[Any] | Sequence[MessageSerializer[Any]]) -> None:
-        """Nothing is serialised on the way: messages stay objects of this process."""
-
 
 async def _handle(agent: Agent, message: Any, context: MessageContext) -> Any:
     with MessageHandlerContext.populate_context(agent.id):
@@ -590,39 +480,6 @@ async def _handle(agent: Agent, message: Any, context: MessageContext) -> Any:
 
 def _event_context(topic_id: TopicId, sender: AgentId | None, token: CancellationToken) -> MessageContext:
     return MessageContext(sender=sender, topic_id=topic_id, is_rpc=False, cancellation_token=token, message_id="")
-
-
-def _current_task() -> asyncio.Task[Any] | None:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None
-
-
-def _live_tasks(lane: Lane) -> set[asyncio.Task[Any]]:
-    """What is under way in a lane, but for the task that asks."""
-    current = _current_task()
-    return {t for t in (lane.driver, *lane.speaking.values()) if t is not None and t is not current and not t.done()}
-
-
-def _cancel_lane(lane: Lane, driver: asyncio.Task[None], loop: asyncio.AbstractEventLoop) -> None:
-    """What a cancelled token does to the lane that `driver` drove when it was linked."""
-    if driver.done() or lane.driver is not driver:
-        return
-    try:
-        here = asyncio.get_running_loop() is loop
-    except RuntimeError:
-        here = False
-    if here:
-        lane.cancel()
-    else:
-        loop.call_soon_threadsafe(lane.cancel)
-
-
-def _cancel_requested() -> bool:
-    """Whether the current task was really asked to cancel: only then may its CancelledError travel on."""
-    task = _current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _leaked(cancelled: asyncio.CancelledError) -> RuntimeError:

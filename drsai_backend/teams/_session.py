@@ -16,7 +16,8 @@ from autogen_core import CancellationToken
 from drsai_backend.state import Document, ResumeRecord
 from drsai_backend.teams._recorder import Recorder, Turn, WarmState
 from drsai_backend.teams._runtime import TurnRuntime
-from drsai_backend.teams._wiring import wire
+from drsai_backend.teams._wiring import container_of, manager_of, wire
+from drsai_backend.teams.steps import TurnSteps
 from drsai_backend.teams.suspension import InputBroker
 
 TurnCallback = Callable[[Turn], Awaitable[None]]
@@ -36,6 +37,8 @@ class TeamSession:
             is reported with the first turn.
         broker: through which the team's agents ask a person. Its questions end the run even where the `InputRequired`
             that it raises would be caught on its way, as in a tool that runs a team of its own.
+        steps: the record of the turn in flight; what it keeps in memory is stored at nested teams' turn boundaries.
+        on_resumed: awaited when a run goes on at a boundary, before the held speakers start, as `on_turn` is at others.
     """
 
     def __init__(
@@ -47,14 +50,20 @@ class TeamSession:
         on_chunk: ChunkCallback | None = None,
         first_boundary: bool = True,
         broker: InputBroker | None = None,
+        steps: TurnSteps | None = None,
+        on_resumed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.team = team
         self._next_seq = next_seq
         self._on_turn = on_turn
         self._on_chunk = on_chunk
         self.report_first_boundary = first_boundary
-        self._runtime = TurnRuntime(self._boundary)
+        self._runtime = TurnRuntime(self._boundary, None if steps is None else steps.flush)
         self._broker = broker
+        self.steps = steps
+        self.on_resumed = on_resumed
+        self._resumed = False
+        self._pending: list[str] = []
         self._recorder: Recorder | None = None
 
     @property
@@ -93,7 +102,9 @@ class TeamSession:
             been reported to `on_turn`.
 
         Raises:
-            InputRequired: an agent asks a person; the last reported turn stands.
+            InputRequired: an agent asks a person; the last reported turn stands, and what ran beside the agent is in
+                `steps`.
+            StopRequested: a person who was asked wants the run to stop.
             asyncio.CancelledError: the token or the task was cancelled.
             Exception: whatever an agent, a tool, a model client, a condition or a selector raised first.
         """
@@ -105,6 +116,7 @@ class TeamSession:
         lane = runtime.lane(key)
         lane.error = None
         lane.resume = None if pending is None else list(pending)
+        self._resumed = pending is not None
         if pending is not None:
             self.report_first_boundary = False  # The boundary where they were held is stored already.
         stream = self.team.run_stream(task=None if task is None else list(task), cancellation_token=token)
@@ -147,12 +159,37 @@ class TeamSession:
             self.recorder.emit(message)
 
     async def _boundary(self, pending: list[str]) -> None:
+        self._pending = pending
         if not self.report_first_boundary:
             self.report_first_boundary = True
+            if self._resumed and self.on_resumed is not None:
+                await self.on_resumed()
             return
         turn = await self.recorder.capture(pending)
         if self._on_turn is not None:
             await self._on_turn(turn)
+
+    async def steer(self, messages: Sequence[BaseChatMessage]) -> None:
+        """At a boundary, from `on_turn` or `on_resumed`: let all participants and the manager know of new messages, as
+        if they had been part of the task. The speakers that are held hear them first. `capture_turn` stores them.
+
+        Raises:
+            ValueError: a message of a type that the team does not know; nobody has heard any.
+        """
+        team = self.team
+        for message in messages:
+            if not team._message_factory.is_registered(type(message)):
+                raise ValueError(f"the team does not know messages of type {type(message).__name__}")
+        for position in range(len(team._participants)):
+            for message in messages:
+                container_of(team, position)._buffer_message(message)
+        await manager_of(team).update_message_thread(messages)
+        for message in messages:
+            self._emit(message)
+
+    async def capture_turn(self) -> Turn:
+        """At a boundary: what has changed since it was reported, as a turn with the same held speakers."""
+        return await self.recorder.capture(self._pending)
 
     def release(self, resume: ResumeRecord) -> WarmState:
         """The state as live objects, once the run has ended and is stored. The team must not run again."""

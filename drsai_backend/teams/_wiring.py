@@ -91,6 +91,11 @@ def inner_team(participant: Any) -> BaseGroupChat | None:
 _STATELESS = cast(Any, BaseTool).save_state_json
 
 
+def has_state(tool: BaseTool[Any, Any]) -> bool:
+    """Whether a tool's class saves a state of its own."""
+    return type(tool).save_state_json is not _STATELESS
+
+
 def stateful_tools(agent: Any) -> Iterator[tuple[str, BaseTool[Any, Any]]]:
     """The tools of an agent that have a state, each with a name that is unique for the agent."""
     workbenches: list[Any] = getattr(agent, "_workbench", None) or []
@@ -98,7 +103,7 @@ def stateful_tools(agent: Any) -> Iterator[tuple[str, BaseTool[Any, Any]]]:
         if isinstance(workbench, StaticWorkbench):
             tools: list[BaseTool[Any, Any]] = workbench._tools
             for tool in tools:
-                if type(tool).save_state_json is not _STATELESS:
+                if has_state(tool):
                     yield f"{position}/{tool.name}", tool
 
 

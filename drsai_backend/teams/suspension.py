@@ -4,51 +4,162 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal
+
+from drsai_backend.errors import InvalidRequest
+
+# How long a question asked in a thread may take to come out of the agent by itself.
+_PATIENCE = 0.2
+
+AskType = Literal["text_input", "approval"]
+AskKind = Literal["agent", "handoff", "approval", "tool_retry"]
+
+
+@dataclass(slots=True, eq=False)
+class Branch:
+    """A part of a turn that runs beside others: one of several speakers, or a tool call. `question` ends it alone."""
+
+    parent: Branch | None
+    task: asyncio.Task[Any] | None = None
+    question: InputRequired | None = None
+
+    def within(self, other: Branch) -> bool:
+        """Whether this is `other` or a part of it."""
+        branch: Branch | None = self
+        while branch is not None and branch is not other:
+            branch = branch.parent
+        return branch is not None
+
+
+current_branch: ContextVar[Branch | None] = ContextVar("current_branch", default=None)
+"""The innermost branch that the running code belongs to; None: nothing runs beside it."""
 
 
 class InputRequired(BaseException):
     """An agent needs a person's answer and there is none yet.
 
-    A `BaseException`, so that it passes AutoGen's `except Exception` on its way out of the agent. The turn runtime ends
-    the stream, the last turn boundary stands, and the turn is repeated once the answer is there.
+    A `BaseException`, so that it passes AutoGen's `except Exception` on its way out of the agent. What runs beside the
+    agent comes to its end, the turn runtime ends the stream, the last turn boundary stands, and the turn is repeated
+    once the answer is there. The attributes are what `Thread.input_request` tells of a question; `key` names it where
+    the source's name and the order of its questions do not.
     """
 
-    def __init__(self, source: str, prompt: str) -> None:
+    def __init__(
+        self,
+        source: str,
+        prompt: str,
+        *,
+        key: str | None = None,
+        type: AskType = "text_input",
+        kind: AskKind = "agent",
+        choices: Sequence[str] | None = None,
+        deadline: datetime | None = None,
+        tool: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(f"{source} asks: {prompt}")
         self.source = source
         self.prompt = prompt
+        self.key = key
+        self.type: AskType = type
+        self.kind: AskKind = kind
+        self.choices = None if choices is None else list(choices)
+        self.deadline = deadline
+        self.tool = None if tool is None else dict(tool)
+        self.caught = False
+        """It has come out of the agent by itself."""
+
+
+class StopRequested(BaseException):
+    """A person wants the run to stop: it ends as STOPPED, with this text as its reason."""
+
+
+Listener = Callable[[BaseException, Branch | None], None]
 
 
 @dataclass(slots=True)
 class InputBroker:
     """The answers a person has given for the turn in flight, in the order in which they were asked for.
 
-    A turn may ask more than once (a nested team); after each answer it is repeated from its boundary and is given the
-    earlier answers again.
+    A turn may ask more than once (a nested team, several tools); after each answer it is repeated from its boundary and
+    is given the earlier answers again. An answer is a dict of `source`, `content` and, where the question had one, its
+    `key`; a decision has `decision`, `reason` and `arguments` too (see `parse_decision`).
     """
 
     answers: list[dict[str, Any]] = field(default_factory=list)
     _used: set[int] = field(default_factory=set)
-    _listener: Callable[[InputRequired], None] | None = None
+    _listener: Listener | None = None
     _loop: asyncio.AbstractEventLoop | None = None
 
-    def ask(self, source: str, prompt: str) -> str:
-        """The answer to `source`'s question. Raises InputRequired when the person has not answered it yet."""
-        for position, answer in enumerate(self.answers):
-            if answer["source"] == source and position not in self._used:
-                self._used.add(position)
-                return str(answer["content"])
-        question = InputRequired(source, prompt)
-        if self._listener is not None and self._loop is not None:
-            # Not now: on its straight way out of the agent the exception gets there by itself. From any thread.
-            with contextlib.suppress(RuntimeError):  # the loop is closed: a thread that outlived its run
-                self._loop.call_soon_threadsafe(self._listener, question)
-        raise question
+    def ask(
+        self,
+        source: str,
+        prompt: str,
+        *,
+        key: str | None = None,
+        type: AskType = "text_input",
+        kind: AskKind = "agent",
+        choices: Sequence[str] | None = None,
+        deadline: datetime | None = None,
+        tool: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The answer to `source`'s question. Raises InputRequired when the person has not answered it yet.
 
-    def on_question(self, listener: Callable[[InputRequired], None]) -> None:
+        Args:
+            key: names the question, the same when the turn is repeated; without it, the questions of a source are told
+                apart by their order.
+        """
+        answer = self.find(key) if key is not None else self._next(source)
+        if answer is not None:
+            return str(answer["content"])
+        raise self.report(
+            InputRequired(source, prompt, key=key, type=type, kind=kind, choices=choices, deadline=deadline, tool=tool)
+        )
+
+    def find(self, key: str) -> dict[str, Any] | None:
+        """The answer to the question of that key, or None."""
+        return next((answer for answer in self.answers if answer.get("key") == key), None)
+
+    def _next(self, source: str) -> dict[str, Any] | None:
+        for position, answer in enumerate(self.answers):
+            if answer["source"] == source and answer.get("key") is None and position not in self._used:
+                self._used.add(position)
+                return answer
+        return None
+
+    def report(self, question: InputRequired) -> InputRequired:
+        """Have the branch that asks end, also where `question`, once raised, would be caught on its way. Any thread."""
+        loop, listener = self._loop, self._listener
+        branch = current_branch.get()
+        if branch is not None and branch.question is None:
+            branch.question = question
+        if listener is None or loop is None:
+            return question
+        if branch is None and not _in(loop):
+            # Which branch a foreign thread works for is not known: it gets the time to find its way out.
+            def later() -> None:
+                loop.call_later(_PATIENCE, lambda: question.caught or listener(question, None))
+
+            with contextlib.suppress(RuntimeError):  # the loop is closed: a thread that outlived its run
+                loop.call_soon_threadsafe(later)
+        else:
+            # Not now: on its straight way out of the agent the exception gets there by itself.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(listener, question, branch)
+        return question
+
+    def stop(self, reason: str) -> StopRequested:
+        """Have the whole run end. Returns what is to be raised."""
+        stop = StopRequested(reason)
+        if self._listener is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._listener, stop, None)
+        return stop
+
+    def on_question(self, listener: Listener) -> None:
         """Have `listener` called in this event loop, soon after a question that has no answer yet."""
         self._listener = listener
         self._loop = asyncio.get_running_loop()
@@ -62,3 +173,110 @@ class InputBroker:
     def give(self, answers: Iterable[dict[str, Any]]) -> None:
         self.answers = list(answers)
         self._used = set()
+
+
+def _in(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+# --- answers in plain words -----------------------------------------------------------------------------------------
+
+_WORDS: dict[str, tuple[str, ...]] = {
+    "approve": (
+        "approve",
+        "approved",
+        "yes",
+        "y",
+        "ok",
+        "okay",
+        "allow",
+        "go ahead",
+        "是",
+        "好",
+        "可以",
+        "批准",
+        "同意",
+    ),
+    "deny": ("deny", "denied", "no", "n", "reject", "refuse", "否", "不", "不行", "拒绝", "不同意"),
+    "edit": ("edit", "change", "修改", "编辑"),
+    "run": ("run", "run again", "retry", "again", "重试", "再次运行", "运行"),
+    "result": ("result", "结果"),
+    "stop": ("stop", "abort", "停止", "终止"),
+}
+_STOPS = ".!\u3002\uff01"  # the full-width ones too
+_COLONS = ":,-\uff1a\uff0c\u2013\u2014"
+_FORMS = {
+    "approve": "'approve'",
+    "deny": "'deny: <reason>'",
+    "edit": "'edit {<arguments as JSON>}'",
+    "run": "'run'",
+    "result": "'result: <text>'",
+    "stop": "'stop'",
+}
+
+
+def parse_decision(text: str, input_request: Mapping[str, Any]) -> dict[str, Any]:
+    """What a plain answer to `input_request` (or a question's attributes under its names) says.
+
+    Returns:
+        `content` (the text; of a question with choices, the choice as it was offered), and for an approval `decision`
+        (one of the request's choices), `reason` (of `deny`) and `arguments` (of `edit`), None where there is none.
+
+    Raises:
+        InvalidRequest: the text is none of what may be answered; it says what may. `param` is "messages".
+    """
+    choices: Sequence[str] | None = input_request.get("choices")
+    said = text.strip()
+    if input_request.get("type") != "approval":
+        if not choices:
+            return {"content": text}
+        for choice in choices:
+            if choice.strip().casefold() == said.casefold():
+                return {"content": choice}
+        raise InvalidRequest(f"answer with one of: {', '.join(map(repr, choices))}", param="messages")
+    for choice in choices or ("approve", "deny", "edit"):
+        rest = _rest(said, _WORDS.get(choice, (choice,)), bare=choice not in ("edit", "result"))
+        if rest is None:
+            continue
+        answer: dict[str, Any] = {"decision": choice, "reason": None, "arguments": None, "content": text}
+        if choice == "edit":
+            answer["arguments"] = _arguments(rest)
+        elif choice == "result":
+            answer["content"] = rest
+        elif choice == "deny":
+            answer["reason"] = rest or None
+        elif rest:
+            continue
+        return answer
+    forms = ", ".join(_FORMS.get(choice, repr(choice)) for choice in choices or ("approve", "deny", "edit"))
+    raise InvalidRequest(f"the run waits for a decision; answer with one of: {forms}", param="messages")
+
+
+def _rest(said: str, words: Sequence[str], *, bare: bool) -> str | None:
+    """What follows one of `words` at the start of `said`; None when it starts with none. `bare`: the word may also
+    stand alone, with a full stop."""
+    folded = said.casefold()
+    for word in sorted(words, key=len, reverse=True):
+        if not folded.startswith(word):
+            continue
+        rest = said[len(word) :].strip()
+        if not rest.strip(_STOPS):
+            return "" if bare else None
+        if rest[0] in _COLONS:
+            return rest[1:].strip()
+        if rest[0] == "{":
+            return rest
+    return None
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        arguments: Any = json.loads(text)
+    except ValueError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise InvalidRequest('edited arguments must be a JSON object: edit {"name": value}', param="messages")
+    return arguments  # pyright: ignore[reportUnknownVariableType]

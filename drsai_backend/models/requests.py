@@ -1,0 +1,78 @@
+"""What a model was asked, kept so that it can be compared with what it is asked when a turn is repeated."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from autogen_core.models import CreateResult, LLMMessage
+from autogen_core.tools import Tool, ToolSchema
+from pydantic import BaseModel
+
+_LAST = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One request to a model. It refers to the last messages only, and copies nothing."""
+
+    count: int
+    last: tuple[LLMMessage, ...]
+    tools: tuple[Tool | ToolSchema, ...]
+    tool_choice: Any
+    json_output: bool | type[BaseModel] | None
+    extra: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        messages: Sequence[LLMMessage],
+        tools: Sequence[Tool | ToolSchema],
+        tool_choice: Any,
+        json_output: bool | type[BaseModel] | None,
+        extra: Mapping[str, Any],
+    ) -> ModelRequest:
+        return cls(len(messages), tuple(messages[-_LAST:]), tuple(tools), tool_choice, json_output, extra)
+
+    def digest(self) -> str:
+        """A hash that is the same in another process that asks the same.
+
+        It takes in the number of messages and the last 32 of them, so that it costs the same however long the thread
+        is; tools with their schemas, the form of the answer and the agent's own arguments. Models, sampling parameters
+        and keys are not part of it.
+        """
+        output = self.json_output
+        asked = {
+            "count": self.count,
+            "messages": [message.model_dump(mode="json") for message in self.last],
+            "tools": [tool if isinstance(tool, Mapping) else tool.schema for tool in self.tools],
+            "choice": self.tool_choice if isinstance(self.tool_choice, str) else self.tool_choice.name,
+            "output": output.__qualname__ if isinstance(output, type) else output,
+            "extra": self.extra,
+        }
+        return digest_of(asked)
+
+
+def digest_of(value: Any) -> str:
+    """A hash of JSON; what JSON does not know counts by its class."""
+    text = json.dumps(value, sort_keys=True, default=lambda odd: type(odd).__qualname__)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class AnswerSteps(Protocol):
+    """Remembers the answers of a model in the turn in flight; see `drsai_backend.teams.steps`."""
+
+    def next_answer(self, request: ModelRequest) -> tuple[int, CreateResult | None]:
+        """Number of the answer that is asked for now, and the answer, where it is recorded."""
+        ...
+
+    def not_answered(self, number: int) -> None:
+        """The model gave no answer: the next one has this number."""
+        ...
+
+    async def answered(self, number: int, request: ModelRequest, result: CreateResult) -> None:
+        """Record a fresh answer."""
+        ...

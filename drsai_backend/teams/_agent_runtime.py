@@ -1,0 +1,135 @@
+"""Who is on a runtime and gets what: the part of AutoGen's `AgentRuntime` that delivers nothing."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from autogen_core import (
+    Agent,
+    AgentId,
+    AgentInstantiationContext,
+    AgentMetadata,
+    AgentRuntime,
+    AgentType,
+    MessageSerializer,
+    Subscription,
+    TopicId,
+    TypeSubscription,
+)
+
+T = TypeVar("T", bound=Agent)
+
+
+class AgentDirectory(AgentRuntime):
+    """Agents by their ids, factories that make them, and subscriptions."""
+
+    def __init__(self) -> None:
+        self._factories: dict[str, Callable[[], Any]] = {}
+        self._agents: dict[AgentId, Agent] = {}
+        self._subscriptions: dict[str, Subscription] = {}
+        self._by_topic_type: dict[str, list[Subscription]] = {}
+        self._recipients: dict[tuple[str, str], list[AgentId]] = {}
+
+    # --- registration -------------------------------------------------------------------------------------------
+
+    async def register_factory(
+        self,
+        type: str | AgentType,
+        agent_factory: Callable[[], T | Awaitable[T]],
+        *,
+        expected_class: type[T] | None = None,
+    ) -> AgentType:
+        agent_type = AgentType(type) if isinstance(type, str) else type
+        if agent_type.type in self._factories:
+            raise ValueError(f"Agent with type {agent_type.type} already exists.")
+        self._factories[agent_type.type] = agent_factory
+        return agent_type
+
+    async def register_agent_instance(self, agent_instance: Agent, agent_id: AgentId) -> AgentId:
+        await agent_instance.bind_id_and_runtime(id=agent_id, runtime=self)
+        self.place(agent_id, agent_instance)
+        return agent_id
+
+    def place(self, agent_id: AgentId, agent: Agent) -> None:
+        """Make a constructed agent reachable under `agent_id`."""
+        self._agents[agent_id] = agent
+
+    def route(self, topic_id: TopicId, recipients: list[AgentId]) -> None:
+        """Deliver what is published to `topic_id` to these agents, in order."""
+        self._recipients[topic_id.type, topic_id.source] = recipients
+
+    async def instance(self, agent_id: AgentId) -> Agent:
+        """The agent of that id, made by its factory when it is first asked for."""
+        agent = self._agents.get(agent_id)
+        if agent is None:
+            factory = self._factories.get(agent_id.type)
+            if factory is None:
+                raise LookupError(f"Agent with name {agent_id.type} not found.")
+            with AgentInstantiationContext.populate_context((self, agent_id)):
+                made = factory()
+                agent = cast(Agent, await made if inspect.isawaitable(made) else made)
+            self.place(agent_id, agent)
+        return agent
+
+    async def add_subscription(self, subscription: Subscription) -> None:
+        if subscription.id in self._subscriptions:
+            raise ValueError("Subscription already exists")
+        self._subscriptions[subscription.id] = subscription
+        if isinstance(subscription, TypeSubscription):
+            self._by_topic_type.setdefault(subscription.topic_type, []).append(subscription)
+            self._recipients.clear()
+
+    async def remove_subscription(self, id: str) -> None:
+        subscription = self._subscriptions.pop(id)
+        if isinstance(subscription, TypeSubscription):
+            self._by_topic_type[subscription.topic_type].remove(subscription)
+            self._recipients.clear()
+
+    def recipients(self, topic_id: TopicId) -> list[AgentId]:
+        # Not by the TopicId itself: its subclass DefaultTopicId never equals it.
+        key = (topic_id.type, topic_id.source)
+        found = self._recipients.get(key)
+        if found is None:
+            subscriptions = self._by_topic_type.get(topic_id.type, ())
+            found = self._recipients[key] = [s.map_to_agent(topic_id) for s in subscriptions]
+        return found
+
+    # --- the rest of the protocol -------------------------------------------------------------------------------
+
+    async def try_get_underlying_agent_instance(self, id: AgentId, type: type[T] = Agent) -> T:  # type: ignore[assignment]
+        agent = await self.instance(id)
+        if not isinstance(agent, type):
+            raise TypeError(f"Agent with name {id.type} is not of type {type.__name__}.")
+        return agent
+
+    async def get(
+        self, id_or_type: AgentId | AgentType | str, /, key: str = "default", *, lazy: bool = True
+    ) -> AgentId:
+        if isinstance(id_or_type, AgentId):
+            agent_id = id_or_type
+        else:
+            agent_id = AgentId(id_or_type if isinstance(id_or_type, str) else id_or_type.type, key)
+        if not lazy:
+            await self.instance(agent_id)
+        return agent_id
+
+    async def agent_metadata(self, agent: AgentId) -> AgentMetadata:
+        return (await self.instance(agent)).metadata
+
+    async def agent_save_state(self, agent: AgentId) -> Mapping[str, Any]:
+        return await (await self.instance(agent)).save_state()
+
+    async def agent_load_state(self, agent: AgentId, state: Mapping[str, Any]) -> None:
+        await (await self.instance(agent)).load_state(state)
+
+    async def save_state(self) -> Mapping[str, Any]:
+        return {str(agent_id): dict(await agent.save_state()) for agent_id, agent in self._agents.items()}
+
+    async def load_state(self, state: Mapping[str, Any]) -> None:
+        for name, agent_state in state.items():
+            await (await self.instance(AgentId.from_str(name))).load_state(agent_state)
+
+    def add_message_serializer(self, serializer: MessageSerializer[Any] | Sequence[MessageSerializer[Any]]) -> None:
+        """Nothing is serialised on the way: messages stay objects of this process."""

@@ -1,0 +1,341 @@
+"""An agent's tool calls: recorded, replayed, approved by a person, and ended in good order when one of them asks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, cast
+
+from autogen_core import CancellationToken
+from autogen_core.tools import (
+    BaseTool,
+    StaticStreamWorkbench,
+    StaticWorkbench,
+    TextResultContent,
+    ToolResult,
+    Workbench,
+)
+
+from drsai_backend.agents._policy import is_idempotent, needs_approval
+from drsai_backend.models.requests import digest_of
+from drsai_backend.teams._orphans import call_siblings, watch_tools
+from drsai_backend.teams._wiring import has_state, task_runner
+from drsai_backend.teams.steps import AgentSteps, CallName, Step, ToolFinished, ToolStarted
+from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, current_branch
+
+_END = object()
+
+
+class RecordedWorkbench:
+    """Stands for a workbench in an agent's list. Its calls are those of `ToolCalls`; all else is the workbench's own,
+    its class included: agents ask for it, and we look for tools in it."""
+
+    def __init__(self, inner: Workbench, calls: ToolCalls) -> None:
+        self.__inner = inner
+        self.__calls = calls
+
+    @property
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return type(self.__inner)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__inner, name)
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        cancellation_token: CancellationToken | None = None,
+        call_id: str | None = None,
+    ) -> ToolResult:
+        """See `autogen_core.tools.Workbench.call_tool`, and `ToolCalls.stream` for what is raised."""
+        call = Call(self.__inner, name, arguments or {}, cancellation_token, call_id, stream=False)
+        result: Any = None
+        async for item in self.__calls.stream(call):
+            result = item
+        assert isinstance(result, ToolResult)
+        return result
+
+    async def call_tool_stream(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        cancellation_token: CancellationToken | None = None,
+        call_id: str | None = None,
+    ) -> AsyncGenerator[Any, None]:
+        """See `autogen_core.tools.StreamWorkbench.call_tool_stream`, and `ToolCalls.stream` for what is raised."""
+        call = Call(self.__inner, name, arguments or {}, cancellation_token, call_id, stream=True)
+        async for item in self.__calls.stream(call):
+            yield item
+
+
+@dataclass
+class Call:
+    """One call, as the agent makes it."""
+
+    workbench: Workbench
+    name: str
+    arguments: Mapping[str, Any]
+    token: CancellationToken | None
+    id: str | None
+    stream: bool
+
+    @cached_property
+    def tool(self) -> BaseTool[Any, Any] | None:
+        """The tool, where the workbench shows it."""
+        workbench = self.workbench
+        if not isinstance(workbench, StaticWorkbench):
+            return None
+        name = workbench._override_name_to_original.get(self.name, self.name)
+        return next((tool for tool in workbench._tools if tool.name == name), None)
+
+    @cached_property
+    def needs_approval(self) -> bool:
+        return needs_approval(self.tool, self.workbench)
+
+    @cached_property
+    def repeatable(self) -> bool:
+        """It may be made twice: it is said to be idempotent, or it runs agents whose own steps are recorded."""
+        return self.runs_agents or is_idempotent(self.tool, self.workbench)
+
+    @property
+    def runs_agents(self) -> bool:
+        return task_runner(self.tool) is not None
+
+    @property
+    def written(self) -> str:
+        """The arguments as JSON text."""
+        return json.dumps(self.arguments, ensure_ascii=False, default=str)
+
+    def digest(self) -> str:
+        return digest_of([self.name, self.arguments])
+
+    def said(self, text: str, *, is_error: bool = False) -> ToolResult:
+        """A result that the tool did not give."""
+        return ToolResult(name=self.name, result=[TextResultContent(content=text)], is_error=is_error)
+
+
+class ToolCalls:
+    """All tool calls of one agent."""
+
+    def __init__(self, steps: AgentSteps, broker: InputBroker) -> None:
+        self._steps = steps
+        self._turn = steps.turn
+        self._broker = broker
+        self._busy: set[asyncio.Task[Any]] = set()
+        self._asking: set[asyncio.Task[Any]] = set()
+        self._changed: asyncio.Future[None] | None = None
+        self._states: dict[str, int] = {}
+
+    async def stream(self, call: Call) -> AsyncGenerator[Any, None]:
+        """What the tool shows, then its `ToolResult`, which is recorded by then; or the recorded one alone.
+
+        Raises:
+            InputRequired: a person has to approve the call, or to say what becomes of one that may have been made
+                before a crash, or is asked by the tool. The agent's other calls have come to their end.
+            StopRequested: he wants the run to stop.
+            ReplayMismatch: the recorded result is one of another call.
+        """
+        name = self._steps.name_call(call.id, call.name)
+        recorded = await self._recorded(call, name)
+        if recorded is not None:
+            yield recorded
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._busy.add(task)
+        try:
+            made, result = await self._decide(call, name, task)
+            if result is None:
+                start = await self._start(made, name)
+                try:
+                    async for item in self._run(made):
+                        if isinstance(item, ToolResult):
+                            result = item
+                        else:
+                            yield item
+                except InputRequired as question:
+                    question.caught = True
+                    if start:
+                        self._turn.keep(lambda: Step(self._steps.path, f"{name.step}?{start}", "", {}))
+                    await self._wait_for_others(task)
+                    raise self._broker.report(question) from None
+                self._turn.check()
+                assert result is not None, "a workbench ends with a result"
+                self._show_end(call, result)
+            await self._record(call, name, result)
+            yield result
+        except BaseException:
+            if call.token is not None:
+                watch_tools(call.token)  # The agent expects a workbench to raise nothing, and would wait for ever.
+            raise
+        finally:
+            self._busy.discard(task)
+            self._asking.discard(task)
+            self._wake()
+
+    # --- the record ---------------------------------------------------------------------------------------------
+
+    async def _recorded(self, call: Call, name: CallName) -> ToolResult | None:
+        if name.step is None or not name.replayed:
+            return None
+        value = self._turn.replay(self._steps.path, name.step, call.digest)
+        if value is None:
+            return None
+        if "state" in value and call.tool is not None and self._states.get(call.name, -1) < value["number"]:
+            # The tool was not called in this process: bring it to where it was. The latest of several calls counts.
+            self._states[call.name] = value["number"]
+            await call.tool.load_state_json(value["state"])
+        return ToolResult.model_validate(value["result"])
+
+    async def _record(self, call: Call, name: CallName, result: ToolResult) -> None:
+        if name.step is None:
+            return
+        if call.runs_agents:
+            # Its agents must take part when the turn is repeated, for they have states. What they did is recorded.
+            await self._turn.flush()
+            return
+        value: dict[str, Any] = {"result": result.model_dump(mode="json")}
+        if call.tool is not None and has_state(call.tool):
+            self._turn.saved += 1
+            value |= {"state": dict(await call.tool.save_state_json()), "number": self._turn.saved}
+        await self._turn.save(Step(self._steps.path, name.step, call.digest(), value))
+
+    def _starts(self, call: Call, name: CallName) -> int:
+        """How often a call was started according to the record, the first time, which is not recorded, included."""
+        starts = 0 if call.needs_approval else 1
+        while self._turn.replay(self._steps.path, f"{name.step}!{starts + 1}") is not None:
+            starts += 1
+        return starts
+
+    async def _start(self, call: Call, name: CallName) -> int:
+        """Record that a call starts, where that cannot be told from the model's answer alone. Returns which start of
+        the call it is; 0 where nobody needs to know."""
+        start = 0
+        if name.step is not None and not call.repeatable:
+            start = 1
+            if name.replayed:
+                start += self._starts(call, name)
+                await self._turn.save(Step(self._steps.path, f"{name.step}!{start}", "", {}))
+        if self._turn.on_tool is not None:
+            self._turn.on_tool(ToolStarted(self._steps.source, call.id or "", call.name, call.written))
+        return start
+
+    def _show_end(self, call: Call, result: ToolResult) -> None:
+        if self._turn.on_tool is not None:
+            text = result.to_text(replace_image="[image]")
+            self._turn.on_tool(ToolFinished(self._steps.source, call.id or "", call.name, text, result.is_error))
+
+    # --- a person's part ----------------------------------------------------------------------------------------
+
+    async def _decide(self, call: Call, name: CallName, task: asyncio.Task[Any]) -> tuple[Call, ToolResult | None]:
+        """The call that is to be made, or the result where none is."""
+        made = call
+        if call.needs_approval:
+            question = InputRequired(
+                self._steps.source,
+                f"{self._steps.source} wants to call {call.name} with {call.written}. Is that approved?",
+                key=name.key,
+                type="approval",
+                kind="approval",
+                choices=["approve", "deny", "edit"],
+                tool=self._shown(call),
+            )
+            answer = await self._answer(question, task)
+            if answer["decision"] == "deny":
+                reason = answer.get("reason") or "no reason was given"
+                return call, call.said(f"The call was denied: {reason}", is_error=True)
+            if answer["decision"] == "edit":
+                made = replace(call, arguments=answer["arguments"])
+        if name.replayed and name.step is not None and not call.repeatable:
+            starts = self._starts(call, name)
+            ended = self._turn.replay(self._steps.path, f"{name.step}?{starts}") is not None
+            if starts and not ended:
+                return made, await self._retry(made, name, starts, task)
+        return made, None
+
+    async def _retry(self, call: Call, name: CallName, starts: int, task: asyncio.Task[Any]) -> ToolResult | None:
+        """What a person gives as the result of a call that may have been made; None to make it once more."""
+        question = InputRequired(
+            self._steps.source,
+            f"The run was interrupted when {self._steps.source} may have called {call.name} with {call.written}; the "
+            "result is not known. Run the call again, give its result, or stop?",
+            key=f"{name.key}!{starts}",
+            type="approval",
+            kind="tool_retry",
+            choices=["run", "result", "stop"],
+            tool=self._shown(call),
+        )
+        answer = await self._answer(question, task)
+        if answer["decision"] == "stop":
+            raise self._broker.stop(f"Stopped, as the outcome of a call of {call.name} is not known.")
+        return call.said(str(answer["content"])) if answer["decision"] == "result" else None
+
+    async def _answer(self, question: InputRequired, task: asyncio.Task[Any]) -> dict[str, Any]:
+        assert question.key is not None
+        answer = self._broker.find(question.key)
+        if answer is None:
+            await self._wait_for_others(task)
+            raise self._broker.report(question)
+        return answer
+
+    def _shown(self, call: Call) -> dict[str, Any]:
+        return {"name": call.name, "arguments": dict(call.arguments), "call_id": call.id}
+
+    # --- beside others ------------------------------------------------------------------------------------------
+
+    async def _run(self, call: Call) -> AsyncGenerator[Any, None]:
+        """Make the call, in a task of its own, so that a question in it ends nothing else."""
+        branch = Branch(current_branch.get())
+        items: asyncio.Queue[Any] = asyncio.Queue()
+        branch.task = task = asyncio.create_task(_make(call, call.token, items, branch))
+        task.add_done_callback(lambda done: _ended(done, items))
+        try:
+            while (item := await items.get()) is not _END:
+                if branch.question is None:
+                    yield item
+        finally:
+            if not task.done():
+                task.cancel()
+        if branch.question is not None:
+            raise branch.question
+        task.result()
+
+    async def _wait_for_others(self, task: asyncio.Task[Any]) -> None:
+        """Wait until the agent's other calls have ended, or wait for a person too."""
+        self._asking.add(task)
+        self._wake()
+        while others := {each for each in self._busy | call_siblings(task) if not each.done()} - self._asking:
+            if self._changed is None:
+                self._changed = asyncio.get_running_loop().create_future()
+            await asyncio.wait({*others, self._changed}, return_when=asyncio.FIRST_COMPLETED)
+
+    def _wake(self) -> None:
+        if self._changed is not None:
+            self._changed.set_result(None)
+            self._changed = None
+
+
+def _ended(task: asyncio.Task[Any], items: asyncio.Queue[Any]) -> None:
+    if not task.cancelled():
+        task.exception()  # Whoever waits may be cancelled before he sees it.
+    items.put_nowait(_END)
+
+
+async def _make(
+    call: Call, cancellation_token: CancellationToken | None, items: asyncio.Queue[Any], branch: Branch
+) -> None:
+    """The task of one call; `_orphans` finds it by its name and its token."""
+    current_branch.set(branch)
+    inner = call.workbench
+    if call.stream:
+        stream = cast(StaticStreamWorkbench, inner).call_tool_stream(
+            call.name, call.arguments, cancellation_token, call.id
+        )
+        async for item in stream:
+            items.put_nowait(item)
+    else:
+        items.put_nowait(await inner.call_tool(call.name, call.arguments, cancellation_token, call.id))

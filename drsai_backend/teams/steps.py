@@ -1,0 +1,255 @@
+"""The steps of the turn in flight: what agents did in it, so that a turn which is repeated does none of it twice.
+
+A turn is repeated after a crash, and when a person has answered a question that was asked in it. Two kinds of steps are
+recorded, each before its outcome is used:
+
+- a model's answer that calls tools is stored before the first tool starts;
+- a tool's result is stored before the agent gets it.
+
+Answers of plain text stay in memory. They are stored along with the next step that is, when a nested team comes to a
+turn boundary, and when the run waits for a person: so a turn without tool calls writes nothing. What is stored goes
+with the transaction that stores the turn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from autogen_core.models import CreateResult
+
+from drsai_backend.errors import ReplayMismatch
+from drsai_backend.models.requests import ModelRequest
+from drsai_backend.state.codec import decode_value, dump_json, encode_value
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that an agent did in the turn.
+
+    Attributes:
+        agent: path of the agent: names from the outermost team's member down, joined by `/`. A manager that asks a
+            model has one too.
+        step: names it among the agent's: `m0`, `m1`… are its model's answers; `m0:t<call id>` is the result of a tool
+            call of answer 0, `m0:t<call id>!<n>` says that the call was started for the n-th time, `…?<n>` that it
+            then ended with a question to a person.
+        digest: hash of what was asked.
+        value: JSON, enough to replay it.
+    """
+
+    agent: str
+    step: str
+    digest: str
+    value: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    """`source` calls a tool; `arguments` are JSON text."""
+
+    source: str
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished:
+    """A tool call of `source` came to its end."""
+
+    source: str
+    call_id: str
+    name: str
+    result: str
+    is_error: bool
+
+
+ToolEvent: TypeAlias = ToolStarted | ToolFinished
+Store: TypeAlias = Callable[[Sequence[Step]], Awaitable[None]]
+
+
+class TurnSteps:
+    """The steps of one run's turn in flight.
+
+    Args:
+        recorded: what is stored of the turn that is repeated.
+        store: stores steps before it returns. Without it, all stay in memory.
+        on_tool: called when a tool call starts and ends; not for a result that is replayed.
+    """
+
+    def __init__(
+        self,
+        recorded: Iterable[Step] = (),
+        store: Store | None = None,
+        on_tool: Callable[[ToolEvent], None] | None = None,
+    ) -> None:
+        self._recorded = {(step.agent, step.step): step for step in recorded}
+        self._store = store
+        self._agents: dict[str, AgentSteps] = {}
+        self._kept: list[Callable[[], Step]] = []
+        self._any_stored = bool(self._recorded)
+        self._failure: Exception | None = None
+        self.on_tool = on_tool
+        self.saved = len(self._recorded)
+        """Numbers the states of tools, so that the latest is known."""
+
+    def agent(self, path: str) -> AgentSteps:
+        """The recorder and replayer of one agent."""
+        found = self._agents.get(path)
+        if found is None:
+            found = self._agents[path] = AgentSteps(self, path)
+        return found
+
+    def replay(self, agent: str, step: str, asked: Callable[[], str] | None = None) -> dict[str, Any] | None:
+        """The recorded value of a step, or None.
+
+        Args:
+            asked: makes the digest of what is asked now.
+
+        Raises:
+            ReplayMismatch: something else was asked when the step was recorded.
+        """
+        found = self._recorded.get((agent, step))
+        if found is None:
+            return None
+        if asked is not None and asked() != found.digest:
+            self._failure = ReplayMismatch(
+                f"the turn is repeated, and what is recorded of {agent!r} ({step}) does not fit what it asks now"
+            )
+            raise self._failure
+        return _read(found.value)
+
+    def keep(self, make: Callable[[], Step]) -> None:
+        """Keep a step in memory. It is made when it is stored, if ever."""
+        self._kept.append(make)
+
+    async def save(self, step: Step) -> None:
+        """Store a step, and whatever was kept before it."""
+        self._kept.append(lambda: step)
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Store what is kept in memory only.
+
+        Raises:
+            Exception: what `store` raises; the run cannot go on.
+        """
+        if self._store is None or not self._kept:
+            return
+        steps = self.unstored()
+        self._any_stored = True
+        try:
+            await self._store(steps)
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def unstored(self) -> list[Step]:
+        """Take what is kept in memory only: to be stored with the run's end when it waits for a person."""
+        kept, self._kept = self._kept, []
+        return [_storable(make()) for make in kept]
+
+    def check(self) -> None:
+        """Raise what a step failed with, in case that an agent has made a text of it."""
+        if self._failure is not None:
+            raise self._failure
+
+    def turn_done(self) -> bool:
+        """The turn is over: forget it. True when anything of it is stored."""
+        stored = self._any_stored
+        self._any_stored = False
+        self._recorded.clear()
+        self._kept.clear()
+        for agent in self._agents.values():
+            agent.turn_done()
+        return stored
+
+
+@dataclass(frozen=True, slots=True)
+class CallName:
+    """Where a tool call belongs: `step` is its name among the agent's steps, None for a call that no recorded answer
+    asked for; `replayed` says that the answer came from the record, so that the call may have been made already."""
+
+    key: str
+    step: str | None
+    replayed: bool
+
+
+class AgentSteps:
+    """The steps of one agent: an `AnswerSteps` for its model client, and names for its tool calls."""
+
+    def __init__(self, turn: TurnSteps, path: str) -> None:
+        self.turn = turn
+        self.path = path
+        self.source = path.rpartition("/")[2]
+        self._asked = 0
+        self._calls: dict[str, tuple[int, bool]] = {}
+        self._uses: Counter[str] = Counter()
+
+    def next_answer(self, request: ModelRequest) -> tuple[int, CreateResult | None]:
+        """See `AnswerSteps`.
+
+        Raises:
+            ReplayMismatch: the recorded answer is one to another request.
+        """
+        number = self._asked
+        self._asked += 1
+        value = self.turn.replay(self.path, f"m{number}", request.digest)
+        if value is None:
+            return number, None
+        result = CreateResult.model_validate(value)
+        self._know_calls(number, result, replayed=True)
+        return number, result
+
+    def not_answered(self, number: int) -> None:
+        """See `AnswerSteps`."""
+        if self._asked == number + 1:
+            self._asked = number
+
+    async def answered(self, number: int, request: ModelRequest, result: CreateResult) -> None:
+        """See `AnswerSteps`. An answer that calls tools is stored before this returns."""
+
+        def step() -> Step:
+            return Step(self.path, f"m{number}", request.digest(), result.model_dump(mode="json"))
+
+        if isinstance(result.content, str):
+            self.turn.keep(step)
+            return
+        self._know_calls(number, result, replayed=False)
+        await self.turn.save(step())
+
+    def _know_calls(self, number: int, result: CreateResult, *, replayed: bool) -> None:
+        if not isinstance(result.content, str):
+            for call in result.content:
+                self._calls[call.id] = number, replayed
+
+    def name_call(self, call_id: str | None, tool: str) -> CallName:
+        """The name of a tool call that begins now; the same when the turn is repeated."""
+        known = None if call_id is None else self._calls.get(call_id)
+        name = f"x:{tool}" if known is None else f"m{known[0]}:t{call_id}"
+        self._uses[name] += 1
+        if self._uses[name] > 1:
+            name = f"{name}#{self._uses[name]}"
+        key = f"{self.path}:{name}"
+        return CallName(key, None, replayed=False) if known is None else CallName(key, name, known[1])
+
+    def turn_done(self) -> None:
+        """Begin to count anew."""
+        if self._asked:
+            self._asked = 0
+            self._calls.clear()
+        self._uses.clear()
+
+
+def _storable(step: Step) -> Step:
+    """The step itself, or with its value as text where that holds characters that a database cannot have in JSON."""
+    dumped = dump_json(step.value)
+    if b"\\u0000" not in dumped and b"\\ud" not in dumped:
+        return step
+    return Step(step.agent, step.step, step.digest, {"encoded": encode_value(step.value)})
+
+
+def _read(value: dict[str, Any]) -> dict[str, Any]:
+    return decode_value(value["encoded"]) if value.keys() == {"encoded"} else value
