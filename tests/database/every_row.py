@@ -15,6 +15,7 @@ from drsai_backend.datamodel.types import StatusType, UTCDateTime
 
 MOMENT = datetime(2026, 3, 4, 5, 6, 7, 890123, UTC)
 SECRET = "c2VjcmV0LWNpcGhlcnRleHQ"
+_LISTS = {"answers", "files", "steps", "task_messages", "tasks", "user_messages"}
 RUN = "run_of_every_row"
 
 
@@ -78,7 +79,8 @@ def _value(column: sa.Column[Any], key: int, user_id: str, thread_id: str) -> An
         case StatusType():
             return RunStatus.COMPLETED
         case sa.JSON():
-            return {"text": "čaj", "list": [1, 2.5, None, True]}
+            value = {"text": "čaj", "list": [1, 2.5, None, True]}
+            return [value] if column.name in _LISTS else value
         case sa.Boolean():
             return True
         case sa.Integer():
