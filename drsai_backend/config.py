@@ -59,8 +59,25 @@ class Settings(BaseSettings):
 
     heartbeat_seconds: float = Field(default=3.0, gt=0, description="How often the leases of a process are renewed.")
     lease_seconds: float = Field(default=10.0, gt=0, description="How long a lease lives without renewal.")
+    recovery: Literal["continue", "fail"] = Field(
+        default="continue", description="What becomes of a run whose process died: it goes on, or ends as error."
+    )
+    max_attempts: int = Field(
+        default=3, ge=1, description="How often a process may die in the same turn of a run before the run is given up."
+    )
+    sweep_seconds: float = Field(default=3.0, gt=0, description="How often a process looks for runs that nobody runs.")
+    shutdown_grace_seconds: float = Field(
+        default=20.0, ge=0, description="How long runs may go on to their next turn boundary when the process is stopped."
+    )
+    outage_seconds: float = Field(
+        default=300.0, ge=0, description="How long a live run waits for a database that cannot be reached."
+    )
     warm_threads: int = Field(default=256, ge=0, description="Thread states kept in memory; 0 keeps none.")
     warm_bytes: ByteSize = Field(default=ByteSize(64 * _MIB), ge=0, description="Upper bound of their encoded size.")
+
+    retention_days: float | None = Field(
+        default=None, gt=0, description="Threads unchanged for longer are deleted; unset: all are kept."
+    )
 
     openai_api_key: SecretStr | None = Field(default=None, validation_alias="OPENAI_API_KEY")
     openai_base_url: str | None = Field(default=None, validation_alias="OPENAI_BASE_URL")

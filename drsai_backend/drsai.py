@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -19,15 +20,16 @@ from autogen_agentchat.messages import (
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.datamodel import RunStatus, TeamResult
-from drsai_backend.errors import InvalidRequest, RunFailed
+from drsai_backend.errors import DrSaiError, InvalidRequest, RunFailed
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs import (
+    Answer,
     Engine,
+    Handle,
     InputMessage,
     MessageDone,
     ModelParams,
     RunEnded,
-    RunHandle,
     RunRequest,
     TextDelta,
 )
@@ -120,7 +122,7 @@ class DrSai:
         user_id: str = "anonymous",
         thread_id: str | None = None,
         params: ModelParams | None = None,
-    ) -> RunHandle:
+    ) -> Handle:
         """Start a run and return its handle; the run goes on whether the handle is read or not. Raises as `run`."""
         request = RunRequest(
             team=team,
@@ -162,7 +164,7 @@ class DrSai:
         try:
             end = await handle.wait()
         except asyncio.CancelledError:
-            await self.engine.stop(user_id, handle.thread_id)
+            await self._abandon(user_id, handle)
             raise
         _raise_failure(handle, end)
         messages = [dict(done.message.dump()) for done in handle.transcript()]
@@ -199,18 +201,35 @@ class DrSai:
                     )
                 elif isinstance(event, MessageDone):
                     yield event.message
-                else:
+                elif isinstance(event, RunEnded):
                     finished = True
                     _raise_failure(handle, event)
                     messages = [done.message for done in handle.transcript()]
                     yield TaskResult(messages=messages, stop_reason=event.stop_reason)
         finally:
             if not finished:
-                await self.engine.stop(user_id, handle.thread_id)
+                await self._abandon(user_id, handle)
+
+    async def _abandon(self, user_id: str, handle: Handle) -> None:
+        """Stop a run whose caller has left."""
+        with contextlib.suppress(DrSaiError):  # over by now, or another process's
+            await self.engine.cancel_run(user_id, handle.run_id)
 
     async def stop(self, user_id: str, thread_id: str) -> None:
-        """Stop the run on a thread, or its wait for a person; see `Engine.stop`."""
-        await self.engine.stop(user_id, thread_id)
+        """End what a thread does, or waits for, as STOPPED, in whatever process; see `Engine.cancel`."""
+        await self.engine.cancel(user_id, thread_id)
+
+    async def pause(self, user_id: str, thread_id: str) -> None:
+        """Pause a thread's run at its next turn boundary; see `Engine.pause`."""
+        await self.engine.pause(user_id, thread_id)
+
+    async def resume(self, user_id: str, thread_id: str) -> None:
+        """Go on with a thread's paused run; see `Engine.resume`."""
+        await self.engine.resume(user_id, thread_id)
+
+    async def answer(self, user_id: str, thread_id: str, answer: Answer) -> Handle:
+        """Answer what a thread's run waits for, and go on with it; see `Engine.answer`."""
+        return await self.engine.answer(user_id, thread_id, answer)
 
 
 def _contents(task: Task) -> list[Any]:
@@ -232,6 +251,6 @@ def _contents(task: Task) -> list[Any]:
     return contents
 
 
-def _raise_failure(handle: RunHandle, end: RunEnded) -> None:
+def _raise_failure(handle: Handle, end: RunEnded) -> None:
     if end.status is RunStatus.ERROR:
         raise RunFailed(end.error_message or "the run failed") from handle.failure

@@ -74,8 +74,9 @@ class Prepared:
 Step = tuple[Prepared, Mapping[str, Any]]
 
 
-def run_guarded(connection: sa.Connection, guard: Step | None, rest: Sequence[Step]) -> bool:
-    """Run `rest` if `guard` changes exactly one row. False: it did not; the caller must roll back.
+def run_guarded(connection: sa.Connection, guard: Step | None, rest: Sequence[Step]) -> tuple[Any, ...] | None:
+    """Run `rest` if `guard`, a statement with RETURNING, changes a row. Returns what it returned of it; None: it
+    changed none, and the caller must roll back.
 
     With PostgreSQL's async driver all of it is one round trip, sent before the guard's outcome is known.
     """
@@ -87,14 +88,20 @@ def run_guarded(connection: sa.Connection, guard: Step | None, rest: Sequence[St
             for compiled, values in ((step.for_dialect(connection.dialect), values) for step, values in steps)
         ]
         return await_only(_pipeline(cast("psycopg.AsyncConnection[Any]", driver), texts, guarded=guard is not None))
-    if guard is not None and guard[0].run(connection, guard[1]).rowcount != 1:
-        return False
+    returned: tuple[Any, ...] = ()
+    if guard is not None:
+        row = guard[0].run(connection, guard[1]).first()
+        if row is None:
+            return None
+        returned = tuple(row)
     for step, values in rest:
         step.run(connection, values)
-    return True
+    return returned
 
 
-async def _pipeline(driver: psycopg.AsyncConnection[Any], texts: list[tuple[str, Any]], *, guarded: bool) -> bool:
+async def _pipeline(
+    driver: psycopg.AsyncConnection[Any], texts: list[tuple[str, Any]], *, guarded: bool
+) -> tuple[Any, ...] | None:
     cursors: list[psycopg.AsyncCursor[Any]] = []
     try:
         async with driver.pipeline():
@@ -105,6 +112,6 @@ async def _pipeline(driver: psycopg.AsyncConnection[Any], texts: list[tuple[str,
     except psycopg.IntegrityError:
         # What a writer appends that comes too late is there already: that is the guard's outcome, not another error.
         if guarded and cursors[0].rowcount == 0:
-            return False
+            return None
         raise
-    return not guarded or cursors[0].rowcount == 1
+    return await cursors[0].fetchone() if guarded else ()

@@ -9,13 +9,25 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from drsai_backend.database._prepared import Prepared
-from drsai_backend.datamodel import AutoGenMessage, JournalEntry, Run, RunStatus, Thread, UserInput, UTCDateTime
+from drsai_backend.datamodel import (
+    AutoGenMessage,
+    JournalEntry,
+    QueuedInput,
+    Run,
+    RunStatus,
+    Thread,
+    TurnStep,
+    UserInput,
+    UTCDateTime,
+)
 from drsai_backend.datamodel.base import table_of
 
 thread = table_of(Thread)
 message = table_of(AutoGenMessage)
 journal = table_of(JournalEntry)
 run = table_of(Run)
+queue = table_of(QueuedInput)
+step = table_of(TurnStep)
 _user_input = table_of(UserInput)
 
 
@@ -41,7 +53,7 @@ _LONG = ("messages", "state", "user_input", "tasks", "team_result", "meta")
 
 
 def _insert_thread(dialect: str) -> sa.ClauseElement:
-    statement = _insert(thread, "id", "error_message", "input_request", *_LONG)
+    statement = _insert(thread, "id", "error_message", "input_request", "control", "queued", *_LONG)
     return statement.values(lease_expires_at=expires_of(dialect)).returning(thread.c.id)
 
 
@@ -67,7 +79,10 @@ def _take_lease(dialect: str) -> sa.ClauseElement:
             last_seq=sa.bindparam("new_seq"),
             lease_owner=sa.bindparam("owner"),
             lease_expires_at=expires_of(dialect),
+            control=sa.bindparam("new_control"),
+            queued=thread.c.queued - sa.bindparam("dequeued"),
         )
+        .returning(thread.c.id)
     )
 
 
@@ -112,7 +127,9 @@ def _end_thread(_: str) -> sa.ClauseElement:
             updated_at=sa.bindparam("updated"),
             lease_owner=None,
             lease_expires_at=None,
+            control=None,
         )
+        .returning(thread.c.queued)
     )
 
 
@@ -136,7 +153,31 @@ def _continue_run(_: str) -> sa.ClauseElement:
     return (
         sa.update(run)
         .where(run.c.run_id == sa.bindparam("run"))
-        .values(status=RunStatus.RUNNING, answers=sa.bindparam("new_answers"), updated_at=sa.bindparam("updated"))
+        .values(
+            status=RunStatus.RUNNING,
+            answers=sa.bindparam("new_answers"),
+            updated_at=sa.bindparam("updated"),
+            epoch=sa.bindparam("new_epoch"),
+            attempt=sa.bindparam("new_attempt"),
+            retries=sa.bindparam("new_retries"),
+            retry_turn=sa.bindparam("new_retry_turn"),
+            deadline=None,
+        )
+    )
+
+
+def _start_queued(_: str) -> sa.ClauseElement:
+    return (
+        sa.update(run)
+        .where(run.c.run_id == sa.bindparam("run"))
+        .values(
+            status=RunStatus.RUNNING,
+            answers=sa.bindparam("new_answers"),
+            updated_at=sa.bindparam("updated"),
+            started_at=sa.bindparam("updated"),
+            epoch=sa.bindparam("new_epoch"),
+            first_seq=sa.bindparam("new_first"),
+        )
     )
 
 
@@ -147,11 +188,18 @@ def _clear_answers(_: str) -> sa.ClauseElement:
 insert_thread = Prepared(_insert_thread)
 take_lease = Prepared(_take_lease)
 store_user_input = Prepared(_store_user_input)
-insert_run = Prepared(lambda _: _insert(run, "id", "usage", "error_message", "stop_reason", "finished_at"))
+_RARE = ("background", "retries", "retry_turn", "joined", "deadline")
+insert_run = Prepared(lambda _: _insert(run, "id", "usage", "error_message", "stop_reason", "finished_at", *_RARE))
 insert_message = Prepared(lambda _: _insert(message, "id", "message_meta"))
 insert_entry = Prepared(lambda _: _insert(journal))
 continue_run = Prepared(_continue_run)
-advance = Prepared(lambda _: sa.update(thread).where(*_HELD).values(**_ADVANCE))
+start_queued = Prepared(_start_queued)
+dequeue = Prepared(lambda _: sa.delete(queue).where(queue.c.run_id == sa.bindparam("run")))
+advance = Prepared(lambda _: sa.update(thread).where(*_HELD).values(**_ADVANCE).returning(thread.c.control))
+clear_steps = Prepared(lambda _: sa.delete(step).where(step.c.thread_key == sa.bindparam("key")))
+set_deadline = Prepared(
+    lambda _: sa.update(run).where(run.c.run_id == sa.bindparam("run")).values(deadline=sa.bindparam("new_deadline"))
+)
 clear_answers = Prepared(_clear_answers)
 end_thread = Prepared(_end_thread)
 end_run = Prepared(_end_run)

@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database import _run_statements as statements
 from drsai_backend.database._prepared import Step, run_guarded
 from drsai_backend.database._run_statements import expires_of, journal, message, now_of, run, thread
+from drsai_backend.database.steps import StepRow, step_writes
 from drsai_backend.datamodel import RunStatus, ThreadSnapshot
 from drsai_backend.datamodel.base import SCHEMA_VERSION, table_of
 from drsai_backend.datamodel.types import JsonText, utcnow
@@ -44,6 +45,8 @@ class ThreadHead:
     lease_owner: str | None
     lease_expired: bool
     input_request: dict[str, Any] | None
+    control: str | None = None
+    queued: int = 0
 
 
 @dataclass(slots=True)
@@ -67,27 +70,41 @@ class NewMessage:
 
 @dataclass(slots=True)
 class BeginRun:
-    """All that the first write of a run needs. `head=None` creates the thread."""
+    """All that the first write of a run needs, or that of one which goes on.
+
+    `head=None` creates the thread. `user_input=None`: the stored one stays. A run that is not new has waited in the
+    queue (`queued`), or goes on; `attempt`, `retries` and `retry_turn` are what its row says from now on. `control` is
+    what the run is asked to do as soon as it can.
+    """
 
     head: ThreadHead | None
     user_id: str
     thread_id: str
     team: str
     run_id: str
-    is_new_run: bool
     owner: str
     lease: timedelta
     title: str
-    user_input: dict[str, Any]
+    user_input: dict[str, Any] | None
     messages: Sequence[NewMessage]
     answers: list[dict[str, Any]] | None
     idempotency_key: str | None = None
     fingerprint: str | None = None
+    is_new_run: bool = True
+    queued: bool = False
+    attempt: int = 1
+    retries: int = 0
+    retry_turn: int | None = None
+    control: str | None = None
+    clear_steps: bool = False
 
 
 @dataclass(slots=True)
 class Lease:
-    """The right to write a thread: row key and epoch, with the turn that the next write follows."""
+    """The right to write a thread: row key and epoch, with the turn that the next write follows.
+
+    Writing tells what others have asked meanwhile: `control`, and with the end how many inputs are `queued`.
+    """
 
     key: int
     user_id: str
@@ -97,20 +114,26 @@ class Lease:
     owner: str
     turn: int
     last_seq: int
+    control: str | None = None
+    queued: int = 0
 
 
 @dataclass(slots=True)
 class TurnWrite:
-    """One turn to append. `clear_answers` drops the person's answers that the turn has used up."""
+    """One turn to append. `clear_answers` drops the person's answers that the turn has used up, `clear_steps` what was
+    recorded while it went on. `also` runs in the same transaction, once the guard has passed."""
 
     payload: str
     messages: Sequence[NewMessage]
     clear_answers: bool = False
+    clear_steps: bool = False
+    also: Sequence[Step] = ()
 
 
 @dataclass(slots=True)
 class EndWrite:
-    """How a run ends. `turn` is the last turn's write, if it came to a boundary."""
+    """How a run ends, or its part in this process. `turn` is the last turn's write, if it came to a boundary; `steps`
+    are to be recorded of a turn that will be repeated."""
 
     status: RunStatus
     turn: TurnWrite | None
@@ -118,19 +141,29 @@ class EndWrite:
     error_message: str | None
     input_request: dict[str, Any] | None
     usage: dict[str, int]
+    deadline: datetime | None = None
+    steps: Sequence[StepRow] = ()
+    clear_steps: bool = False
 
 
 def _select_heads(session: Session, *where: sa.ColumnElement[bool]) -> list[ThreadHead]:
     t = thread.c
     expired = sa.func.coalesce(t.lease_expires_at < now_of(session.get_bind().dialect.name), sa.true())
     columns = (t.id, t.user_id, t.thread_id, t.status, t.team, t.revision, t.last_seq, t.turn, t.journal_debt)
-    query = sa.select(*columns, t.run_id, t.epoch, t.lease_owner, expired, t.input_request).where(*where)
+    rest = (t.run_id, t.epoch, t.lease_owner, expired, t.input_request, t.control, t.queued)
+    query = sa.select(*columns, *rest).where(*where)
     return [ThreadHead(*row) for row in session.connection().execute(query, {"now": utcnow()})]
 
 
 def read_head(session: Session, user_id: str, thread_id: str) -> ThreadHead | None:
     """The head of a user's thread, or None."""
     heads = _select_heads(session, thread.c.user_id == user_id, thread.c.thread_id == thread_id)
+    return heads[0] if heads else None
+
+
+def read_head_of(session: Session, key: int) -> ThreadHead | None:
+    """The head of the thread with that row key, or None."""
+    heads = _select_heads(session, thread.c.id == key)
     return heads[0] if heads else None
 
 
@@ -212,9 +245,14 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
                 "new_title": begin.title,
                 "new_run": begin.run_id,
                 "new_seq": last_seq,
+                "new_control": begin.control,
+                "dequeued": int(begin.queued),
             },
         )
-    steps: list[Step] = [(statements.store_user_input, {**common, **begin.user_input})]
+    steps: list[Step] = []
+    if begin.user_input is not None:
+        steps.append((statements.store_user_input, {**common, **begin.user_input}))
+    first_seq = last_seq - len(begin.messages) + 1
     if begin.is_new_run:
         values = {
             **common,
@@ -223,16 +261,31 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
             "idempotency_key": begin.idempotency_key,
             "fingerprint": begin.fingerprint,
             "answers": begin.answers,
-            "first_seq": last_seq - len(begin.messages) + 1,
+            "first_seq": first_seq,
             "last_seq": 0,
             "started_at": now,
+            "epoch": lease.epoch,
         }
         steps.append((statements.insert_run, values))
     else:
-        values = {"run": begin.run_id, "new_answers": begin.answers, "updated": now}
-        steps.append((statements.continue_run, values))
+        values = {
+            "run": begin.run_id,
+            "new_answers": begin.answers,
+            "updated": now,
+            "new_epoch": lease.epoch,
+            "new_first": first_seq,
+            "new_attempt": begin.attempt,
+            "new_retries": begin.retries,
+            "new_retry_turn": begin.retry_turn,
+        }
+        if begin.queued:
+            steps += [(statements.start_queued, values), (statements.dequeue, values)]
+        else:
+            steps.append((statements.continue_run, values))
+    if begin.clear_steps:
+        steps.append((statements.clear_steps, {"key": lease.key}))
     steps += _message_steps(lease, begin.messages, now)
-    if not run_guarded(connection, guard, steps):
+    if run_guarded(connection, guard, steps) is None:
         raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
     return lease
 
@@ -263,8 +316,26 @@ def append_turn(session: Session, lease: Lease, write: TurnWrite) -> Lease:
     moved = _moved(lease, write)
     values = {**_held(lease), "new_turn": moved.turn, "new_seq": moved.last_seq, "size": len(write.payload)}
     steps = _turn_steps(lease, moved, write, utcnow())
-    if not run_guarded(session.connection(), (statements.advance, values), steps):
+    seen = run_guarded(session.connection(), (statements.advance, values), [*steps, *write.also])
+    if seen is None:
         raise _lost(lease)
+    moved.control = seen[0]
+    return moved
+
+
+def confirm_turn(session: Session, lease: Lease, write: TurnWrite) -> Lease | None:
+    """The lease moved on by a turn whose COMMIT was cut off, if it went through; None: it did not.
+
+    Raises:
+        LeaseLost: the thread is another worker's now.
+    """
+    head = read_head_of(session, lease.key)
+    if head is None or head.epoch != lease.epoch or head.lease_owner != lease.owner:
+        raise _lost(lease)
+    if head.turn == lease.turn:
+        return None
+    moved = _moved(lease, write)
+    moved.control = head.control
     return moved
 
 
@@ -291,6 +362,8 @@ def _turn_steps(lease: Lease, moved: Lease, write: TurnWrite, now: datetime) -> 
     steps = [*_message_steps(lease, write.messages, now), (statements.insert_entry, entry)]
     if write.clear_answers:
         steps.append((statements.clear_answers, {"run": lease.run_id}))
+    if write.clear_steps:
+        steps.append((statements.clear_steps, {"key": lease.key}))
     return steps
 
 
@@ -318,64 +391,36 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
     }
     steps = [] if end.turn is None else _turn_steps(lease, moved, end.turn, now)
     steps.append((statements.end_run, values))
-    if not run_guarded(session.connection(), (statements.end_thread, values), steps):
+    if end.deadline is not None:
+        steps.append((statements.set_deadline, {"run": lease.run_id, "new_deadline": end.deadline}))
+    if end.clear_steps:
+        steps.append((statements.clear_steps, {"key": lease.key}))
+    steps += step_writes(lease.key, lease.run_id, lease.turn + 1, lease.epoch, end.steps)
+    seen = run_guarded(session.connection(), (statements.end_thread, values), steps)
+    if seen is None:
         raise _lost(lease)
+    moved.queued = seen[0]
     return moved
 
 
-def renew_leases(session: Session, owner: str, keys: Iterable[int], lease: timedelta) -> set[int]:
-    """Renew a worker's leases on these threads in one statement; the keys of those that are still its own."""
+def has_ended(session: Session, lease: Lease) -> bool:
+    """Whether an end whose COMMIT was cut off went through."""
+    head = read_head_of(session, lease.key)
+    return head is not None and head.epoch == lease.epoch and head.status is not RunStatus.RUNNING
+
+
+def renew_leases(session: Session, owner: str, keys: Iterable[int], lease: timedelta) -> dict[int, str | None]:
+    """Renew a worker's leases on these threads in one statement; of those that are still its own, what their runs are
+    asked to do (`Thread.control`)."""
     dialect = session.get_bind().dialect.name
     statement = (
         sa.update(thread)
         .where(thread.c.id.in_(list(keys)), thread.c.lease_owner == owner, thread.c.status == RunStatus.RUNNING)
         .values(lease_expires_at=expires_of(dialect))
-        .returning(thread.c.id)
+        .returning(thread.c.id, thread.c.control)
     )
-    return set(session.connection().execute(statement, {"lease": lease, "expires": utcnow() + lease}).scalars())
-
-
-def interrupt(session: Session, head: ThreadHead, reason: str) -> bool:
-    """End a run whose worker is gone as ERROR. The journal, and with it the resume record, stays as it is.
-
-    False: the thread moved on meanwhile.
-    """
-    mine = (thread.c.epoch == head.epoch, thread.c.lease_owner == head.lease_owner)
-    released = {"epoch": thread.c.epoch + 1, "lease_owner": None, "lease_expires_at": None}
-    return _end_unheld(session, head, RunStatus.ERROR, reason, mine, released)
-
-
-def stop_waiting(session: Session, head: ThreadHead) -> bool:
-    """End a run that waits for a person, or is paused, as STOPPED. False: the thread moved on meanwhile."""
-    mine = (thread.c.revision == head.revision,)
-    return _end_unheld(session, head, RunStatus.STOPPED, None, mine, {"input_request": None})
-
-
-def _end_unheld(
-    session: Session,
-    head: ThreadHead,
-    status: RunStatus,
-    reason: str | None,
-    where: Sequence[sa.ColumnElement[bool]],
-    values: dict[str, Any],
-) -> bool:
-    """End a run that nobody holds the lease of."""
-    now = utcnow()
-    connection = session.connection()
-    common = {"status": status, "error_message": reason, "updated_at": now}
-    changed = connection.execute(
-        sa.update(thread)
-        .where(thread.c.id == head.key, thread.c.status == head.status, *where)
-        .values(**common, **values, revision=thread.c.revision + 1)
-    )
-    if changed.rowcount != 1:
-        return False
-    connection.execute(
-        sa.update(run)
-        .where(run.c.run_id == head.run_id)
-        .values(**common, last_seq=head.last_seq, finished_at=now, answers=None)
-    )
-    return True
+    rows = session.connection().execute(statement, {"lease": lease, "expires": utcnow() + lease})
+    return {row[0]: row[1] for row in rows}
 
 
 def find_run(session: Session, key: int, idempotency_key: str) -> Any:

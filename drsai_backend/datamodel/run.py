@@ -13,7 +13,7 @@ from drsai_backend.datamodel.types import StatusType, UTCDateTime, big_key, json
 
 def _default(value: Any) -> dict[str, Any]:
     """A default that the database fills in, too: most runs never write the column."""
-    return {"server_default": value}
+    return {"default": None, "server_default": value}
 
 
 class Run(Record, table=True):

@@ -57,7 +57,10 @@ class Thread(Record, table=True):
         description="What the live run is asked to do: `cancel`, `pause`, `steer`.",
     )
     queued: int = Field(
-        default=0, nullable=False, sa_column_kwargs={"server_default": "0"}, description="User inputs that wait."
+        default=0,
+        nullable=False,
+        sa_column_kwargs={"default": None, "server_default": "0"},
+        description="User inputs that wait.",
     )
 
 

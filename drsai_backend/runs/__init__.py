@@ -2,17 +2,37 @@
 
 from drsai_backend.models import ModelParams
 from drsai_backend.runs._live import RunHandle
-from drsai_backend.runs.engine import Engine
-from drsai_backend.runs.events import InputMessage, MessageDone, RunEnded, RunEvent, RunRequest, TextDelta
+from drsai_backend.runs._wake import Waker
+from drsai_backend.runs.engine import Engine, Handle
+from drsai_backend.runs.events import (
+    Answer,
+    InputMessage,
+    Logged,
+    MessageDone,
+    RunEnded,
+    RunEvent,
+    RunRequest,
+    RunStarted,
+    TextDelta,
+    ToolEvent,
+)
+from drsai_backend.runs.position import Position
 
 __all__ = [
+    "Answer",
     "Engine",
+    "Handle",
     "InputMessage",
+    "Logged",
     "MessageDone",
     "ModelParams",
+    "Position",
     "RunEnded",
     "RunEvent",
     "RunHandle",
     "RunRequest",
+    "RunStarted",
     "TextDelta",
+    "ToolEvent",
+    "Waker",
 ]

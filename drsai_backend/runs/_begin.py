@@ -13,12 +13,11 @@ from drsai_backend.database import DatabaseManager
 from drsai_backend.database.threads import BeginRun, NewMessage, ThreadHead, begin_run
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.types import JsonText
-from drsai_backend.errors import Conflict, InvalidRequest, ThreadBusy
+from drsai_backend.errors import Conflict, InvalidRequest
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs._execution import Execution
-from drsai_backend.runs._identity import new_run_id, new_thread_id
+from drsai_backend.runs._identity import new_run_id
 from drsai_backend.runs._inject import inject
-from drsai_backend.runs._leases import end_orphan, is_orphan
 from drsai_backend.runs._live import LiveRun
 from drsai_backend.runs._prepare import (
     Known,
@@ -28,6 +27,7 @@ from drsai_backend.runs._prepare import (
     load,
     needs_first_boundary,
     plan,
+    plan_to_go_on,
     read_known,
     untaken,
 )
@@ -47,6 +47,26 @@ _TITLE_LENGTH = 80
 MEMORY_PER_CHARACTER = 8
 
 
+class Busy(Exception):
+    """The thread cannot begin another run now."""
+
+    def __init__(self, head: ThreadHead) -> None:
+        super().__init__()
+        self.head = head
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """How a run is taken up: from the queue (its run_id), or `again` (1: its worker was lost), with the count of deaths
+    in one turn, and what it is asked to do at once."""
+
+    queued: str | None = None
+    again: int = 0
+    retries: int = 0
+    retry_turn: int | None = None
+    control: str | None = None
+
+
 @dataclass(slots=True)
 class Begun:
     """A run that holds its lease, and what its end needs to keep the thread warm: `warm_size` is the size of the state
@@ -62,29 +82,43 @@ class Beginner:
     """Begins runs for one engine."""
 
     def __init__(
-        self, db: DatabaseManager, models: ModelClientFactory, warm: WarmThreads, worker_id: str, lease: timedelta
+        self,
+        db: DatabaseManager,
+        models: ModelClientFactory,
+        warm: WarmThreads,
+        worker_id: str,
+        lease: timedelta,
+        outage: float,
     ) -> None:
+        self._outage = outage
         self._db = db
         self._models = models
         self._warm = warm
         self._worker_id = worker_id
         self._lease = lease
 
-    async def begin(self, request: RunRequest, factory: TeamFactory) -> Begun:
-        """Take the thread. Whatever is raised, nothing was stored.
+    async def begin(
+        self, request: RunRequest, factory: TeamFactory, *, is_new: bool = False, queued: str | None = None
+    ) -> Begun:
+        """Take the thread for a user input. `is_new`: its id was just made up; `queued`: the input comes from the
+        queue, with this run_id. Whatever is raised, nothing was stored.
 
         Raises:
-            InvalidRequest, ThreadBusy, StateError, TeamBuildError, DatabaseError: see `drsai_backend.errors`.
-            Conflict: other writers were faster, again and again.
+            Busy: a run is live on the thread, or paused, or others wait in the queue.
+            InvalidRequest, StateError, TeamBuildError, DatabaseError: see `drsai_backend.errors`.
+            Conflict: other writers were faster, again and again; or the answer's question is not waited for any more.
         """
-        thread_id = request.thread_id or new_thread_id()
+        thread_id = request.thread_id
+        assert thread_id is not None
         for attempt in range(_ATTEMPTS):
             known = None
-            if request.thread_id is not None:
+            if not is_new:
                 known = await self._known(request, thread_id, trust_warm=attempt == 0)
+            if known is not None and request.answer is None:
+                _refuse_busy(known.head, is_next=queued is not None)
             made = plan(request, known)
             try:
-                return await self._take(request, factory, thread_id, known, made)
+                return await self._take(request, factory, thread_id, known, made, Going(queued=queued))
             except NotMovable:
                 continue
             except Conflict:
@@ -92,26 +126,57 @@ class Beginner:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
+    async def speakers(self, request: RunRequest, factory: TeamFactory) -> int:
+        """How many agents may speak when the request is run.
+
+        Raises:
+            TeamBuildError: the team's factory failed.
+        """
+        values = _user_input(request, Plan([*request.messages], []))
+        context = RunContext(
+            request.user_id,
+            request.thread_id or "",
+            "",
+            values,
+            self._db,
+            self._models,
+            request.params,
+            request.api_key,
+        )
+        return sum(1 for _ in leaf_agents(as_team(await build_team(factory, context))))
+
+    async def go_on(self, head: ThreadHead, request: RunRequest, factory: TeamFactory, going: Going) -> Begun:
+        """Take a thread whose run was cut, or paused, and go on at the turn after the last one stored. `request` has
+        the run's parameters, and no messages.
+
+        Raises:
+            Conflict: the thread is not what `head` says any more.
+            StateError, TeamBuildError, DatabaseError: see `drsai_backend.errors`.
+        """
+        known = await self._known(request, head.thread_id, trust_warm=False)
+        if known is None or (known.head.epoch, known.head.turn, known.head.status) != (
+            head.epoch,
+            head.turn,
+            head.status,
+        ):
+            raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
+        return await self._take(request, factory, head.thread_id, known, plan_to_go_on(known), going)
+
     async def _known(self, request: RunRequest, thread_id: str, *, trust_warm: bool) -> Known | None:
         name = (request.user_id, thread_id)
         warm = self._warm.take(name)
-        if warm is not None and trust_warm:
+        # Of a run that goes on, its row is wanted, too.
+        if warm is not None and trust_warm and warm.head.status is not RunStatus.AWAITING_INPUT:
             # Believed for now: the first write is guarded by this head.
             return Known(warm.head, warm.user_texts, warm.system_text, None, warm=warm)
         texts = len(request.messages)
-        known = await self._db.database.read(lambda session: read_known(session, *name, texts))
-        if known is not None and known.head.status is RunStatus.RUNNING:
-            if not is_orphan(known.head, self._worker_id):
-                raise ThreadBusy(f"a run is live on thread {thread_id!r}; try again when it has ended")
-            await end_orphan(self._db.database, known.head)
-            known = await self._db.database.read(lambda session: read_known(session, *name, texts))
-        return known
+        return await self._db.database.read(lambda session: read_known(session, *name, texts))
 
     async def _take(
-        self, request: RunRequest, factory: TeamFactory, thread_id: str, known: Known | None, made: Plan
+        self, request: RunRequest, factory: TeamFactory, thread_id: str, known: Known | None, made: Plan, going: Going
     ) -> Begun:
         head = None if known is None else known.head
-        run_id = made.run_id or new_run_id()
+        run_id = made.run_id or going.queued or new_run_id()
         values = _user_input(request, made)
         context = RunContext(
             request.user_id,
@@ -123,15 +188,25 @@ class Beginner:
             request.params,
             request.api_key,
         )
+        run = None if known is None or not made.goes_on else known.run
+        if run is not None:
+            context.meter.start_from(run["usage"] or {})
         broker = InputBroker(list(made.answers or []))
         team = as_team(await build_team(factory, context))
-        inject(team, context, broker)
         speakers = sum(1 for _ in leaf_agents(team))
         live = LiveRun(run_id, thread_id, request.user_id, request.team, int(time.time()), speakers)
-        execution = Execution(self._db.database, context, broker, live)
+        recorded = known.steps if known is not None and made.goes_on else ()
+        execution = Execution(self._db.database, context, broker, live, self._outage, recorded)
+        inject(team, context, broker, execution.steps)
         last_seq = 0 if head is None else head.last_seq
         session = TeamSession(
-            team, next_seq=last_seq + 1, on_turn=execution.on_turn, on_chunk=execution.on_chunk, broker=broker
+            team,
+            next_seq=last_seq + 1,
+            on_turn=execution.on_turn,
+            on_chunk=execution.on_chunk,
+            on_resumed=execution.at_boundary,
+            broker=broker,
+            steps=execution.steps,
         )
         await session.prepare()
         session.report_first_boundary = needs_first_boundary(team)
@@ -145,18 +220,25 @@ class Beginner:
             thread_id=thread_id,
             team=request.team,
             run_id=run_id,
-            is_new_run=made.run_id is None,
             owner=self._worker_id,
             lease=self._lease,
             title=_title(made),
-            user_input={**values, "api_key": api_key},
+            user_input=None if not made.raw and made.goes_on else {**values, "api_key": api_key},
             messages=new,
-            answers=made.answers,
+            answers=made.answers or None,
             idempotency_key=request.idempotency_key if made.run_id is None else None,
             fingerprint=fingerprint(request) if request.idempotency_key and made.run_id is None else None,
+            is_new_run=made.run_id is None and going.queued is None,
+            queued=going.queued is not None,
+            attempt=1 if run is None else run["attempt"] + going.again,
+            retries=going.retries,
+            retry_turn=going.retry_turn,
+            control=going.control,
         )
         execution.session = session
         execution.lease = await self._db.database.write(lambda session: begin_run(session, begin))
+        execution.lease.control = begin.control
+        live.begin(execution.lease.epoch, last_seq, begin.attempt)
         for message in execution.task or ():
             seq = session.recorder.seq_of(message)
             if seq is not None and seq > last_seq:
@@ -194,6 +276,12 @@ class Beginner:
             execution.stored_chars += len(text)
         execution.task += task
         return rows
+
+
+def _refuse_busy(head: ThreadHead, *, is_next: bool) -> None:
+    free = head.status.is_final or head.status is RunStatus.CREATED
+    if not (free and (is_next or not head.queued)) and head.status is not RunStatus.AWAITING_INPUT:
+        raise Busy(head)
 
 
 def _size(known: Known | None) -> int:

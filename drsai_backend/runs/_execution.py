@@ -5,51 +5,82 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any
-from uuid import uuid4
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from autogen_agentchat.agents import UserProxyAgent
 from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, ModelClientStreamingChunkEvent
 
 from drsai_backend.database import Database
-from drsai_backend.database.threads import EndWrite, Lease, NewMessage, TurnWrite, append_turn, end_run
-from drsai_backend.datamodel import RunStatus, utcnow
+from drsai_backend.database.control import join_writes, queued_inputs, release
+from drsai_backend.database.steps import steps_are_stored, store_steps
+from drsai_backend.database.threads import (
+    EndWrite,
+    Lease,
+    NewMessage,
+    TurnWrite,
+    append_turn,
+    confirm_turn,
+    end_run,
+    has_ended,
+)
+from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.types import JsonText
-from drsai_backend.errors import DatabaseError, LeaseLost
-from drsai_backend.runs._failures import RunInterrupted, safe_message
+from drsai_backend.errors import DatabaseError, DatabaseUnavailable, LeaseLost
+from drsai_backend.runs._failures import HandedOver, PauseRequested, RunInterrupted, safe_message
 from drsai_backend.runs._live import LiveRun
-from drsai_backend.runs._task import outward_handoff
+from drsai_backend.runs._stored_request import messages_from
+from drsai_backend.runs._task import input_request, outward_handoff, spoken
 from drsai_backend.runs.events import MessageDone, RunEnded, TextDelta
 from drsai_backend.state import ResumeRecord
 from drsai_backend.teams._recorder import Message, Turn
 from drsai_backend.teams._session import TeamSession
 from drsai_backend.teams._wiring import leaf_agents
 from drsai_backend.teams.context import RunContext
-from drsai_backend.teams.suspension import InputBroker, InputRequired
+from drsai_backend.teams.steps import Step, TurnSteps
+from drsai_backend.teams.suspension import InputBroker, InputRequired, StopRequested
 
 log = logging.getLogger("drsai.run")
+T = TypeVar("T")
 
-_END_ATTEMPTS = 6
 _FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
 
 
 class Execution:
     """One run under way. `session` and `lease` are set before `run`.
 
+    Args:
+        outage: seconds that a write waits for a database that cannot be reached.
+        recorded: what is recorded of the turn in flight, where the run goes on.
+
     Attributes:
+        steps: records and replays what agents do inside a turn.
         task: the task's messages, or None to go on at the boundary where `pending` were held.
         messages: what the team has said in this run so far, in order.
         stored_chars: size of the message dumps this run has stored.
         journal_chars: size of its journal entries.
     """
 
-    def __init__(self, database: Database, context: RunContext, broker: InputBroker, live: LiveRun) -> None:
+    def __init__(
+        self,
+        database: Database,
+        context: RunContext,
+        broker: InputBroker,
+        live: LiveRun,
+        outage: float,
+        recorded: Iterable[Any] = (),
+    ) -> None:
         self._database = database
         self._broker = broker
+        self._outage = outage
         self._started = time.perf_counter()
         self._hidden: frozenset[str] = frozenset()
         self.context = context
         self.live = live
+        given = [Step(each.agent, each.step, each.digest, each.value) for each in recorded]
+        self._recorded = bool(given)
+        self.steps = TurnSteps(given, self._store_steps, live.emit)
         self.session: TeamSession
         self.lease: Lease
         self.task: list[BaseChatMessage] | None = None
@@ -67,38 +98,66 @@ class Execution:
         that its objects are the stored state; None otherwise."""
         team = self.session.team
         self._hidden = frozenset(agent.name for agent in leaf_agents(team) if isinstance(agent, UserProxyAgent))
-        end, last = await self._team()
         try:
+            end, last = await self._team()
             await self._store_end(end, last)
-        except (LeaseLost, DatabaseError) as error:
-            # Nobody else may be told that the run is over: it is not. Whoever holds or takes the lease ends it.
+        except LeaseLost as error:
+            # Somebody else runs it by now, and shows what becomes of it.
+            log.warning("run lost: %s", error.message, extra=self._names)
+            self._show_moved(error.code, error.message)
+            return None
+        except HandedOver as handed:
+            await self._hand_over()
+            self._show_moved(handed.code, str(handed))
+            return None
+        except DatabaseError as error:
+            # Nobody may be told that the run is over: it is not. Whoever takes the lease goes on with it.
             log.error("run not ended: %s", error.message, extra=self._names)
-            self._show_end(EndWrite(RunStatus.ERROR, None, None, error.message, None, {}), error)
+            self._show_moved(error.code, error.message)
             return None
         return None if last is None else last.entry.resume
 
     # --- the team's part ----------------------------------------------------------------------------------------
 
     async def _team(self) -> tuple[EndWrite, Turn | None]:
-        """Run the team; however it ends, say what is to be stored."""
+        """Run the team; however it ends, say what is to be stored.
+
+        Raises:
+            LeaseLost, HandedOver: there is nothing to be stored here.
+        """
         live = self.live
         try:
             result, last = await self.session.run(self.task, pending=self.pending, token=live.token)
         except InputRequired as question:
-            request = _input_request("agent", question.source, question.prompt)
-            return self._end(RunStatus.AWAITING_INPUT, request=request), None
+            return self._ask(question), None
+        except (LeaseLost, HandedOver):
+            raise
+        except PauseRequested:
+            return self._end(RunStatus.PAUSED, reason="The run was paused."), None
+        except StopRequested as stop:
+            return self._end(RunStatus.STOPPED, reason=str(stop)), None
         except asyncio.CancelledError:
             if live.stop_requested:
                 return self._end(RunStatus.STOPPED, reason="The run was stopped."), None
+            if isinstance(live.failure, LeaseLost):
+                raise live.failure from None
+            if live.leaving:
+                raise HandedOver from None
             return self._failed(live.failure or RunInterrupted()), None
         except Exception as error:  # noqa: BLE001 - the boundary at which whatever a team raises ends its run
             return self._failed(error), None
         self.messages += [message.message for message in last.messages]
         handoff = outward_handoff(self.session.team, self.messages)
         if handoff is not None:
-            request = _input_request("handoff", handoff.source, handoff.content)
+            request = input_request(InputRequired(handoff.source, handoff.content, kind="handoff"))
             return self._end(RunStatus.AWAITING_INPUT, reason=result.stop_reason, request=request, turn=last), last
         return self._end(RunStatus.COMPLETED, reason=result.stop_reason, turn=last), last
+
+    def _ask(self, question: InputRequired) -> EndWrite:
+        usage, request = self.context.meter.as_dict(), input_request(question)
+        # What was done in the turn so far is not done again when the answer is there.
+        steps = self.steps.unstored()
+        return EndWrite(RunStatus.AWAITING_INPUT, None, None, None, request, usage, question.deadline, steps)
 
     def _end(
         self,
@@ -109,22 +168,63 @@ class Execution:
         turn: Turn | None = None,
     ) -> EndWrite:
         write = None if turn is None else self._write(turn)
-        return EndWrite(status, write, reason, None, request, self.context.meter.as_dict())
+        return self._end_write(EndWrite(status, write, reason, None, request, self.context.meter.as_dict()))
 
     def _failed(self, error: BaseException) -> EndWrite:
         code, text = safe_message(error)
         self.live.failure = error
         log.error("run failed: %s", code, extra=self._names, exc_info=error)
-        return EndWrite(RunStatus.ERROR, None, None, text, None, self.context.meter.as_dict())
+        return self._end_write(EndWrite(RunStatus.ERROR, None, None, text, None, self.context.meter.as_dict()))
+
+    def _end_write(self, end: EndWrite) -> EndWrite:
+        end.clear_steps = end.status is not RunStatus.PAUSED and (self.steps.turn_done() or self._recorded)
+        return end
 
     def on_chunk(self, chunk: ModelClientStreamingChunkEvent) -> None:
         """Show a piece of text at once; it is not stored."""
         self.live.emit(TextDelta(chunk.source, chunk.content, chunk.full_message_id))
 
     async def on_turn(self, turn: Turn) -> None:
-        """Store a turn, then show its messages. What it raises ends the run."""
-        lease, write = self.lease, self._write(turn)
-        self.lease = await self._database.write(lambda session: append_turn(session, lease, write))
+        """Store a turn, then show its messages, then do what others ask of the run. What it raises ends the run."""
+        await self._append(turn)
+        await self.at_boundary()
+
+    async def at_boundary(self) -> None:
+        """Between two turns: leave, stop, pause, or take up what the user has said meanwhile.
+
+        Raises:
+            HandedOver, StopRequested, PauseRequested: the run does not go on here.
+        """
+        if self.lease.control == "cancel":
+            raise StopRequested("The run was stopped.")
+        if self.live.leaving:
+            raise HandedOver
+        if self.lease.control == "pause":
+            raise PauseRequested
+        if self.lease.control == "steer":
+            await self._steer()
+
+    async def _steer(self) -> None:
+        """Hand the user's new messages to everybody, as a turn of their own."""
+        key = self.lease.key
+        waiting = await self._database.read(lambda session: queued_inputs(session, key, "steer"))
+        messages: list[BaseChatMessage] = []
+        taken: list[tuple[str, int]] = []
+        for row in waiting:
+            # Clients send the whole conversation; what the user said last is new.
+            messages += spoken(messages_from(row["request"])[-1:])
+            taken.append((row["run_id"], self.lease.last_seq + len(messages)))
+        await self.session.steer(messages)
+        await self._append(await self.session.capture_turn(), also=join_writes(self.lease, taken))
+
+    async def _append(self, turn: Turn, also: Sequence[Any] = ()) -> None:
+        write = self._write(turn)
+        write.also = also
+        self.lease = await self._patiently(
+            lambda session, lease=self.lease: append_turn(session, lease, write),
+            lambda session, lease=self.lease: confirm_turn(session, lease, write),
+        )
+        self._recorded = False
         self._broker.turn_done()
         self.messages += [message.message for message in turn.messages]
         self._show(turn)
@@ -134,27 +234,65 @@ class Execution:
         self.stored_chars += sum(len(message.config) for message in turn.messages)
         payload = turn.entry.encode()
         self.journal_chars += len(payload)
-        return TurnWrite(payload, rows, clear_answers=bool(self._broker.answers))
+        clear_steps = self.steps.turn_done() or self._recorded
+        return TurnWrite(payload, rows, clear_answers=bool(self._broker.answers), clear_steps=clear_steps)
+
+    async def _store_steps(self, steps: Sequence[Step]) -> None:
+        lease = self.lease
+
+        def write(session: Any) -> bool:
+            store_steps(session, lease, steps)
+            return True
+
+        await self._patiently(write, lambda session: steps_are_stored(session, lease, steps) or None)
+
+    async def _patiently(self, write: Callable[[Any], T], confirm: Callable[[Any], T | None]) -> T:
+        """Write, and wait for a database that cannot be reached. Once it is back, `confirm` tells whether a write whose
+        COMMIT was cut off went through all the same.
+
+        Raises:
+            DatabaseUnavailable: it did not come back in time.
+            LeaseLost: somebody else has taken the thread meanwhile.
+        """
+        pause, waited, again = _FIRST_PAUSE, 0.0, False
+        while True:
+            try:
+                if again:
+                    confirmed = await self._database.read(confirm)
+                    if confirmed is not None:
+                        return confirmed
+                return await self._database.write(write)
+            except DatabaseUnavailable as error:
+                if waited >= self._outage:
+                    raise
+                log.warning("a run waits for the database: %s", error.message, extra=self._names)
+                await asyncio.sleep(pause)
+                waited += pause
+                pause, again = min(2 * pause, _LONGEST_PAUSE), True
 
     # --- the end ------------------------------------------------------------------------------------------------
 
     async def _store_end(self, end: EndWrite, last: Turn | None) -> None:
-        """Store the end, patiently: a run left RUNNING would have to be recovered."""
+        """Store the end, patiently, and show it."""
         lease = self.lease
-        pause = _FIRST_PAUSE
-        for attempt in range(_END_ATTEMPTS):
-            try:
-                self.lease = await self._database.write(lambda session: end_run(session, lease, end))
-                break
-            except DatabaseError as error:
-                if attempt == _END_ATTEMPTS - 1:
-                    raise
-                log.warning("the end of a run waits for the database: %s", error.message, extra=self._names)
-                await asyncio.sleep(pause)
-                pause *= 2
+        self.lease = await self._patiently(
+            lambda session: end_run(session, lease, end),
+            lambda session: lease if has_ended(session, lease) else None,
+        )
         if last is not None:
             self._show(last)
         self._show_end(end, self.live.failure)
+
+    async def _hand_over(self) -> None:
+        lease = self.lease
+        try:
+            await self._database.write(lambda session: release(session, lease))
+        except DatabaseError as error:
+            log.warning("a lease was not handed over and will run out: %s", error.message, extra=self._names)
+
+    def _show_moved(self, code: str, text: str) -> None:
+        """The run is not over, but it is not here any more."""
+        self.live.emit(RunEnded(RunStatus.RUNNING, error_code=code, error_message=text))
 
     def _show(self, turn: Turn) -> None:
         for message in turn.messages:
@@ -173,15 +311,3 @@ class Execution:
         self.live.emit(
             RunEnded(end.status, end.stop_reason, end.usage, duration, end.input_request, code, end.error_message)
         )
-
-
-def _input_request(kind: str, source: str, prompt: str) -> dict[str, Any]:
-    return {
-        "id": str(uuid4()),
-        "type": "text_input",
-        "kind": kind,
-        "source": source,
-        "prompt": prompt,
-        "choices": None,
-        "asked_at": utcnow().isoformat(),
-    }

@@ -11,6 +11,19 @@ class RunInterrupted(Exception):
     """The process was shut down while the run was under way."""
 
 
+class HandedOver(BaseException):
+    """The process is shut down, and another one goes on with the run. No `Exception`: it passes a team's handlers."""
+
+    code = "shutting_down"
+
+    def __init__(self) -> None:
+        super().__init__("This server is shut down; the run goes on elsewhere.")
+
+
+class PauseRequested(BaseException):
+    """Somebody has paused the run, and it has come to a turn boundary."""
+
+
 def safe_message(error: BaseException) -> tuple[str, str]:
     """`(code, text)` of a failed run. The text names what kind of thing failed, never what an exception carries:
     texts of foreign exceptions hold URLs, keys, file names and whole tracebacks."""

@@ -1,22 +1,20 @@
-"""Leases: kept alive by one heartbeat per process, and cleared when their worker is gone."""
+"""Leases: kept alive by one heartbeat per process; whose worker is gone."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TypeAlias
 
 from drsai_backend.database import Database
-from drsai_backend.database.threads import ThreadHead, interrupt, live_threads, renew_leases
+from drsai_backend.database.threads import ThreadHead, renew_leases
 from drsai_backend.errors import DatabaseError
 from drsai_backend.runs._identity import is_proven_dead
 
 log = logging.getLogger("drsai.leases")
-
-INTERRUPTED = "The run was interrupted: the process that ran it ended before the run did."
-
 
 HeldLease: TypeAlias = tuple[int, int]
 
@@ -27,6 +25,7 @@ class Heartbeat:
     Args:
         holds: gives the leases that this process holds at the moment, as (thread key, epoch).
         lost: called with those that it does not hold any more.
+        asked: called with what the runs of the others are asked to do, by thread key.
     """
 
     def __init__(
@@ -38,7 +37,9 @@ class Heartbeat:
         lease: timedelta,
         holds: Callable[[], Iterable[HeldLease]],
         lost: Callable[[set[HeldLease]], None],
+        asked: Callable[[dict[int, str | None]], None],
     ) -> None:
+        self._asked = asked
         self._database = database
         self._owner = owner
         self._interval = interval
@@ -46,6 +47,11 @@ class Heartbeat:
         self._holds = holds
         self._lost = lost
         self._task: asyncio.Task[None] | None = None
+        self._early = asyncio.Event()
+
+    def beat_now(self) -> None:
+        """Do not wait for the interval to be over."""
+        self._early.set()
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._beat())
@@ -58,7 +64,10 @@ class Heartbeat:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(self._interval)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._interval):
+                    await self._early.wait()
+            self._early.clear()
             held = set(self._holds())
             if not held:
                 continue
@@ -73,8 +82,9 @@ class Heartbeat:
             if gone:
                 log.error("leases of %d threads lost", len(gone))
                 self._lost(gone)
+            self._asked(renewed)
 
-    async def _renew(self, keys: set[int]) -> set[int]:
+    async def _renew(self, keys: set[int]) -> dict[int, str | None]:
         return await self._database.write(lambda session: renew_leases(session, self._owner, keys, self._lease))
 
 
@@ -84,18 +94,3 @@ def is_orphan(head: ThreadHead, own_worker: str) -> bool:
     if owner is None or owner == own_worker or is_proven_dead(owner):
         return True
     return head.lease_expired
-
-
-async def end_orphan(database: Database, head: ThreadHead) -> bool:
-    """End an orphaned run as ERROR; its journal and resume record stay. False: somebody else was faster."""
-    ended = await database.write(lambda session: interrupt(session, head, INTERRUPTED))
-    if ended:
-        log.warning("interrupted run ended", extra={"thread_id": head.thread_id, "run_id": head.run_id})
-    return ended
-
-
-async def end_orphans(database: Database, own_worker: str) -> int:
-    """End all runs whose workers are gone. Returns how many."""
-    heads = await database.read(live_threads)
-    ended = [await end_orphan(database, head) for head in heads if is_orphan(head, own_worker)]
-    return sum(ended)

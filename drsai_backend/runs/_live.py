@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Sequence
+from typing import Final, Protocol
 
 from autogen_core import CancellationToken
 
-from drsai_backend.runs.events import MessageDone, RunEnded, RunEvent
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.runs.events import Logged, MessageDone, RunEnded, RunEvent, RunStarted
+from drsai_backend.runs.position import ENDED, STARTED, Position
+
+_KEEP: Final = 4096
+"""Events that are kept whatever they are."""
 
 
 class LiveRun:
-    """A run, from its start until its last reader is gone. `speakers`: number of agents that may speak; 1: a lone one.
+    """A run, from its start in this process until its last reader is gone. `speakers`: number of agents that may speak;
+    1: a lone one.
 
-    The events are kept from the beginning, so that a reader may come late. Deltas of a message are dropped once the
-    message itself is stored and no reader is behind.
+    The events are kept from the beginning, so that a reader may come late. In long runs, what led to messages that are
+    stored now is dropped.
     """
 
     def __init__(self, run_id: str, thread_id: str, user_id: str, team: str, created: int, speakers: int) -> None:
@@ -26,21 +34,55 @@ class LiveRun:
         self.speakers = speakers
         self.token = CancellationToken()
         self.stop_requested = False
+        self.leaving = False
+        """The process shuts down: the run is to be handed over at its next turn boundary."""
         self.failure: BaseException | None = None
         """What the run ended with as ERROR, for callers in this process."""
         self.events: list[RunEvent] = []
+        self.positions: list[Position] = []
+        self.dropped = 0
+        """Counts the times that events were dropped; indexes into `events` are void then."""
         self.ended: RunEnded | None = None
+        self._at = Position()
+        self._limit = _KEEP
         self._waiters: list[asyncio.Future[None]] = []
 
+    def begin(self, epoch: int, seq: int, attempt: int) -> None:
+        """The lease is taken: `seq` is the newest message that was stored before."""
+        self._at = Position(seq, epoch, STARTED - 1)
+        self.emit(RunStarted(self.run_id, self.team, attempt))
+
     def emit(self, event: RunEvent) -> None:
-        self.events.append(event)
-        if isinstance(event, RunEnded):
+        seq, epoch, n = self._at
+        if isinstance(event, MessageDone):
+            self._at = Position(event.seq, epoch, STARTED)
+            at = Position(event.seq, epoch, 0)
+        elif isinstance(event, RunEnded):
+            at = Position(seq, epoch, ENDED)
             self.ended = event
+        else:
+            at = self._at = Position(seq, epoch, n + 1)
+        self.events.append(event)
+        self.positions.append(at)
+        if isinstance(event, MessageDone) and len(self.events) > self._limit:
+            self._drop()
         if self._waiters:
             waiters, self._waiters = self._waiters, []
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
+
+    def _drop(self) -> None:
+        lasting = (MessageDone, RunStarted)
+        pairs = [pair for pair in zip(self.positions, self.events, strict=True) if isinstance(pair[1], lasting)]
+        self.positions = [position for position, _ in pairs]
+        self.events = [event for _, event in pairs]
+        self.dropped += 1
+        self._limit = len(self.events) + _KEEP
+
+    def after(self, position: Position) -> int:
+        """The index of the first event after `position`."""
+        return bisect_right(self.positions, position)
 
     async def more(self) -> None:
         """Wait for the next event."""
@@ -49,12 +91,56 @@ class LiveRun:
         await waiter
 
 
-class RunHandle:
-    """Reads a run from its beginning. The run belongs to the engine: a reader may stop at any time."""
+class Reader:
+    """Reads the events of a live run from a position on. It may stop at any time."""
 
-    def __init__(self, live: LiveRun) -> None:
+    __slots__ = ("_dropped", "_last", "_next", "live")
+
+    def __init__(self, live: LiveRun, after: Position | None = None) -> None:
+        self.live = live
+        self._next = 0 if after is None else live.after(after)
+        self._dropped = live.dropped
+        self._last = after or Position()
+
+    def poll(self) -> list[RunEvent]:
+        """What is there now and was not read yet."""
+        return self.live.events[self._advance() :]
+
+    def poll_positions(self) -> list[tuple[Position, RunEvent]]:
+        """The same, with where each stands."""
+        start = self._advance()
+        return list(zip(self.live.positions[start:], self.live.events[start:], strict=True))
+
+    def _advance(self) -> int:
+        live = self.live
+        if self._dropped != live.dropped:
+            self._dropped = live.dropped
+            self._next = live.after(self._last)
+        start, self._next = self._next, len(live.events)
+        if start < self._next:
+            self._last = live.positions[-1]
+        return start
+
+
+class Follow(Protocol):
+    """Goes on with the log of a run that this process does not run (any more)."""
+
+    def __call__(self, run_id: str, after: Position) -> AsyncIterator[Logged]: ...
+
+
+class RunHandle:
+    """Reads a run from its beginning. The run belongs to the engine: a reader may stop at any time.
+
+    Where the run leaves this process, its handle follows it by what is stored.
+    """
+
+    def __init__(self, live: LiveRun, follow: Follow | None = None) -> None:
         self._live = live
-        self._position = 0
+        self._reader = Reader(live)
+        self._follow = follow
+        self._batch: list[RunEvent] = []
+        self._said: list[MessageDone] = []
+        self._ended: RunEnded | None = None
         self.run_id = live.run_id
         self.thread_id = live.thread_id
         self.user_id = live.user_id
@@ -64,31 +150,48 @@ class RunHandle:
 
     async def events(self) -> AsyncIterator[RunEvent]:
         """Every event of the run from its beginning; ends after `RunEnded`."""
-        events = self._live.events
         while True:
-            while self._position < len(events):
-                event = events[self._position]
-                self._position += 1
-                yield event
+            self._batch = self._reader.poll()
+            while self._batch:
+                event = self._batch.pop(0)
+                if self._moved(event):
+                    assert self._follow is not None
+                    async for logged in self._follow(self.run_id, self._live.positions[-1]):
+                        yield self._note(logged.event)
+                    return
+                yield self._note(event)
                 if isinstance(event, RunEnded):
                     return
             await self._live.more()
 
+    def _moved(self, event: RunEvent) -> bool:
+        """Whether this is where the run left the process, and can be followed."""
+        return self._follow is not None and isinstance(event, RunEnded) and event.status is RunStatus.RUNNING
+
+    def _note(self, event: RunEvent) -> RunEvent:
+        if isinstance(event, MessageDone):
+            self._said.append(event)
+        elif isinstance(event, RunEnded):
+            self._ended = event
+        return event
+
     def poll(self) -> Sequence[RunEvent]:
         """The events that are ready now, after those that `events()` has yielded; they are not yielded again."""
-        ready = self._live.events[self._position :]
-        self._position += len(ready)
-        return ready
+        ready = [*self._batch, *self._reader.poll()]
+        self._batch = [ready.pop()] if ready and self._moved(ready[-1]) else []
+        return [self._note(event) for event in ready]
 
     async def wait(self) -> RunEnded:
         """The end of the run."""
-        while self._live.ended is None:
-            await self._live.more()
-        return self._live.ended
+        if self._ended is None:
+            async for _ in self.events():
+                pass
+        assert self._ended is not None
+        return self._ended
 
     def transcript(self) -> Sequence[MessageDone]:
-        """The stored messages of the run so far, in order, its input included."""
-        return [event for event in self._live.events if isinstance(event, MessageDone)]
+        """The stored messages of the run that were read so far, in order, its input included."""
+        return self._said
 
     @property
     def failure(self) -> BaseException | None:

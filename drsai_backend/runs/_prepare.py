@@ -4,6 +4,7 @@ load the team. Nothing is stored here, so whatever fails leaves the thread as it
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -16,11 +17,13 @@ from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRob
 from autogen_agentchat.teams._group_chat._swarm_group_chat import SwarmGroupChatManager
 from sqlalchemy.orm import Session
 
+from drsai_backend.database.steps import read_steps
 from drsai_backend.database.threads import StoredState, ThreadHead, read_head, read_run, read_state
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DamagedState, DrSaiError, InvalidRequest
+from drsai_backend.runs._answers import answer_from_text, answer_to, check_current, check_in_time, text_of
 from drsai_backend.runs._warm import WarmThread
-from drsai_backend.runs.events import InputMessage, RunRequest
+from drsai_backend.runs.events import Answer, InputMessage, RunRequest
 from drsai_backend.runs.history import first_new, new_messages, system_text
 from drsai_backend.state import Document
 from drsai_backend.state.store import decode_stored
@@ -43,7 +46,11 @@ class Known:
     system_text: str | None
     stored: StoredState | None
     run: Any = None
+    steps: Sequence[Any] = ()
     warm: WarmThread | None = None
+
+
+_UNFINISHED = frozenset({RunStatus.RUNNING, RunStatus.AWAITING_INPUT, RunStatus.PAUSED})
 
 
 def read_known(session: Session, user_id: str, thread_id: str, texts: int) -> Known | None:
@@ -51,13 +58,14 @@ def read_known(session: Session, user_id: str, thread_id: str, texts: int) -> Kn
     head = read_head(session, user_id, thread_id)
     if head is None:
         return None
-    run = None
-    if head.status is RunStatus.AWAITING_INPUT and head.run_id is not None:
+    run, steps = None, ()
+    if head.status in _UNFINISHED and head.run_id is not None:
         run = read_run(session, head.run_id)
+        steps = read_steps(session, head.key)
     stored = read_state(session, head.key)
     user_texts = _newest_texts(stored, "user", texts)
     system_texts = _newest_texts(stored, "system", 1)
-    return Known(head, user_texts, system_texts[0] if system_texts else None, stored, run)
+    return Known(head, user_texts, system_texts[0] if system_texts else None, stored, run, steps)
 
 
 def _newest_texts(stored: StoredState, source: str, limit: int) -> list[str]:
@@ -90,7 +98,7 @@ class Plan:
     """What a request means for its thread.
 
     `new` are the messages to take; with `answers` the last of them answers a question of the turn in flight, and is no
-    message of its own.
+    message of its own. `goes_on`: the run that is there already goes on (`run_id`).
     """
 
     new: list[InputMessage]
@@ -100,19 +108,38 @@ class Plan:
     answers: list[dict[str, Any]] | None = None
     system: str | None = None
     texts: list[str] = field(default_factory=list)
+    goes_on: bool = False
+
+
+def plan_to_go_on(known: Known) -> Plan:
+    """How a run that was cut, or paused, goes on where it stood."""
+    answers = [] if known.run is None else list(known.run["answers"] or [])
+    return Plan(
+        [],
+        [],
+        run_id=known.head.run_id,
+        answers=answers,
+        system=known.system_text,
+        texts=known.user_texts[-KNOWN_TEXTS:],
+        goes_on=True,
+    )
 
 
 def plan(request: RunRequest, known: Known | None) -> Plan:
     """Decide what a request adds to its thread.
 
     Raises:
-        InvalidRequest: nothing new in `messages`, or the thread is another team's.
+        InvalidRequest: nothing new in `messages`, the thread is another team's, or the answer is none to its question.
+        Conflict: the question was answered already, or is another one, or its time is over.
     """
+    if request.answer is not None:
+        return _plan_answer(request.answer, known)
     sent = request.messages
     texts = [] if known is None else known.user_texts
     system = None if known is None else known.system_text
-    new = new_messages(sent, texts, known=known is not None, last_system=system)
-    raw = list(request.raw_messages[first_new(sent, texts, known=known is not None) :])
+    is_known = known is not None and known.head.last_seq > 0
+    new = new_messages(sent, texts, known=is_known, last_system=system)
+    raw = list(request.raw_messages[first_new(sent, texts, known=is_known) :])
     made = Plan(new, raw, system=system_text(sent) or system)
     made.texts = [*texts, *(message.text for message in new if message.role == "user")][-KNOWN_TEXTS:]
     if known is None:
@@ -126,11 +153,33 @@ def plan(request: RunRequest, known: Known | None) -> Plan:
         )
     made.keep_run = head.status not in (RunStatus.ERROR, RunStatus.STOPPED, RunStatus.PAUSED)
     if head.status is RunStatus.AWAITING_INPUT:
-        made.run_id = head.run_id
+        made.run_id, made.goes_on = head.run_id, True
         question = head.input_request or {}
-        if question.get("kind") == "agent":
-            given = [] if known.run is None else list(known.run["answers"] or [])
-            made.answers = [*given, {"source": question["source"], "content": new[-1].text}]
+        check_in_time(question)
+        if question.get("kind") != "handoff":
+            made.answers = [*_given(known), answer_from_text(question, new[-1].text)]
+    return made
+
+
+def _given(known: Known) -> list[dict[str, Any]]:
+    return [] if known.run is None else list(known.run["answers"] or [])
+
+
+def _plan_answer(answer: Answer, known: Known | None) -> Plan:
+    head = None if known is None else known.head
+    question = None if head is None else head.input_request
+    check_current(question, answer)
+    assert known is not None
+    assert question is not None
+    check_in_time(question)
+    made = Plan([], [], run_id=known.head.run_id, system=known.system_text, texts=known.user_texts, goes_on=True)
+    if question.get("kind") == "handoff":
+        text = text_of(answer)
+        made.new = [InputMessage("user", text)]
+        made.raw = [{"role": "user", "content": text}]
+        made.texts = [*known.user_texts, text][-KNOWN_TEXTS:]
+    else:
+        made.answers = [*_given(known), answer_to(question, answer)]
     return made
 
 

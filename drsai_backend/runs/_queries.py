@@ -8,13 +8,15 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.datamodel import AutoGenMessage, RunStatus, Thread
+from drsai_backend.datamodel import AutoGenMessage, Run, RunStatus, Thread
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.errors import InvalidRequest, NotFound
-from drsai_backend.runs.views import StoredMessage, ThreadDetail, ThreadPage, ThreadSummary
+from drsai_backend.runs.views import RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage, ThreadSummary
 
 _thread = table_of(Thread)
 _message = table_of(AutoGenMessage)
+_run = table_of(Run)
+_head_run = _thread.c.run_id.label("head_run")
 
 
 def list_threads(session: Session, user_id: str, after: str | None, limit: int) -> ThreadPage:
@@ -75,7 +77,74 @@ def detail(thread: Thread) -> ThreadDetail:
         tasks=thread.tasks,
         meta=thread.meta,
         run_id=thread.run_id,
+        control=thread.control,
+        queued=thread.queued,
     )
+
+
+def get_run(session: Session, user_id: str, run_id: str) -> RunView | None:
+    """One run of the user's; None: there is none."""
+    query = sa.select(_run, _thread.c.thread_id, _head_run, _thread.c.input_request).join(
+        _thread, _run.c.thread_key == _thread.c.id
+    )
+    row = session.connection().execute(query.where(_run.c.run_id == run_id, _thread.c.user_id == user_id)).first()
+    return None if row is None else _run_view(row)
+
+
+def list_runs(session: Session, user_id: str, thread_id: str, after: str | None, limit: int) -> RunPage:
+    """A page of a thread's runs, newest first. `after` is the `next` of the page before.
+
+    Raises:
+        NotFound: no such thread of this user.
+        InvalidRequest: `after` is no such cursor.
+    """
+    key = _key_of(session, user_id, thread_id)
+    query = (
+        sa.select(_run, _thread.c.thread_id, _head_run, _thread.c.input_request)
+        .join(_thread, _run.c.thread_key == _thread.c.id)
+        .where(_run.c.thread_key == key)
+    )
+    if after is not None:
+        if not (after.isascii() and after.isdigit() and len(after) < 19):
+            raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
+        query = query.where(_run.c.id < int(after))
+    rows = session.connection().execute(query.order_by(_run.c.id.desc()).limit(limit + 1)).all()
+    return RunPage(
+        items=[_run_view(row) for row in rows[:limit]], next=str(rows[limit - 1].id) if len(rows) > limit else None
+    )
+
+
+def _run_view(row: Any) -> RunView:
+    status = RunStatus(row.status)
+    return RunView(
+        run_id=row.run_id,
+        thread_id=row.thread_id,
+        team=row.team,
+        status=status,
+        attempt=row.attempt,
+        background=row.background,
+        created_at=row.created_at,
+        started_at=None if status is RunStatus.CREATED else row.started_at,
+        finished_at=row.finished_at,
+        usage=row.usage,
+        stop_reason=row.stop_reason,
+        error_message=row.error_message,
+        input_request=row.input_request if row.head_run == row.run_id else None,
+        joined=row.joined,
+        first_seq=row.first_seq,
+        last_seq=row.last_seq,
+    )
+
+
+def _key_of(session: Session, user_id: str, thread_id: str) -> int:
+    key = (
+        session.connection()
+        .execute(sa.select(_thread.c.id).where(_thread.c.user_id == user_id, _thread.c.thread_id == thread_id))
+        .scalar()
+    )
+    if key is None:
+        raise NotFound(f"no thread {thread_id!r}", param="thread_id")
+    return key
 
 
 def list_messages(session: Session, user_id: str, thread_id: str, after: int, limit: int) -> list[StoredMessage]:
@@ -84,14 +153,9 @@ def list_messages(session: Session, user_id: str, thread_id: str, after: int, li
     Raises:
         NotFound: no such thread of this user.
     """
-    connection = session.connection()
-    key = connection.execute(
-        sa.select(_thread.c.id).where(_thread.c.user_id == user_id, _thread.c.thread_id == thread_id)
-    ).scalar()
-    if key is None:
-        raise NotFound(f"no thread {thread_id!r}", param="thread_id")
+    key = _key_of(session, user_id, thread_id)
     m = _message.c
-    rows = connection.execute(
+    rows = session.connection().execute(
         sa.select(m.seq, m.config, m.created_at, m.run_id)
         .where(m.thread_key == key, m.seq > after)
         .order_by(m.seq)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import uuid4
 
 from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, MultiModalMessage, TextMessage
 from autogen_agentchat.teams import BaseGroupChat, Swarm
 
+from drsai_backend.datamodel import utcnow
 from drsai_backend.runs.events import InputMessage
 from drsai_backend.teams._wiring import manager_of
+from drsai_backend.teams.suspension import InputRequired
 
 
 def task_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> list[BaseChatMessage]:
     """The task of a run. `team` has its state loaded: a swarm that handed off to a person is answered by a handoff."""
-    task = [_message(message) for message in messages]
+    task = spoken(messages)
     speaker = _handed_off_by(team)
     if speaker is not None:
         last = messages[-1]
@@ -23,6 +26,27 @@ def task_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> list
         # Only text fits into a handoff; what came with pictures stays before it.
         task.append(HandoffMessage(content=last.text, source="user", target=speaker))
     return task
+
+
+def spoken(messages: Sequence[InputMessage]) -> list[BaseChatMessage]:
+    """The messages as AutoGen's."""
+    return [_message(message) for message in messages]
+
+
+def input_request(question: InputRequired) -> dict[str, Any]:
+    """What `Thread.input_request` says of a question."""
+    return {
+        "id": str(uuid4()),
+        "type": question.type,
+        "kind": question.kind,
+        "source": question.source,
+        "prompt": question.prompt,
+        "choices": None if question.choices is None else list(question.choices),
+        "asked_at": utcnow().isoformat(),
+        "deadline": None if question.deadline is None else question.deadline.isoformat(),
+        "tool": question.tool,
+        **({} if question.key is None else {"key": question.key}),
+    }
 
 
 def _message(message: InputMessage) -> BaseChatMessage:

@@ -3,54 +3,66 @@
 A run's life, step by step, and where to look:
 
 1. A request becomes a `RunRequest` (`runs.events`); `Engine.start` takes it. From here on the run is a task of the
-   engine, never of the request.
+   engine (`runs._running`), never of the request. Where the thread is busy, `on_busy` decides (`runs._busy`).
 2. Find the thread, warm in memory (`runs._warm`) or stored (`database.threads`), and decide what of the request is new
-   and whether it answers a question (`runs._prepare`, `runs.history`).
+   and whether it answers a question (`runs._prepare`, `runs.history`, `runs._answers`).
 3. Build the team with its factory (`teams.context`), bind it to the run (`runs._inject`), put it on the turn runtime
    (`teams._session`) and load its state. Up to here nothing is stored: whatever fails leaves the thread as it was.
 4. First write: the lease (epoch + 1), the user input, the input's messages, status RUNNING (`runs._begin`).
 5. The team runs. At every turn boundary one write, guarded by epoch and turn, appends messages and journal entry; then
-   the turn's messages are shown, then the next speakers start (`runs._execution`).
+   the turn's messages are shown, then the next speakers start (`runs._execution`). Inside a turn, answers that call
+   tools and results of tools are recorded (`teams.steps`). A write waits for a database that is away.
 6. Last write: the last turn, the final status, usage, stop reason; the lease is given back. A question to a person ends
-   the process's part of the run as AWAITING_INPUT (`teams.suspension`).
-7. The state stays warm for the next run; the journal is folded into a snapshot when that is due (`state.store`).
+   the process's part of the run as AWAITING_INPUT (`teams.suspension`), a pause as PAUSED (`runs._controls`).
+7. The state stays warm for the next run; the journal is folded into a snapshot when that is due (`state.store`). The
+   next input of the queue is begun.
 
-Leases are renewed by one heartbeat (`runs._leases`); a run that lost its own ends without writing.
+Leases are renewed by one heartbeat (`runs._leases`); a run that lost its own ends without writing. A run whose worker
+is gone is found by a sweep and gone on with at the turn after the last one stored (`runs._recovery`). What happens can
+be followed from any process (`runs._feed`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.threads import ThreadHead, read_head, stop_waiting
+from drsai_backend.database.retention import prune
 from drsai_backend.datamodel import RunStatus, Thread
-from drsai_backend.errors import Conflict, DatabaseError, LeaseLost, NotFound, StateError, ThreadBusy
+from drsai_backend.errors import DatabaseError, NotFound, ShuttingDown, ThreadBusy
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs import _queries
-from drsai_backend.runs._begin import MEMORY_PER_CHARACTER, Beginner, Begun
-from drsai_backend.runs._failures import RunInterrupted
-from drsai_backend.runs._identity import new_worker_id
-from drsai_backend.runs._leases import Heartbeat, HeldLease, end_orphans
-from drsai_backend.runs._live import LiveRun, RunHandle
+from drsai_backend.runs._begin import Beginner, Busy
+from drsai_backend.runs._busy import BusyThreads
+from drsai_backend.runs._controls import Controls
+from drsai_backend.runs._feed import Feeds, FollowedRun
+from drsai_backend.runs._identity import new_thread_id, new_worker_id
+from drsai_backend.runs._leases import Heartbeat
+from drsai_backend.runs._live import Follow, LiveRun, RunHandle
 from drsai_backend.runs._prepare import fingerprint
+from drsai_backend.runs._recovery import Recovery
 from drsai_backend.runs._replay import find_replay, replay
-from drsai_backend.runs._warm import Name, WarmThread, WarmThreads
-from drsai_backend.runs.events import RunRequest
-from drsai_backend.runs.views import StoredMessage, ThreadDetail, ThreadPage
-from drsai_backend.state import ResumeRecord
-from drsai_backend.state.store import COMPACT_ABOVE, compact
+from drsai_backend.runs._running import Running
+from drsai_backend.runs._stored_request import request_of_thread
+from drsai_backend.runs._wake import Waker
+from drsai_backend.runs._warm import Name, WarmThreads
+from drsai_backend.runs.events import Answer, Logged, RunRequest
+from drsai_backend.runs.position import Position
+from drsai_backend.runs.views import RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
 from drsai_backend.teams.registry import TeamRegistry
 
 log = logging.getLogger("drsai.engine")
 
-_CLOSE_SECONDS = 10.0
+_ATTEMPTS = 20
+
+Handle = RunHandle | FollowedRun
 
 
 class Engine:
@@ -60,7 +72,7 @@ class Engine:
         teams: what can be asked.
         db: the database manager, injected into every agent and group chat. Not closed by the engine.
         models: makes the model clients of `RunContext.model_client()`. Not closed by the engine.
-        settings: leases and the size of the warm cache.
+        settings: leases, recovery, and the size of the warm cache.
     """
 
     def __init__(
@@ -69,39 +81,43 @@ class Engine:
         self.teams = teams
         self.db = db
         self.worker_id = new_worker_id()
+        self.waker: Waker | None = None
+        """Has other processes look at a thread. None: this one does, and sweeps by itself."""
+        self._settings = settings
         self._warm = WarmThreads(settings.warm_threads, settings.warm_bytes)
         lease = timedelta(seconds=settings.lease_seconds)
-        self._beginner = Beginner(db, models, self._warm, self.worker_id, lease)
-        self._live: dict[Name, LiveRun | None] = {}
-        """Runs of this process; None while one begins."""
-        self._leases: dict[Name, HeldLease] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._beginner = Beginner(db, models, self._warm, self.worker_id, lease, settings.outage_seconds)
+        self._feeds = Feeds(db.database, self._live, lambda: self._running.closing)
+        self._running = Running(db.database, self._warm, began=self._feeds.changed, free=self._look_soon)
+        self._recovery = Recovery(db, teams, self._beginner, self._running, self.worker_id, settings)
+        self._controls = Controls(db.database, self._running, self._recovery, self._warm, self._tell)
+        self._busy = BusyThreads(db, self._beginner, self._running, self._recovery, self._controls, self._wake)
         self._heartbeat = Heartbeat(
             db.database,
             self.worker_id,
             interval=settings.heartbeat_seconds,
             lease=lease,
-            holds=self._leases.values,
-            lost=self._leases_lost,
+            holds=self._running.held,
+            lost=self._running.lost,
+            asked=self._running.asked,
         )
+        self._sweeping: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """End runs that a dead process left RUNNING, and start the heartbeat."""
-        await end_orphans(self.db.database, self.worker_id)
+        """Start the heartbeat, and look for runs that nobody runs: now and every few seconds."""
         self._heartbeat.start()
+        for key in await self.sweep():
+            await self._recovery.look_quietly(key)
+        self._sweeping = asyncio.create_task(self._sweep_for_ever())
 
     async def close(self) -> None:
-        """Cancel the runs under way, which end as ERROR, and wait until they are stored."""
-        for live in self._live.values():
-            if live is not None:
-                live.failure = RunInterrupted()
-                live.token.cancel()
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)
-            for task in late:
-                task.cancel()
-            if late:
-                await asyncio.wait(late)
+        """Take nothing new. Runs under way are handed over at their next turn boundary, and after
+        `shutdown_grace_seconds` inside their turn, which is then repeated by whoever goes on with them."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait([self._sweeping])
+            self._sweeping = None
+        await self._running.close(self._settings.shutdown_grace_seconds)
         await self._heartbeat.stop()
         self._warm.clear()
 
@@ -116,148 +132,197 @@ class Engine:
 
     # --- runs ---------------------------------------------------------------------------------------------------
 
-    async def start(self, request: RunRequest) -> RunHandle:
+    async def start(self, request: RunRequest) -> Handle:
         """Start a run, or go on with the one that waits for this answer. Returns when its input is stored.
 
         A repeated request with the same idempotency key gets the run that the first one started.
 
         Raises:
             UnknownModel, InvalidRequest: the request cannot be served.
-            ThreadBusy: a run is live on the thread.
+            ThreadBusy: a run is live on the thread, and the request says `on_busy="reject"`.
             IdempotencyMismatch: the key was used with another request.
             StateError: the thread's stored state cannot be used.
             TeamBuildError: the team's factory failed.
+            ShuttingDown: this process takes nothing new.
             DatabaseError: the database refused or cannot be reached.
         In all cases nothing was stored.
         """
-        registered = self.teams.get(request.team)
-        if request.idempotency_key is not None and request.thread_id is not None:
+        if self._running.closing:
+            raise ShuttingDown("this server is shut down; another one takes the request")
+        factory = self.teams.get(request.team).factory
+        is_new = request.thread_id is None
+        if is_new:
+            request = replace(request, thread_id=new_thread_id())
+        assert request.thread_id is not None
+        name = (request.user_id, request.thread_id)
+        if request.idempotency_key is not None and not is_new:
             earlier = await self._earlier(request, request.thread_id, request.idempotency_key)
             if earlier is not None:
-                return RunHandle(earlier)
-        name = (request.user_id, request.thread_id or "")
-        if request.thread_id is not None:
-            if name in self._live:
-                raise ThreadBusy(f"a run is live on thread {request.thread_id!r}; try again when it has ended")
-            self._live[name] = None
-        ready: asyncio.Future[LiveRun] = asyncio.get_running_loop().create_future()
-        # The caller may be gone before the run has begun; then nobody asks for the error.
-        ready.add_done_callback(lambda future: future.cancelled() or future.exception())
-        self._spawn(self._serve(request, registered.factory, ready))
-        return RunHandle(await asyncio.shield(ready))
+                return earlier
+        if request.background:
+            return self._followed(await self._busy.enqueue(request, factory), request)
+        for _ in range(_ATTEMPTS):
+            head = None
+            if not self._running.is_taken(name):
+                try:
+                    live = await self._running.launch(
+                        name, lambda: self._beginner.begin(request, factory, is_new=is_new)
+                    )
+                    return RunHandle(live, self._follow(request.user_id))
+                except Busy as busy:
+                    head = busy.head
+            elif (beginning := self._running.beginning(name)) is not None:
+                await asyncio.wait([beginning])
+                continue
+            queued = await self._busy.take(request, factory, head)
+            if queued is not None:
+                return self._followed(queued, request)
+        raise ThreadBusy(f"thread {request.thread_id!r} is too busy; try again", param="thread_id")
 
-    async def _serve(self, request: RunRequest, factory: Any, ready: asyncio.Future[LiveRun]) -> None:
-        """The run's own task."""
-        name = (request.user_id, request.thread_id or "")
-        try:
-            try:
-                begun = await self._beginner.begin(request, factory)
-            except BaseException as error:
-                if not ready.done():
-                    ready.set_exception(error)
-                if isinstance(error, Exception):
-                    return
-                raise
-            live = begun.execution.live
-            name = (live.user_id, live.thread_id)
-            self._live[name] = live
-            self._leases[name] = (begun.execution.lease.key, begun.execution.lease.epoch)
-            ready.set_result(live)
-            resume = await begun.execution.run()
-            if resume is not None:
-                self._keep(name, begun, resume)
-        finally:
-            self._live.pop(name, None)
-            self._leases.pop(name, None)
+    async def answer(self, user_id: str, thread_id: str, answer: Answer) -> Handle:
+        """Answer what the thread's run waits for, by the id of the question, and go on with it.
 
-    async def _earlier(self, request: RunRequest, thread_id: str, key: str) -> LiveRun | None:
+        Raises:
+            NotFound: no such thread of this user.
+            StaleAnswer: the thread does not wait for this answer (any more).
+            InvalidRequest: it does not fit the question.
+            StateError, TeamBuildError, ShuttingDown, DatabaseError: as `start`; nothing was stored.
+        """
+        head = await self._controls.head(user_id, thread_id)
+        request = await request_of_thread(self.db, head.team or "", user_id, thread_id)
+        return await self.start(replace(request, answer=answer))
+
+    def _followed(self, queued: tuple[str, int], request: RunRequest) -> FollowedRun:
+        run_id, speakers = queued
+        assert request.thread_id is not None
+        return FollowedRun(
+            self._feeds.run(request.user_id, run_id),
+            run_id=run_id,
+            thread_id=request.thread_id,
+            user_id=request.user_id,
+            team=request.team,
+            speakers=speakers,
+        )
+
+    def _live(self, name: Name) -> LiveRun | None:
+        return self._running.live(name)
+
+    def _follow(self, user_id: str) -> Follow:
+        def follow(run_id: str, after: Position) -> AsyncIterator[Logged]:
+            return self._feeds.run(user_id, run_id, after)
+
+        return follow
+
+    async def _earlier(self, request: RunRequest, thread_id: str, key: str) -> Handle | None:
         """The run that an idempotency key stands for."""
         found = await self.db.database.read(
             lambda session: find_replay(session, request.user_id, thread_id, key, fingerprint(request))
         )
         if found is None:
             return None
-        live = self._live.get((request.user_id, thread_id))
-        if live is not None and live.run_id == found.run["run_id"]:
-            return live
-        if RunStatus(found.run["status"]) is RunStatus.RUNNING:
-            raise ThreadBusy("the run of this Idempotency-Key is live in another process", param="Idempotency-Key")
-        return replay(found)
+        run_id, status = found.run["run_id"], RunStatus(found.run["status"])
+        live = self._running.live((request.user_id, thread_id))
+        if live is not None and live.run_id == run_id:
+            return RunHandle(live, self._follow(request.user_id))
+        if status in (RunStatus.CREATED, RunStatus.RUNNING) or found.run["joined"] is not None:
+            speakers = await self._beginner.speakers(request, self.teams.get(request.team).factory)
+            return self._followed((run_id, speakers), request)
+        return RunHandle(replay(found))
 
-    async def stop(self, user_id: str, thread_id: str) -> None:
-        """Stop what the thread does: a run of this process at once (its finished turns stay), or a run that waits for
-        a person. It ends as STOPPED.
+    # --- controls -----------------------------------------------------------------------------------------------
 
-        Raises:
-            NotFound: no such thread of this user.
-            Conflict: nothing is under way, or another process runs it.
-        """
-        live = self._live.get((user_id, thread_id))
-        if live is not None:
-            live.stop_requested = True
-            live.token.cancel()
-            return
-        head = await self.db.database.read(lambda session: read_head(session, user_id, thread_id))
-        if head is None:
-            raise NotFound(f"no thread {thread_id!r}", param="thread_id")
-        if head.status not in (RunStatus.AWAITING_INPUT, RunStatus.PAUSED):
-            raise Conflict(f"thread {thread_id!r} is {head.status.value}: there is nothing to stop here")
-        if not await self.db.database.write(lambda session: stop_waiting(session, head)):
-            raise Conflict(f"thread {thread_id!r} was changed by somebody else at the same moment")
-        self._warm.take((user_id, thread_id))
+    async def cancel(self, user_id: str, thread_id: str) -> ThreadDetail:
+        """End what the thread does, or waits for, as STOPPED; see `Controls.cancel`."""
+        await self._controls.cancel(user_id, thread_id)
+        return await self.get_thread(user_id, thread_id)
 
-    # --- after a run --------------------------------------------------------------------------------------------
+    async def pause(self, user_id: str, thread_id: str) -> ThreadDetail:
+        """Pause the thread's live run at its next turn boundary; see `Controls.pause`."""
+        await self._controls.pause(user_id, thread_id)
+        return await self.get_thread(user_id, thread_id)
 
-    def _keep(self, name: Name, begun: Begun, resume: ResumeRecord) -> None:
-        """Keep the thread warm, and fold its journal when that is due."""
-        execution, made, before = begun.execution, begun.made, begun.head
-        lease, end = execution.lease, execution.live.ended
-        assert end is not None
-        head = ThreadHead(
-            key=lease.key,
-            user_id=lease.user_id,
-            thread_id=lease.thread_id,
-            status=end.status,
-            team=execution.live.team,
-            revision=(0 if before is None else before.revision) + 2,
-            last_seq=lease.last_seq,
-            turn=lease.turn,
-            journal_debt=(0 if before is None else before.journal_debt) + execution.journal_chars,
-            run_id=lease.run_id,
-            epoch=lease.epoch,
-            lease_owner=None,
-            lease_expired=True,
-            input_request=end.input_request,
+    async def resume(self, user_id: str, thread_id: str) -> ThreadDetail:
+        """Go on with the thread's paused run; see `Controls.resume`."""
+        await self._controls.resume(user_id, thread_id)
+        return await self.get_thread(user_id, thread_id)
+
+    async def cancel_run(self, user_id: str, run_id: str) -> RunView:
+        """End one run, queued or live; see `Controls.cancel_run`."""
+        await self._controls.cancel_run(user_id, run_id)
+        return await self.get_run(user_id, run_id)
+
+    async def controls_changed(self, thread_key: int) -> None:
+        """Another process has asked something of the thread's run: look what, before the next heartbeat would."""
+        if any(key == thread_key for key, _ in self._running.held()):
+            self._heartbeat.beat_now()
+
+    async def _tell(self, thread_key: int) -> None:
+        if self.waker is not None:
+            await self.waker.tell(thread_key)
+
+    # --- runs that nobody runs ----------------------------------------------------------------------------------
+
+    async def sweep(self) -> list[int]:
+        """The keys of threads that want a look: their worker is gone, inputs wait, or a question was not answered in
+        time."""
+        return await self._recovery.sweep()
+
+    async def look_at(self, thread_key: int) -> None:
+        """Do what there is to do on a thread; see `Recovery.look_at`."""
+        await self._recovery.look_at(thread_key)
+
+    async def prune(self) -> int:
+        """Delete the threads whose retention is over. Returns how many."""
+        days = self._settings.retention_days
+        if days is None:
+            return 0
+        older, total = timedelta(days=days), 0
+        while deleted := await self.db.database.write(lambda session: prune(session, older_than=older)):
+            total += deleted
+        return total
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.sweep_seconds)
+            try:
+                keys = await self.sweep()
+            except DatabaseError as error:
+                log.warning("no sweep: %s", error.message)
+                continue
+            for key in keys:
+                await self._recovery.look_quietly(key)
+
+    def _look_soon(self, thread_key: int) -> None:
+        self._running.spawn(self._recovery.look_quietly(thread_key))
+
+    async def _wake(self, thread_key: int) -> None:
+        if self.waker is None:
+            self._look_soon(thread_key)
+        else:
+            await self.waker.wake(thread_key)
+
+    # --- what is there ------------------------------------------------------------------------------------------
+
+    async def get_run(self, user_id: str, run_id: str) -> RunView:
+        """One run. Raises NotFound for an unknown or foreign one."""
+        found = await self.db.database.read(lambda session: _queries.get_run(session, user_id, run_id))
+        if found is None:
+            raise NotFound(f"no run {run_id!r}", param="run_id")
+        return found
+
+    async def list_runs(self, user_id: str, thread_id: str, *, after: str | None, limit: int) -> RunPage:
+        """A page of a thread's runs, newest first; `after` is the `next` of the page before."""
+        return await self.db.database.read(
+            lambda session: _queries.list_runs(session, user_id, thread_id, after, limit)
         )
-        size = begun.warm_size + execution.stored_chars * MEMORY_PER_CHARACTER
-        state = execution.session.release(resume)
-        self._warm.put(name, WarmThread(head, state, made.texts, made.system, size))
-        if head.journal_debt > COMPACT_ABOVE:
-            self._spawn(self._compact(head))
 
-    async def _compact(self, head: ThreadHead) -> None:
-        try:
-            debt = await self.db.database.write(lambda session: compact(session, head.key))
-        except (DatabaseError, StateError) as error:
-            # The journal stays; the next run tries again.
-            log.warning("journal not folded: %s", error.message, extra={"thread_id": head.thread_id})
-            return
-        if debt is not None:
-            head.journal_debt = debt
+    def follow_run(self, user_id: str, run_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
+        """The log of a run from a position on; see `Feeds.run`."""
+        return self._feeds.run(user_id, run_id, after)
 
-    def _leases_lost(self, lost: set[HeldLease]) -> None:
-        for name, lease in list(self._leases.items()):
-            live = self._live.get(name)
-            if lease in lost and live is not None:
-                live.failure = LeaseLost(f"thread {name[1]!r} is run by another worker now", param="thread_id")
-                live.token.cancel()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    # --- threads ------------------------------------------------------------------------------------------------
+    def follow_thread(self, user_id: str, thread_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
+        """The log of a thread from a position on; see `Feeds.thread`."""
+        return self._feeds.thread(user_id, thread_id, after)
 
     async def list_threads(self, user_id: str, *, after: str | None, limit: int) -> ThreadPage:
         """A page of the user's threads, newest first; `after` is the `next` of the page before."""
@@ -284,7 +349,7 @@ class Engine:
             NotFound: an unknown or foreign thread.
             Conflict: a run is live on it.
         """
-        if (user_id, thread_id) in self._live:
+        if self._running.is_taken((user_id, thread_id)):
             raise ThreadBusy(f"a run is live on thread {thread_id!r}; stop it first")
         self._warm.take((user_id, thread_id))
         if not await self.db.delete(Thread, filters={"user_id": user_id, "thread_id": thread_id}):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 from autogen_core import Image
@@ -12,16 +12,27 @@ from pydantic import SecretStr
 
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.models.params import ModelParams
+from drsai_backend.runs.position import Position
+from drsai_backend.teams.steps import ToolEvent
 
 __all__ = [
+    "Answer",
     "InputMessage",
+    "Logged",
     "MessageDone",
+    "MessageRead",
     "ModelParams",
     "RunEnded",
     "RunEvent",
     "RunRequest",
+    "RunStarted",
     "TextDelta",
+    "ToolEvent",
 ]
+
+OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt", "steer"]
+"""What becomes of a user input whose thread has a live run: it waits for the end, is refused, ends the run at once and
+is run then, or is handed to all agents of the run at its next turn boundary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +51,30 @@ class InputMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """A person's answer to an input request, by its id.
+
+    `content` answers a question. An approval is answered by a `decision` ("approve", "deny" with a `reason`, "edit"
+    with the `arguments` to call the tool with), a tool call that may have happened by "run", "result" with the result
+    as `content`, or "stop".
+    """
+
+    request_id: str
+    content: str | None = None
+    decision: str | None = None
+    reason: str | None = None
+    arguments: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequest:
     """A user input for a thread.
 
     `messages` is the conversation as the client sent it, oldest first, history included; the engine takes what follows
     the last message that the thread knows. `thread_id=None` starts a new thread with a generated id.
     `raw_messages` are the same messages in OpenAI's shape, stored in `UserInput.user_messages` from the same point on.
+    With `background` the input is queued, and some worker runs it. `answer` answers a question by its id; then there
+    are no messages.
     """
 
     team: str
@@ -59,6 +88,19 @@ class RunRequest:
     extra: dict[str, Any] = field(default_factory=dict)
     raw_messages: Sequence[dict[str, Any]] = ()
     idempotency_key: str | None = None
+    on_busy: OnBusy = "enqueue"
+    background: bool = False
+    answer: Answer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """A worker has taken the run up: to begin it (attempt 1), to go on after an answer or a pause, or after the worker
+    before it was lost (attempt 2, 3, …). What was stored stays; deltas since the last stored message are void."""
+
+    run_id: str
+    team: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +127,19 @@ class MessageDone:
 
 
 @dataclass(frozen=True, slots=True)
-class RunEnded:
-    """The last event of every run; its final status is stored.
+class MessageRead:
+    """A message as the database has it; `config` is AutoGen's dump."""
 
-    `status` is COMPLETED, STOPPED, ERROR or AWAITING_INPUT. `input_request` is `Thread.input_request` (keys `id`,
+    seq: int
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """The last event of every run, or of its part in this process; its status is stored.
+
+    `status` is COMPLETED, STOPPED, ERROR, AWAITING_INPUT or PAUSED; RUNNING when this process does not run it any more
+    but another one goes on with it (`error_code` says why). `input_request` is `Thread.input_request` (keys `id`,
     `type` "text_input", `prompt`, `source`, `choices`, `asked_at`) when the run waits for a person. `error_code` and
     `error_message` are safe to show. `usage` has prompt_tokens, completion_tokens, total_tokens; `duration` is seconds.
     """
@@ -102,4 +153,12 @@ class RunEnded:
     error_message: str | None = None
 
 
-RunEvent: TypeAlias = TextDelta | MessageDone | RunEnded
+RunEvent: TypeAlias = RunStarted | TextDelta | ToolEvent | MessageDone | MessageRead | RunEnded
+
+
+class Logged(NamedTuple):
+    """An event of a thread's log: where it stands, and which run it belongs to."""
+
+    position: Position
+    run_id: str
+    event: RunEvent

@@ -31,6 +31,36 @@ class ThreadDetail(ThreadSummary):
     tasks: list[dict[str, Any]] | dict[str, Any] | None = None
     meta: dict[str, Any] | None = None
     run_id: str | None = Field(default=None, description="The latest run.")
+    control: str | None = Field(default=None, description="What the live run is asked to do and has not done yet.")
+    queued: int = Field(default=0, description="User inputs that wait for the live run to end.")
+
+
+class RunView(BaseModel):
+    """A run as it is shown. `status` is CREATED while its input waits in the queue. Times are aware and in UTC."""
+
+    run_id: str
+    thread_id: str
+    team: str
+    status: RunStatus
+    attempt: int = Field(default=1, description="How often a worker has taken it up after one was lost; 1: never.")
+    background: bool = False
+    created_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    usage: dict[str, int] | None = None
+    stop_reason: str | None = None
+    error_message: str | None = None
+    input_request: dict[str, Any] | None = Field(default=None, description="What it waits for, when it waits.")
+    joined: str | None = Field(default=None, description="The run that took this one's input up (`on_busy: steer`).")
+    first_seq: int = Field(default=0, description="`seq` of its first message; 0: it has none yet.")
+    last_seq: int = 0
+
+
+class RunPage(BaseModel):
+    """A page of a thread's runs, newest first. `next` is the `after` of the following page; None: there is none."""
+
+    items: list[RunView]
+    next: str | None = None
 
 
 class ThreadPage(BaseModel):

@@ -1,0 +1,264 @@
+"""What others do to a thread whose run they do not hold: ask, queue, take away, end.
+
+Synchronous functions of a `Session`, to be run by `Database.write` and `Database.read`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database import _run_statements as statements
+from drsai_backend.database._prepared import Prepared, Step
+from drsai_backend.database._run_statements import now_of, queue, run, thread
+from drsai_backend.database.threads import Lease, ThreadHead, live_threads
+from drsai_backend.datamodel import RunStatus, utcnow
+from drsai_backend.datamodel.base import SCHEMA_VERSION
+
+BUSY = (RunStatus.RUNNING, RunStatus.PAUSED)
+"""A thread of this status does not begin another run."""
+
+# A run is asked for one thing at a time; the stronger wish stays.
+_STRENGTH = {"steer": 0, "pause": 1, "cancel": 2}
+
+
+@dataclass(slots=True)
+class NewInput:
+    """A user input for the queue, and the run it will be. `request` is JSON, `api_key` ciphertext."""
+
+    run_id: str
+    team: str
+    policy: str
+    request: dict[str, Any]
+    api_key: str | None
+    background: bool
+    idempotency_key: str | None
+    fingerprint: str | None
+
+
+def ask(session: Session, key: int, epoch: int, control: str) -> bool:
+    """Ask the live run of a thread for something: "cancel", "pause" or "steer". False: it is not live any more."""
+    changed = session.connection().execute(
+        sa.update(thread)
+        .where(thread.c.id == key, thread.c.epoch == epoch, thread.c.status == RunStatus.RUNNING)
+        .values(control=_stronger(control))
+    )
+    return changed.rowcount == 1
+
+
+def withdraw(session: Session, key: int, epoch: int, control: str) -> bool:
+    """Take back what a live run was asked for and has not done yet. False: it is too late."""
+    changed = session.connection().execute(
+        sa.update(thread)
+        .where(
+            thread.c.id == key,
+            thread.c.epoch == epoch,
+            thread.c.status == RunStatus.RUNNING,
+            thread.c.control == control,
+        )
+        .values(control=None)
+    )
+    return changed.rowcount == 1
+
+
+def _stronger(control: str) -> sa.ColumnElement[Any]:
+    weaker = [name for name, strength in _STRENGTH.items() if strength < _STRENGTH[control]]
+    return sa.case((sa.or_(thread.c.control.is_(None), thread.c.control.in_(weaker)), control), else_=thread.c.control)
+
+
+def enqueue(session: Session, user_id: str, thread_id: str, new: NewInput, *, control: str | None) -> int | None:
+    """Queue an input behind what its thread does. Returns the thread's key; None: the thread is free, and nothing was
+    queued. A background input is queued in any case, and its thread made if there is none.
+    """
+    connection = session.connection()
+    mine = (thread.c.user_id == user_id, thread.c.thread_id == thread_id)
+    busy = () if new.background else (sa.or_(thread.c.status.in_(BUSY), thread.c.queued > 0),)
+    values: dict[str, Any] = {"queued": thread.c.queued + 1}
+    if control is not None:
+        values["control"] = _stronger(control)
+    key = connection.execute(sa.update(thread).where(*mine, *busy).values(**values).returning(thread.c.id)).scalar()
+    now = utcnow()
+    if key is None:
+        if not new.background:
+            return None
+        key = connection.execute(
+            sa.insert(thread)
+            .values(created_at=now, updated_at=now, version=SCHEMA_VERSION, user_id=user_id, thread_id=thread_id)
+            .values(status=RunStatus.CREATED, revision=0, last_seq=0, turn=0, journal_debt=0, epoch=0, queued=1)
+            .returning(thread.c.id)
+        ).scalar_one()
+    connection.execute(
+        sa.insert(queue).values(
+            created_at=now,
+            thread_key=key,
+            run_id=new.run_id,
+            policy=new.policy,
+            request=new.request,
+            api_key=new.api_key,
+        )
+    )
+    connection.execute(
+        sa.insert(run)
+        .values(created_at=now, updated_at=now, started_at=now, version=SCHEMA_VERSION)
+        .values(run_id=new.run_id, thread_key=key, team=new.team, status=RunStatus.CREATED, attempt=1)
+        .values(idempotency_key=new.idempotency_key, fingerprint=new.fingerprint, background=new.background)
+        .values(first_seq=0, last_seq=0, epoch=0)
+    )
+    return key
+
+
+def queued_inputs(session: Session, key: int, policy: str | None = None) -> list[Any]:
+    """The rows of the queue in the order in which they will run, interrupting ones first."""
+    query = sa.select(queue).where(queue.c.thread_key == key)
+    if policy is not None:
+        query = query.where(queue.c.policy == policy)
+    urgent = sa.case((queue.c.policy == "interrupt", 0), else_=1)
+    return list(session.connection().execute(query.order_by(urgent, queue.c.id)).mappings())
+
+
+def drop_queued(session: Session, key: int, run_id: str, status: RunStatus, reason: str) -> bool:
+    """End a queued input that was never run. False: it is not in the queue."""
+    connection = session.connection()
+    if connection.execute(sa.delete(queue).where(queue.c.run_id == run_id)).rowcount != 1:
+        return False
+    now = utcnow()
+    connection.execute(sa.update(thread).where(thread.c.id == key).values(queued=thread.c.queued - 1))
+    ended = {"stop_reason": reason} if status is not RunStatus.ERROR else {"error_message": reason}
+    connection.execute(
+        sa.update(run).where(run.c.run_id == run_id).values(status=status, updated_at=now, finished_at=now, **ended)
+    )
+    return True
+
+
+_unqueue = Prepared(
+    lambda _: (
+        sa.update(thread)
+        .where(thread.c.id == sa.bindparam("key"))
+        .values(
+            queued=thread.c.queued - sa.bindparam("taken"),
+            control=sa.case((thread.c.control == "steer", None), else_=thread.c.control),
+        )
+    )
+)
+_join = Prepared(
+    lambda _: (
+        sa.update(run)
+        .where(run.c.run_id == sa.bindparam("run"))
+        .values(
+            status=RunStatus.COMPLETED,
+            joined=sa.bindparam("into"),
+            first_seq=sa.bindparam("seq"),
+            last_seq=sa.bindparam("seq"),
+            updated_at=sa.bindparam("updated"),
+            finished_at=sa.bindparam("updated"),
+            epoch=sa.bindparam("new_epoch"),
+        )
+    )
+)
+
+
+def join_writes(lease: Lease, taken: Sequence[tuple[str, int]]) -> list[Step]:
+    """The statements that hand queued inputs to the run that is live: `(run_id, seq)` of each, with the number of the
+    last message that came of it. They belong into the transaction that stores those messages."""
+    now = utcnow()
+    steps: list[Step] = [(_unqueue, {"key": lease.key, "taken": len(taken)})]
+    for run_id, seq in taken:
+        values = {"run": run_id, "into": lease.run_id, "seq": seq, "updated": now, "new_epoch": lease.epoch}
+        steps += [(statements.dequeue, values), (_join, values)]
+    return steps
+
+
+def release(session: Session, lease: Lease) -> bool:
+    """Give a lease back although the run is not over: whoever comes next goes on with it. False: it was lost."""
+    changed = session.connection().execute(
+        sa.update(thread)
+        .where(thread.c.id == lease.key, thread.c.epoch == lease.epoch, thread.c.lease_owner == lease.owner)
+        .values(lease_owner=None, lease_expires_at=None)
+    )
+    return changed.rowcount == 1
+
+
+def unattended(session: Session) -> tuple[list[ThreadHead], list[int]]:
+    """RUNNING threads whose lease has run out or was given back, and the keys of others that want a look: those with
+    inputs in the queue and nothing under way, and those whose question was not answered in time."""
+    connection = session.connection()
+    waiting = connection.execute(
+        sa.select(thread.c.id).where(
+            thread.c.id.in_(sa.select(queue.c.thread_key)),
+            thread.c.status.notin_((*BUSY, RunStatus.AWAITING_INPUT)),
+        )
+    ).scalars()
+    late = connection.execute(
+        sa.select(run.c.thread_key).where(
+            run.c.deadline < now_of(session.get_bind().dialect.name), run.c.status == RunStatus.AWAITING_INPUT
+        ),
+        {"now": utcnow()},
+    ).scalars()
+    return live_threads(session), [*waiting, *late]
+
+
+def end_unheld(
+    session: Session,
+    head: ThreadHead,
+    status: RunStatus,
+    *,
+    error: str | None = None,
+    reason: str | None = None,
+) -> bool:
+    """End a run that nobody holds: one whose worker is gone, or one that is paused or waits for a person. The journal,
+    and with it the resume record, stays as it is.
+
+    False: the thread moved on meanwhile.
+    """
+    connection = session.connection()
+    now = utcnow()
+    changed = connection.execute(
+        sa.update(thread)
+        .where(
+            thread.c.id == head.key,
+            thread.c.status == head.status,
+            thread.c.revision == head.revision,
+            thread.c.epoch == head.epoch,
+            thread.c.turn == head.turn,
+            thread.c.lease_owner.is_not_distinct_from(head.lease_owner),
+        )
+        .values(
+            status=status,
+            error_message=error,
+            input_request=None,
+            updated_at=now,
+            epoch=thread.c.epoch + 1,
+            revision=thread.c.revision + 1,
+            lease_owner=None,
+            lease_expires_at=None,
+            control=None,
+        )
+    )
+    if changed.rowcount != 1:
+        return False
+    connection.execute(
+        sa.update(run)
+        .where(run.c.run_id == head.run_id)
+        .values(
+            status=status,
+            error_message=error,
+            stop_reason=reason,
+            updated_at=now,
+            finished_at=now,
+            last_seq=head.last_seq,
+            answers=None,
+            deadline=None,
+        )
+    )
+    connection.execute(sa.delete(statements.step).where(statements.step.c.thread_key == head.key))
+    return True
+
+
+def deadline_of(session: Session, run_id: str) -> datetime | None:
+    """Until when a person may answer; None: for ever."""
+    return session.connection().execute(sa.select(run.c.deadline).where(run.c.run_id == run_id)).scalar()

@@ -1,0 +1,73 @@
+"""What the event log of a thread is made from: its runs and its messages, as storage functions of a `Session`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database._run_statements import message, run, thread
+from drsai_backend.database.threads import ThreadHead, read_head_of
+from drsai_backend.datamodel import RunStatus
+
+PAGE: Final = 200
+"""Messages, and runs, that are read at once."""
+
+
+@dataclass(slots=True)
+class LogPage:
+    """What a thread's log has after some place: run rows in the order of their epochs, and `(seq, run_id, dump)` of the
+    messages. `full`: there may be more."""
+
+    head: ThreadHead
+    runs: list[Any]
+    messages: list[tuple[int, str | None, dict[str, Any]]]
+    full: bool
+
+
+def read_log(session: Session, key: int, *, seq: int, epoch: int, run_id: str | None = None) -> LogPage | None:
+    """The runs that were live in `epoch` or later and the messages after `seq`; of one run only, if it is named.
+
+    None: there is no such thread (any more).
+    """
+    connection = session.connection()
+    head = read_head_of(session, key)
+    if head is None:
+        return None
+    query = sa.select(run).where(run.c.thread_key == key)
+    if run_id is not None:
+        query = query.where(run.c.run_id == run_id)
+    else:
+        query = query.where(run.c.status != RunStatus.CREATED, run.c.joined.is_(None), run.c.epoch >= epoch)
+    runs = list(connection.execute(query.order_by(run.c.epoch, run.c.id).limit(PAGE)).mappings())
+    texts = sa.select(message.c.seq, message.c.run_id, message.c.config).where(
+        message.c.thread_key == key, message.c.seq > seq
+    )
+    if run_id is not None:
+        texts = texts.where(message.c.run_id == run_id)
+    rows = connection.execute(texts.order_by(message.c.seq).limit(PAGE)).all()
+    return LogPage(head, runs, [(row.seq, row.run_id, row.config) for row in rows], max(len(rows), len(runs)) == PAGE)
+
+
+def thread_of_run(session: Session, user_id: str, run_id: str) -> tuple[int, str] | None:
+    """Key and thread_id of the thread of a user's run."""
+    row = (
+        session.connection()
+        .execute(
+            sa.select(thread.c.id, thread.c.thread_id)
+            .join(run, run.c.thread_key == thread.c.id)
+            .where(run.c.run_id == run_id, thread.c.user_id == user_id)
+        )
+        .first()
+    )
+    return None if row is None else (row[0], row[1])
+
+
+def read_runs(session: Session, key: int, *, before: int | None, limit: int) -> list[Any]:
+    """The run rows of a thread, newest first; `before` is the `id` of the last one of the page before."""
+    query = sa.select(run).where(run.c.thread_key == key)
+    if before is not None:
+        query = query.where(run.c.id < before)
+    return list(session.connection().execute(query.order_by(run.c.id.desc()).limit(limit)).mappings())

@@ -1,0 +1,95 @@
+"""What agents did in a turn that is under way: rows that a repetition of the turn is given again.
+
+Synchronous functions of a `Session`. `drsai_backend.teams.steps` says what is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database._prepared import Prepared, Step
+from drsai_backend.database._run_statements import step as table
+from drsai_backend.database._run_statements import thread
+from drsai_backend.datamodel import utcnow
+from drsai_backend.errors import LeaseLost
+
+
+class StepRow(Protocol):
+    """A step as `drsai_backend.teams.steps.Step` has it."""
+
+    @property
+    def agent(self) -> str: ...
+    @property
+    def step(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def value(self) -> dict[str, Any]: ...
+
+
+class Held(Protocol):
+    """The part of a lease that fences a step."""
+
+    @property
+    def key(self) -> int: ...
+    @property
+    def thread_id(self) -> str: ...
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def turn(self) -> int: ...
+    @property
+    def owner(self) -> str: ...
+
+
+_insert = Prepared(
+    lambda _: sa.insert(table).values({column.name: sa.bindparam(column.name, type_=column.type) for column in table.c})
+)
+
+
+def step_writes(key: int, run_id: str, turn: int, epoch: int, steps: Sequence[StepRow]) -> list[Step]:
+    """The statements that store steps of turn `turn`."""
+    now = utcnow()
+    common = {"thread_key": key, "run_id": run_id, "turn": turn, "epoch": epoch, "created_at": now}
+    return [
+        (_insert, {**common, "agent": each.agent, "step": each.step, "digest": each.digest, "value": each.value})
+        for each in steps
+    ]
+
+
+def store_steps(session: Session, held: Held, steps: Sequence[StepRow]) -> None:
+    """Record steps of the turn in flight.
+
+    Raises:
+        LeaseLost: the thread is another worker's now, or has moved on.
+    """
+    connection = session.connection()
+    # Locked against whoever takes the thread over at this moment: it would not see the rows, and find them in its way.
+    query = sa.select(thread.c.id).where(
+        thread.c.id == held.key,
+        thread.c.epoch == held.epoch,
+        thread.c.turn == held.turn,
+        thread.c.lease_owner == held.owner,
+    )
+    if connection.execute(query.with_for_update(read=True)).first() is None:
+        raise LeaseLost(f"thread {held.thread_id!r} is run by another worker now", param="thread_id")
+    for statement, values in step_writes(held.key, held.run_id, held.turn + 1, held.epoch, steps):
+        statement.run(connection, values)
+
+
+def read_steps(session: Session, key: int) -> list[Any]:
+    """The recorded steps of a thread's turn in flight: rows with agent, step, digest, value."""
+    query = sa.select(table.c.agent, table.c.step, table.c.digest, table.c.value).where(table.c.thread_key == key)
+    return list(session.connection().execute(query))
+
+
+def steps_are_stored(session: Session, held: Held, steps: Sequence[StepRow]) -> bool:
+    """Whether steps whose COMMIT was cut off are there."""
+    stored = {(row.agent, row.step) for row in read_steps(session, held.key)}
+    return all((each.agent, each.step) in stored for each in steps)

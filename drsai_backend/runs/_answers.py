@@ -1,0 +1,91 @@
+"""A person's answers to what a run waits for: whether they are in time, and what they say."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final, cast
+
+from drsai_backend.datamodel import utcnow
+from drsai_backend.errors import InvalidRequest, StaleAnswer
+from drsai_backend.runs.events import Answer
+from drsai_backend.teams.suspension import parse_decision
+
+_DECISIONS: Final = {"approval": ("approve", "deny", "edit"), "tool_retry": ("run", "result", "stop")}
+
+
+def check_current(question: dict[str, Any] | None, answer: Answer) -> None:
+    """Raises `StaleAnswer` unless `question`, which the thread waits for, is the one that is answered."""
+    if question is None:
+        raise StaleAnswer("the thread waits for no answer", param="id")
+    if question["id"] != answer.request_id:
+        raise StaleAnswer("this input request was answered already, or withdrawn", param="id")
+
+
+def check_in_time(question: dict[str, Any]) -> None:
+    """Raises `StaleAnswer` when the question's deadline has passed."""
+    deadline = question.get("deadline")
+    if deadline is not None and datetime.fromisoformat(deadline) < utcnow():
+        raise StaleAnswer("the time to answer this input request is over", param="id")
+
+
+def text_of(answer: Answer) -> str:
+    """The text of an answer to a question that wants one."""
+    if answer.decision is not None:
+        raise InvalidRequest("a question is answered by a text, not by a decision", param="decision")
+    if not answer.content:
+        raise InvalidRequest("the answer has no text", param="text")
+    return answer.content
+
+
+def answer_from_text(question: dict[str, Any], text: str) -> dict[str, Any]:
+    """What a plain chat message says to a question, as `Run.answers` keeps it.
+
+    Raises:
+        InvalidRequest: it is none of the choices; the message names them.
+    """
+    if question["type"] == "approval":
+        return {**_frame(question), **parse_decision(text, question)}
+    return {**_frame(question), "content": _chosen(question, text, "messages")}
+
+
+def answer_to(question: dict[str, Any], answer: Answer) -> dict[str, Any]:
+    """An explicit answer, as `Run.answers` keeps it.
+
+    Raises:
+        InvalidRequest: it does not fit the question; `param` names the field.
+    """
+    if question["type"] != "approval":
+        return {**_frame(question), "content": _chosen(question, text_of(answer), "text")}
+    known = _DECISIONS[question["kind"]]
+    if answer.decision is None:
+        if answer.content is None:
+            raise InvalidRequest(f"`decision` is required: {', '.join(known)}", param="decision")
+        return answer_from_text(question, answer.content)
+    if answer.decision not in known:
+        raise InvalidRequest(f"`decision` must be one of {', '.join(known)}", param="decision")
+    if answer.decision == "edit" and answer.arguments is None:
+        raise InvalidRequest("`arguments`, an object, are what the tool is to be called with", param="arguments")
+    if answer.decision == "result" and answer.content is None:
+        raise InvalidRequest("`text` is the result to go on with", param="text")
+    return {
+        **_frame(question),
+        "decision": answer.decision,
+        "reason": answer.reason,
+        "arguments": answer.arguments,
+        "content": answer.content,
+    }
+
+
+def _frame(question: dict[str, Any]) -> dict[str, Any]:
+    key = question.get("key")
+    return {"source": question["source"], **({} if key is None else {"key": key})}
+
+
+def _chosen(question: dict[str, Any], text: str, param: str) -> str:
+    choices = cast("list[str] | None", question.get("choices"))
+    if not choices:
+        return text
+    for choice in choices:
+        if choice.strip().casefold() == text.strip().casefold():
+            return choice
+    raise InvalidRequest(f"the answer must be one of {', '.join(map(repr, choices))}", param=param)

@@ -1,0 +1,123 @@
+"""User inputs whose thread is busy: what `on_busy` makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from drsai_backend.database import DatabaseManager
+from drsai_backend.database.control import NewInput, enqueue
+from drsai_backend.database.threads import ThreadHead, read_head
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.errors import ThreadBusy
+from drsai_backend.runs._begin import Beginner
+from drsai_backend.runs._controls import STOPPED, Controls
+from drsai_backend.runs._identity import new_run_id
+from drsai_backend.runs._prepare import fingerprint
+from drsai_backend.runs._recovery import Recovery
+from drsai_backend.runs._running import Running
+from drsai_backend.runs._stored_request import to_json
+from drsai_backend.runs.events import RunRequest
+from drsai_backend.teams.context import TeamFactory
+
+Queued = tuple[str, int]
+"""The run_id of a queued input, and how many agents its team has."""
+
+_CONTROLS = {"interrupt": "cancel", "steer": "steer"}
+
+
+class BusyThreads:
+    """Queues inputs for one engine.
+
+    Args:
+        wake: called with the key of a thread that is free and has something in its queue.
+    """
+
+    def __init__(
+        self,
+        db: DatabaseManager,
+        beginner: Beginner,
+        running: Running,
+        recovery: Recovery,
+        controls: Controls,
+        wake: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._db = db
+        self._beginner = beginner
+        self._running = running
+        self._recovery = recovery
+        self._controls = controls
+        self._wake = wake
+
+    async def take(self, request: RunRequest, factory: TeamFactory, head: ThreadHead | None) -> Queued | None:
+        """Do with an input what its policy says, on a thread that was busy a moment ago. `head=None`: this process runs
+        it. None: the thread is free now.
+
+        Raises:
+            ThreadBusy: the policy is to refuse it.
+            TeamBuildError: the team's factory failed.
+        """
+        user_id, thread_id = request.user_id, request.thread_id
+        assert thread_id is not None
+        policy = request.on_busy
+        if head is None:
+            head = await self._db.database.read(lambda session: read_head(session, user_id, thread_id))
+            if head is None:
+                return None
+        if policy == "reject":
+            raise ThreadBusy(f"a run is live on thread {thread_id!r}; try again when it has ended")
+        if policy == "interrupt" and (head.status is RunStatus.PAUSED or self._is_orphan(head)):
+            await self._recovery.end(head, RunStatus.STOPPED, reason=STOPPED)
+            return None
+        if head.status is RunStatus.PAUSED:
+            policy = "steer"  # A message to a paused run is handed to everybody, and the run goes on.
+        run_id, speakers, key = await self._store(request, factory, policy, _CONTROLS.get(policy))
+        if key is None:
+            return None
+        if head.status is RunStatus.PAUSED:
+            await self._controls.resume(user_id, thread_id)
+        elif head.status.is_final or self._is_orphan(head):
+            await self._wake(key)
+        elif policy == "interrupt":
+            live = self._running.live((user_id, thread_id))
+            if live is not None:
+                self._running.stop(live)
+            else:
+                await self._controls.tell(key)
+        return run_id, speakers
+
+    async def enqueue(self, request: RunRequest, factory: TeamFactory) -> Queued:
+        """Queue an input in any case, for whichever process has time.
+
+        Raises:
+            TeamBuildError: the team's factory failed.
+        """
+        run_id, speakers, key = await self._store(request, factory, "enqueue", None)
+        assert key is not None
+        await self._wake(key)
+        return run_id, speakers
+
+    def _is_orphan(self, head: ThreadHead) -> bool:
+        return head.status is RunStatus.RUNNING and self._recovery.is_orphan(head)
+
+    async def _store(
+        self, request: RunRequest, factory: TeamFactory, policy: str, control: str | None
+    ) -> tuple[str, int, int | None]:
+        # A team that cannot be built is refused now, not when nobody listens any more.
+        speakers = await self._beginner.speakers(request, factory)
+        key = request.api_key
+        new = NewInput(
+            run_id=new_run_id(),
+            team=request.team,
+            policy=policy,
+            request=to_json(request),
+            api_key=None if key is None else self._db.secrets.encrypt(key.get_secret_value()),
+            background=request.background,
+            idempotency_key=request.idempotency_key,
+            fingerprint=fingerprint(request) if request.idempotency_key else None,
+        )
+        thread_id = request.thread_id
+        assert thread_id is not None
+        queued = await self._db.database.write(
+            lambda session: enqueue(session, request.user_id, thread_id, new, control=control)
+        )
+        return new.run_id, speakers, queued

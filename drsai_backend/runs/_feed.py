@@ -1,0 +1,285 @@
+"""The event log of a thread, followed from any place on, whichever process runs it.
+
+Where this process runs the thread, events come from the live run, token by token. Where another one does, they are read
+from the database, message by message, by asking now and then: a notification per stored turn would make PostgreSQL
+commit one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, MessageFactory
+
+from drsai_backend.database import Database
+from drsai_backend.database.log import LogPage, read_log, thread_of_run
+from drsai_backend.database.threads import read_head
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.errors import DatabaseUnavailable, NotFound
+from drsai_backend.runs._live import LiveRun, Reader
+from drsai_backend.runs._warm import Name
+from drsai_backend.runs.events import Logged, MessageDone, MessageRead, RunEnded, RunEvent, RunStarted
+from drsai_backend.runs.position import ENDED, STARTED, Position
+
+_SOON: Final = 0.1
+_LATER: Final = 1.0
+"""Seconds between two looks at the database: at first, and while nothing happens."""
+
+_PENDING = frozenset({RunStatus.CREATED, RunStatus.RUNNING})
+
+
+class Feeds:
+    """Follows threads and runs for one engine.
+
+    Args:
+        live: the run of this process on a thread, if there is one that has begun.
+        closing: whether the process shuts down, so that nothing is to be waited for any more.
+    """
+
+    def __init__(self, database: Database, live: Callable[[Name], LiveRun | None], closing: Callable[[], bool]) -> None:
+        self._database = database
+        self._live = live
+        self._closing = closing
+        self._waiting: dict[Name, set[asyncio.Future[None]]] = {}
+
+    def changed(self, name: Name) -> None:
+        """A run has begun on this thread in this process."""
+        for waiter in self._waiting.pop(name, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def thread(self, user_id: str, thread_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
+        """The log of a thread, run after run; it ends when the thread is deleted or the process shuts down.
+
+        Raises:
+            NotFound: no such thread of this user.
+        """
+        head = await self._database.read(lambda session: read_head(session, user_id, thread_id))
+        if head is None:
+            raise NotFound(f"no thread {thread_id!r}", param="thread_id")
+        async for logged in self._follow((user_id, thread_id), head.key, None, after or Position()):
+            yield logged
+
+    async def run(self, user_id: str, run_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
+        """The log of one run; ends with its `RunEnded`, also when that says that it waits. A run whose input was
+        handed to another one is followed there.
+
+        Raises:
+            NotFound: no such run of this user.
+        """
+        found = await self._database.read(lambda session: thread_of_run(session, user_id, run_id))
+        if found is None:
+            raise NotFound(f"no run {run_id!r}", param="run_id")
+        key, thread_id = found
+        async for logged in self._follow((user_id, thread_id), key, run_id, after or Position()):
+            yield logged
+
+    async def _follow(self, name: Name, key: int, run_id: str | None, at: Position) -> AsyncIterator[Logged]:
+        pause = _SOON
+        while True:
+            live = self._live(name)
+            if live is not None and (run_id is None or live.run_id == run_id) and live.positions:
+                start = live.positions[0]
+                moved_on = live.ended is not None and live.ended.status is RunStatus.RUNNING
+                if at.seq >= start.seq and not moved_on and (live.ended is None or at < live.positions[-1]):
+                    async for logged in _from_live(live, at):
+                        at = logged.position
+                        yield logged
+                        if run_id is not None and _is_end(logged.event):
+                            return
+                    pause = _SOON
+                    continue
+            page = await self._read(key, at, run_id)
+            if page is None:
+                return
+            if run_id is not None and page.runs and page.runs[0]["joined"] is not None:
+                run = page.runs[0]
+                run_id, at = run["joined"], max(at, Position(run["last_seq"], run["epoch"], STARTED))
+                continue
+            moved = False
+            for logged in _from_page(page, at):
+                at, moved = logged.position, True
+                yield logged
+                if run_id is not None and _is_end(logged.event):
+                    return
+            if moved or page.full:
+                pause = _SOON
+                continue
+            if self._closing() or (run_id is not None and _is_over(page, at)):
+                return
+            await self._wait(name, pause)
+            pause = min(pause * 1.5, _LATER)
+
+    async def _read(self, key: int, at: Position, run_id: str | None) -> LogPage | None:
+        while True:
+            try:
+                return await self._database.read(
+                    lambda session: read_log(session, key, seq=at.seq, epoch=at.epoch, run_id=run_id)
+                )
+            except DatabaseUnavailable:
+                if self._closing():
+                    raise
+                await asyncio.sleep(_LATER)
+
+    async def _wait(self, name: Name, seconds: float) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(name, set()).add(waiter)
+        try:
+            async with asyncio.timeout(seconds):
+                await waiter
+        except TimeoutError:
+            pass
+        finally:
+            waiting = self._waiting.get(name)
+            if waiting is not None:
+                waiting.discard(waiter)
+                if not waiting:
+                    del self._waiting[name]
+
+
+async def _from_live(live: LiveRun, at: Position) -> AsyncIterator[Logged]:
+    """The rest of a live run's log, to its end in this process."""
+    reader = Reader(live, at)
+    while True:
+        for position, event in reader.poll_positions():
+            if isinstance(event, RunEnded):
+                if event.status is not RunStatus.RUNNING:  # else it goes on elsewhere, and so does its log
+                    yield Logged(position, live.run_id, event)
+                return
+            yield Logged(position, live.run_id, event)
+        if live.ended is not None:
+            return
+        await live.more()
+
+
+def _from_page(page: LogPage, at: Position) -> list[Logged]:
+    """The events that rows tell, after `at`."""
+    found: list[Logged] = []
+    messages = list(page.messages)
+    last = messages[-1][0] if page.full and messages else None
+    seq, epoch, _ = at
+    for run in page.runs:
+        status = RunStatus(run["status"])
+        if status is RunStatus.CREATED:
+            continue
+        if last is not None and run["first_seq"] > last:
+            break
+        if run["epoch"] > epoch:
+            # Messages of before that another run left behind come first.
+            while messages and messages[0][0] < run["first_seq"]:
+                seq, run_id, config = messages.pop(0)
+                found.append(Logged(Position(seq, epoch, 0), run_id or "", MessageRead(seq, config)))
+            epoch = run["epoch"]
+            started = RunStarted(run["run_id"], run["team"], run["attempt"])
+            found.append(Logged(Position(max(seq, run["first_seq"] - 1), epoch, STARTED), run["run_id"], started))
+        over = status is not RunStatus.RUNNING
+        while messages and (not over or messages[0][0] <= run["last_seq"]):
+            seq, run_id, config = messages.pop(0)
+            found.append(Logged(Position(seq, epoch, 0), run_id or run["run_id"], MessageRead(seq, config)))
+        end = Position(max(seq, run["last_seq"]), epoch, ENDED)
+        if over and end > at and (last is None or run["last_seq"] <= last):
+            found.append(Logged(end, run["run_id"], ended_of(run, page)))
+    for seq, run_id, config in messages:
+        found.append(Logged(Position(seq, epoch, 0), run_id or "", MessageRead(seq, config)))
+    return [logged for logged in found if logged.position > at]
+
+
+def ended_of(run: Any, page: LogPage) -> RunEnded:
+    """The end of a run, by its row."""
+    head = page.head
+    finished = run["finished_at"] or run["updated_at"]
+    return RunEnded(
+        RunStatus(run["status"]),
+        run["stop_reason"],
+        run["usage"] or {},
+        (finished - run["started_at"]).total_seconds(),
+        head.input_request if head.run_id == run["run_id"] else None,
+        "run_failed" if run["error_message"] else None,
+        run["error_message"],
+    )
+
+
+def _is_end(event: RunEvent) -> bool:
+    return isinstance(event, RunEnded)
+
+
+def _is_over(page: LogPage, at: Position) -> bool:
+    """Whether the run has nothing to tell after `at` any more."""
+    return not page.runs or (
+        RunStatus(page.runs[0]["status"]) not in _PENDING
+        and at >= Position(page.runs[0]["last_seq"], page.runs[0]["epoch"], ENDED)
+    )
+
+
+_FACTORY: Final = MessageFactory()
+
+
+class FollowedRun:
+    """A run that this process may or may not run, as a handle: one that waits in the queue, or is another worker's.
+
+    `speakers`: number of agents that may speak.
+    """
+
+    failure: BaseException | None = None
+
+    def __init__(
+        self, log: AsyncIterator[Logged], *, run_id: str, thread_id: str, user_id: str, team: str, speakers: int
+    ) -> None:
+        self._log = log
+        self._said: list[MessageDone] = []
+        self._ended: RunEnded | None = None
+        self.run_id = run_id
+        self.thread_id = thread_id
+        self.user_id = user_id
+        self.team = team
+        self.created = int(time.time())
+        self.speakers = speakers
+
+    async def events(self) -> AsyncIterator[RunEvent]:
+        """Every event of the run from its beginning; ends after `RunEnded`."""
+        async for logged in self._log:
+            event = as_done(logged.event)
+            if event is None:
+                continue
+            if isinstance(event, MessageDone):
+                self._said.append(event)
+            elif isinstance(event, RunEnded):
+                self._ended = event
+            yield event
+        if self._ended is None:
+            # The process shuts down, or the thread was deleted.
+            self._ended = RunEnded(
+                RunStatus.RUNNING, error_code="run_moved", error_message="The run is not followed any more; ask for it."
+            )
+            yield self._ended
+
+    def poll(self) -> tuple[RunEvent, ...]:
+        """Nothing: events come one by one."""
+        return ()
+
+    async def wait(self) -> RunEnded:
+        """The end of the run."""
+        if self._ended is None:
+            async for _ in self.events():
+                pass
+        assert self._ended is not None
+        return self._ended
+
+    def transcript(self) -> list[MessageDone]:
+        """The stored messages of the run that were read so far, in order, its input included."""
+        return self._said
+
+
+def as_done(event: RunEvent) -> RunEvent | None:
+    """A message that was read, as one that was heard. None: it is of a type that only its team knows."""
+    if not isinstance(event, MessageRead):
+        return event
+    try:
+        message = _FACTORY.create(event.config)
+    except ValueError:
+        return None
+    is_chat = isinstance(message, BaseChatMessage) and not isinstance(message, HandoffMessage)
+    return MessageDone(event.seq, message, is_chat and message.source not in ("user", "system"))

@@ -1,0 +1,189 @@
+"""Runs that nobody runs: found, and gone on with; and inputs that wait in the queue of a thread that is free.
+
+What there is to do is told by the rows alone, so it does no harm to look at a thread twice, or in two processes at
+once: the first write decides.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from drsai_backend.config import Settings
+from drsai_backend.database import DatabaseManager
+from drsai_backend.database.control import deadline_of, drop_queued, end_unheld, queued_inputs, unattended
+from drsai_backend.database.threads import ThreadHead, read_head_of, read_run
+from drsai_backend.datamodel import RunStatus, utcnow
+from drsai_backend.errors import Conflict, DatabaseError, DrSaiError, UnknownModel
+from drsai_backend.runs._begin import Beginner, Busy, Going
+from drsai_backend.runs._failures import safe_message
+from drsai_backend.runs._leases import is_orphan
+from drsai_backend.runs._live import LiveRun
+from drsai_backend.runs._running import Running
+from drsai_backend.runs._stored_request import from_json, request_of_thread
+from drsai_backend.teams.registry import TeamRegistry
+
+log = logging.getLogger("drsai.recovery")
+
+INTERRUPTED = "The run was interrupted: the process that ran it ended before the run did."
+UNANSWERED = "Nobody answered in time."
+
+
+class Recovery:
+    """Looks at threads for one engine."""
+
+    def __init__(
+        self,
+        db: DatabaseManager,
+        teams: TeamRegistry,
+        beginner: Beginner,
+        running: Running,
+        worker_id: str,
+        settings: Settings,
+    ) -> None:
+        self._db = db
+        self._teams = teams
+        self._beginner = beginner
+        self._running = running
+        self._worker_id = worker_id
+        self._settings = settings
+
+    def is_orphan(self, head: ThreadHead) -> bool:
+        """Whether nobody runs this RUNNING thread any more."""
+        return not self._running.is_taken((head.user_id, head.thread_id)) and is_orphan(head, self._worker_id)
+
+    async def sweep(self) -> list[int]:
+        """The keys of the threads that want a look: one query, which touches live and waiting runs only."""
+        running, others = await self._db.database.read(unattended)
+        orphans = [head.key for head in running if head.team in self._teams and self.is_orphan(head)]
+        return [*orphans, *others]
+
+    async def look_at(self, key: int) -> None:
+        """Go on with the thread's run if its worker is gone, or begin the next of its inputs. Returns when that has
+        begun, or there is nothing to be done.
+
+        Raises:
+            DatabaseError: the database cannot be used now.
+        """
+        head = await self._db.database.read(lambda session: read_head_of(session, key))
+        if head is None or self._running.closing or self._running.is_taken((head.user_id, head.thread_id)):
+            return
+        if head.status is RunStatus.RUNNING:
+            if self.is_orphan(head):
+                await self.recover(head)
+        elif head.status is RunStatus.AWAITING_INPUT:
+            await self._end_unanswered(head)
+        elif head.queued and head.status is not RunStatus.PAUSED:
+            await self._start_next(head)
+
+    # --- runs that were cut -------------------------------------------------------------------------------------
+
+    async def recover(self, head: ThreadHead) -> None:
+        """Go on with a run whose worker is gone, or end it."""
+        run = await self._run_of(head)
+        if head.control == "cancel":
+            await self.end(head, RunStatus.STOPPED, reason="The run was stopped.")
+            return
+        # A worker that was shut down in order has given its lease back, and has not failed.
+        failed = head.lease_owner is not None
+        same = run is not None and run["retry_turn"] == head.turn
+        deaths = (run["retries"] if run is not None and same else 0) + failed
+        if run is None or self._settings.recovery == "fail":
+            await self.end(head, RunStatus.ERROR, error=INTERRUPTED)
+        elif deaths > self._settings.max_attempts:
+            reason = f"The run was given up: {deaths} processes that ran it ended in the middle of the same turn."
+            await self.end(head, RunStatus.ERROR, error=reason)
+        else:
+            log.warning("going on with a run", extra={"thread_id": head.thread_id, "run_id": head.run_id})
+            await self.go_on(head, Going(again=1, retries=deaths, retry_turn=head.turn, control=head.control))
+
+    async def go_on(self, head: ThreadHead, going: Going) -> LiveRun | None:
+        """Go on with a run that nobody holds. None: somebody else was faster, or it cannot be gone on with and has
+        ended as ERROR."""
+        name = (head.user_id, head.thread_id)
+        assert head.team is not None
+        try:
+            registered = self._teams.get(head.team)
+            request = await request_of_thread(self._db, head.team, *name)
+            if self._running.is_taken(name):
+                return None
+            return await self._running.launch(
+                name, lambda: self._beginner.go_on(head, request, registered.factory, going)
+            )
+        except (Conflict, DatabaseError, UnknownModel) as error:
+            # Another worker has it, or will have it; or one that knows the team.
+            log.info("not gone on with: %s", error.message, extra={"thread_id": head.thread_id})
+            return None
+        except Exception as error:
+            log.error("a run cannot be gone on with", extra={"thread_id": head.thread_id}, exc_info=error)
+            await self.end(head, RunStatus.ERROR, error=safe_message(error)[1])
+            return None
+
+    async def _run_of(self, head: ThreadHead) -> Any:
+        run_id = head.run_id
+        return None if run_id is None else await self._db.database.read(lambda session: read_run(session, run_id))
+
+    async def end(
+        self, head: ThreadHead, status: RunStatus, *, error: str | None = None, reason: str | None = None
+    ) -> bool:
+        """End a run that nobody holds, and begin what waits behind it. False: the thread has moved on meanwhile."""
+        ended = await self._db.database.write(
+            lambda session: end_unheld(session, head, status, error=error, reason=reason)
+        )
+        if ended:
+            log.warning("run ended: %s", error or reason, extra={"thread_id": head.thread_id, "run_id": head.run_id})
+            if head.queued:
+                self._running.spawn(self.look_quietly(head.key))
+        return ended
+
+    async def _end_unanswered(self, head: ThreadHead) -> None:
+        run_id = head.run_id
+        if run_id is None:
+            return
+        deadline = await self._db.database.read(lambda session: deadline_of(session, run_id))
+        if deadline is not None and deadline < utcnow():
+            await self.end(head, RunStatus.STOPPED, reason=UNANSWERED)
+
+    # --- inputs that wait ---------------------------------------------------------------------------------------
+
+    async def _start_next(self, head: ThreadHead) -> None:
+        """Begin the first input of the queue that can be begun."""
+        name = (head.user_id, head.thread_id)
+        rows = await self._db.database.read(lambda session: queued_inputs(session, head.key))
+        for row in rows:
+            run_id = row["run_id"]
+            try:
+                run = await self._db.database.read(lambda session, run_id=run_id: read_run(session, run_id))
+                registered = self._teams.get(run["team"])
+                key = None if row["api_key"] is None else self._db.secrets.decrypt(row["api_key"])
+                request = from_json(row["request"], team=run["team"], user_id=name[0], thread_id=name[1], api_key=key)
+                if self._running.is_taken(name):
+                    return
+                await self._running.launch(
+                    name,
+                    lambda request=request, registered=registered, run_id=run_id: self._beginner.begin(
+                        request, registered.factory, queued=run_id
+                    ),
+                )
+                return
+            except UnknownModel:
+                return  # Another worker may know it.
+            except (Conflict, DatabaseError, Busy) as error:
+                log.info("a queued input waits on: %s", error, extra={"thread_id": head.thread_id})
+                return
+            except Exception as error:
+                code, text = safe_message(error)
+                level = logging.INFO if isinstance(error, DrSaiError) else logging.ERROR
+                log.log(level, "a queued input failed: %s", code, extra={"run_id": run_id}, exc_info=error)
+                await self._db.database.write(
+                    lambda session, run_id=run_id, text=text: drop_queued(
+                        session, head.key, run_id, RunStatus.ERROR, text
+                    )
+                )
+
+    async def look_quietly(self, key: int) -> None:
+        """`look_at`, where nobody is there to be told that the database is away: the next sweep looks again."""
+        try:
+            await self.look_at(key)
+        except DrSaiError as error:
+            log.warning("a thread was not looked at: %s", error.message)

@@ -1,0 +1,197 @@
+"""The runs of this process: their tasks and leases, from the first write to the last."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
+
+from drsai_backend.database import Database
+from drsai_backend.database.threads import ThreadHead
+from drsai_backend.errors import DatabaseError, LeaseLost, StateError
+from drsai_backend.runs._begin import MEMORY_PER_CHARACTER, Begun
+from drsai_backend.runs._leases import HeldLease
+from drsai_backend.runs._live import LiveRun
+from drsai_backend.runs._warm import Name, WarmThread, WarmThreads
+from drsai_backend.state import ResumeRecord
+from drsai_backend.state.store import COMPACT_ABOVE, compact
+
+log = logging.getLogger("drsai.engine")
+
+_LAST_SECONDS = 10.0
+"""How long cancelled runs may take to give their leases back."""
+
+
+class Running:
+    """The runs under way in this process.
+
+    Args:
+        began: called when a run has begun on a thread.
+        free: called when a run has ended and its thread has inputs in the queue.
+    """
+
+    def __init__(
+        self, database: Database, warm: WarmThreads, *, began: Callable[[Name], None], free: Callable[[int], None]
+    ) -> None:
+        self._database = database
+        self._warm = warm
+        self._began = began
+        self._free = free
+        self._runs: dict[Name, LiveRun | asyncio.Future[LiveRun]] = {}
+        """What this process does on a thread; a future while it begins."""
+        self._leases: dict[Name, HeldLease] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.closing = False
+
+    def live(self, name: Name) -> LiveRun | None:
+        """The run of this process on a thread, once it has begun."""
+        found = self._runs.get(name)
+        return found if isinstance(found, LiveRun) else None
+
+    def beginning(self, name: Name) -> asyncio.Future[LiveRun] | None:
+        """What resolves when the run that begins on a thread has begun, or could not."""
+        found = self._runs.get(name)
+        return found if isinstance(found, asyncio.Future) else None
+
+    def is_taken(self, name: Name) -> bool:
+        """Whether this process does something on the thread."""
+        return name in self._runs
+
+    def held(self) -> list[HeldLease]:
+        """The leases of the runs under way."""
+        return list(self._leases.values())
+
+    async def launch(self, name: Name, begin: Callable[[], Awaitable[Begun]]) -> LiveRun:
+        """Begin a run in a task of its own, whatever becomes of the caller. The thread must not be taken.
+
+        Raises:
+            Exception: what `begin` raised.
+        """
+        ready: asyncio.Future[LiveRun] = asyncio.get_running_loop().create_future()
+        # The caller may be gone before the run has begun; then nobody asks for the error.
+        ready.add_done_callback(lambda future: future.cancelled() or future.exception())
+        assert name not in self._runs
+        self._runs[name] = ready
+        self.spawn(self._serve(name, begin, ready))
+        return await asyncio.shield(ready)
+
+    async def _serve(self, name: Name, begin: Callable[[], Awaitable[Begun]], ready: asyncio.Future[LiveRun]) -> None:
+        waiting = None
+        try:
+            try:
+                begun = await begin()
+            except BaseException as error:
+                if not ready.done():
+                    ready.set_exception(error)
+                if isinstance(error, Exception):
+                    return
+                raise
+            execution = begun.execution
+            live = execution.live
+            self._runs[name] = live
+            self._leases[name] = (execution.lease.key, execution.lease.epoch)
+            live.leaving = self.closing
+            ready.set_result(live)
+            self._began(name)
+            resume = await execution.run()
+            if resume is not None:
+                self._keep(name, begun, resume)
+            ended = live.ended
+            if ended is not None and ended.status.is_final and execution.lease.queued:
+                waiting = execution.lease.key
+        finally:
+            self._runs.pop(name, None)
+            self._leases.pop(name, None)
+        if waiting is not None and not self.closing:
+            self._free(waiting)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something in a task that `close` waits for."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- what others say of them --------------------------------------------------------------------------------
+
+    def lost(self, leases: set[HeldLease]) -> None:
+        """These leases are another worker's now."""
+        for name, lease in list(self._leases.items()):
+            live = self.live(name)
+            if lease in leases and live is not None:
+                live.failure = LeaseLost(f"thread {name[1]!r} is run by another worker now", param="thread_id")
+                live.token.cancel()
+
+    def asked(self, controls: Mapping[int, str | None]) -> None:
+        """What runs are asked to do, by thread key. Only a cancel does not wait for the next turn boundary."""
+        for name, (key, _) in list(self._leases.items()):
+            live = self.live(name)
+            if live is not None and controls.get(key) == "cancel":
+                self.stop(live)
+
+    def stop(self, live: LiveRun) -> None:
+        """End a run at once; its finished turns stay."""
+        live.stop_requested = True
+        live.token.cancel()
+
+    # --- after a run --------------------------------------------------------------------------------------------
+
+    def _keep(self, name: Name, begun: Begun, resume: ResumeRecord) -> None:
+        """Keep the thread warm, and fold its journal when that is due."""
+        execution, made, before = begun.execution, begun.made, begun.head
+        lease, end = execution.lease, execution.live.ended
+        assert end is not None
+        head = ThreadHead(
+            key=lease.key,
+            user_id=lease.user_id,
+            thread_id=lease.thread_id,
+            status=end.status,
+            team=execution.live.team,
+            revision=(0 if before is None else before.revision) + 2,
+            last_seq=lease.last_seq,
+            turn=lease.turn,
+            journal_debt=(0 if before is None else before.journal_debt) + execution.journal_chars,
+            run_id=lease.run_id,
+            epoch=lease.epoch,
+            lease_owner=None,
+            lease_expired=True,
+            input_request=end.input_request,
+        )
+        size = begun.warm_size + execution.stored_chars * MEMORY_PER_CHARACTER
+        state = execution.session.release(resume)
+        self._warm.put(name, WarmThread(head, state, made.texts, made.system, size))
+        if head.journal_debt > COMPACT_ABOVE:
+            self.spawn(self._compact(head))
+
+    async def _compact(self, head: ThreadHead) -> None:
+        try:
+            debt = await self._database.write(lambda session: compact(session, head.key))
+        except (DatabaseError, StateError) as error:
+            # The journal stays; the next run tries again.
+            log.warning("journal not folded: %s", error.message, extra={"thread_id": head.thread_id})
+            return
+        if debt is not None:
+            head.journal_debt = debt
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    async def close(self, grace: float) -> None:
+        """Let every run come to its next turn boundary and hand it over there; after `grace` seconds cancel the turns
+        in flight, which are repeated by whoever goes on."""
+        self.closing = True
+        for live in self._live_runs():
+            live.leaving = True
+        if self._tasks and grace > 0:
+            await asyncio.wait(self._tasks, timeout=grace)
+        for live in self._live_runs():
+            live.leaving = True
+            live.token.cancel()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+
+    def _live_runs(self) -> list[LiveRun]:
+        return [run for run in self._runs.values() if isinstance(run, LiveRun)]

@@ -1,0 +1,79 @@
+"""A `RunRequest` as JSON, for inputs that wait in the queue; and the request of a run that goes on, from its rows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, cast
+
+from autogen_core import Image
+from pydantic import SecretStr
+
+from drsai_backend.database import DatabaseManager
+from drsai_backend.datamodel import UserInput
+from drsai_backend.models.params import ModelParams
+from drsai_backend.runs.events import InputMessage, RunRequest
+
+
+def to_json(request: RunRequest) -> dict[str, Any]:
+    """Everything of a request but whose it is, its thread, its team and its key, which have columns of their own."""
+    return {
+        "messages": [{"role": message.role, "content": _dump(message.content)} for message in request.messages],
+        "params": asdict(request.params),
+        "stream": request.stream,
+        "n": request.n,
+        "extra": request.extra,
+        "raw": list(request.raw_messages),
+    }
+
+
+def from_json(stored: dict[str, Any], *, team: str, user_id: str, thread_id: str, api_key: str | None) -> RunRequest:
+    """The request that `to_json` was given."""
+    return RunRequest(
+        team=team,
+        messages=messages_from(stored),
+        user_id=user_id,
+        thread_id=thread_id,
+        params=ModelParams(**stored["params"]),
+        api_key=None if api_key is None else SecretStr(api_key),
+        stream=stored["stream"],
+        n=stored["n"],
+        extra=stored["extra"],
+        raw_messages=stored["raw"],
+    )
+
+
+def messages_from(stored: dict[str, Any]) -> list[InputMessage]:
+    """The messages of a stored request."""
+    return [InputMessage(message["role"], _load(message["content"])) for message in stored["messages"]]
+
+
+def _dump(content: str | list[str | Image]) -> Any:
+    if isinstance(content, str):
+        return content
+    return [part if isinstance(part, str) else {"image": part.to_base64()} for part in content]
+
+
+def _load(content: Any) -> str | list[str | Image]:
+    if isinstance(content, str):
+        return content
+    parts = cast("list[str | dict[str, str]]", content)
+    return [part if isinstance(part, str) else Image.from_base64(part["image"]) for part in parts]
+
+
+async def request_of_thread(db: DatabaseManager, team: str, user_id: str, thread_id: str) -> RunRequest:
+    """The latest request of a thread without its messages: parameters, key and extra fields, for a run that goes on."""
+    rows = await db.get(UserInput, filters={"user_id": user_id, "thread_id": thread_id})
+    given = rows[0] if rows else UserInput(user_id=user_id, thread_id=thread_id)
+    return RunRequest(
+        team=team,
+        messages=(),
+        user_id=user_id,
+        thread_id=thread_id,
+        params=ModelParams(
+            temperature=given.temperature, max_tokens=given.max_tokens, top_p=given.top_p, seed=given.cache_seed
+        ),
+        api_key=None if given.api_key is None else SecretStr(given.api_key),
+        stream=bool(given.stream),
+        n=given.n,
+        extra=given.extra_requests or {},
+    )
