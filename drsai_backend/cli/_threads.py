@@ -34,7 +34,7 @@ _STATUS_WIDTH: Final = max(len(status.value) for status in RunStatus)
 
 def list_threads(user_id: str, limit: int, database_url: str | None, *, as_json: bool) -> None:
     """Print a user's threads, newest first."""
-    with _open(database_url) as db:
+    with open_manager(database_url) as db:
         page = db.database.read_sync(lambda session: _queries.list_threads(session, user_id, None, limit))
     console = make_console()
     if as_json:
@@ -49,8 +49,8 @@ def list_threads(user_id: str, limit: int, database_url: str | None, *, as_json:
 
 def show_thread(user_id: str, thread_id: str, database_url: str | None, *, as_json: bool) -> None:
     """Print a thread and all its messages."""
-    with _open(database_url) as db:
-        detail = _queries.detail(_find(db, user_id, thread_id))
+    with open_manager(database_url) as db:
+        detail = _queries.detail(find_thread(db, user_id, thread_id))
         messages: list[StoredMessage] = []
         while True:
             after = messages[-1].seq if messages else 0
@@ -72,8 +72,8 @@ def show_thread(user_id: str, thread_id: str, database_url: str | None, *, as_js
 
 def print_state(user_id: str, thread_id: str, database_url: str | None, *, decoded: bool) -> None:
     """Print a thread's state: the base64 text that `decode_state` takes, or what is in it as JSON."""
-    with _open(database_url) as db:
-        state = _find(db, user_id, thread_id, load_state=True).state
+    with open_manager(database_url) as db:
+        state = find_thread(db, user_id, thread_id, load_state=True).state
     if state is None:
         raise NotFound(f"thread {thread_id!r} has no state yet: no turn of it was finished")
     if decoded:
@@ -84,9 +84,9 @@ def print_state(user_id: str, thread_id: str, database_url: str | None, *, decod
 
 def delete_threads(user_id: str, thread_ids: list[str], database_url: str | None, *, yes: bool) -> None:
     """Delete threads; all of them must exist. Raises `ThreadBusy` at one that runs."""
-    with _open(database_url) as db:
+    with open_manager(database_url) as db:
         for thread_id in thread_ids:
-            _find(db, user_id, thread_id)
+            find_thread(db, user_id, thread_id)
         what = f"thread {thread_ids[0]}" if len(thread_ids) == 1 else f"{len(thread_ids)} threads"
         confirm(f"Delete {what} of {user_id}?", yes=yes)
         for thread_id in thread_ids:
@@ -105,6 +105,27 @@ def print_list(console: Console, threads: list[ThreadSummary]) -> None:
         console.print(line, soft_wrap=True)
         title = Text(f"  {item.title or ''}", "dim", no_wrap=True, overflow="ellipsis")
         console.print(title)
+
+
+def find_thread(db: DatabaseManager, user_id: str, thread_id: str, *, load_state: bool = False) -> Thread:
+    """A thread without its messages. Raises `NotFound`."""
+    filters = {"user_id": user_id, "thread_id": thread_id}
+    rows = db.sync.get(Thread, filters, load_messages=False, load_state=load_state)
+    if not rows:
+        raise NotFound(f"{user_id} has no thread {thread_id!r} here; `drsai threads list` shows those there are")
+    return rows[0]
+
+
+@contextmanager
+def open_manager(database_url: str | None, *, must_exist: bool = True) -> Generator[DatabaseManager]:
+    """The database of an option or of the settings. Raises as `named_database`, or when it cannot be used."""
+    database = named_database(database_url, must_exist=must_exist)
+    try:
+        db = DatabaseManager(database=database, state_store=JournalStateStore())
+        db.ensure_schema_sync()
+        yield db
+    finally:
+        database.close_sync()
 
 
 def _print_detail(console: Console, thread: ThreadDetail) -> None:
@@ -134,25 +155,6 @@ def _print_messages(console: Console, messages: list[StoredMessage]) -> None:
             soft_wrap=True,
         )
         console.print(Text(message.content))
-
-
-def _find(db: DatabaseManager, user_id: str, thread_id: str, *, load_state: bool = False) -> Thread:
-    filters = {"user_id": user_id, "thread_id": thread_id}
-    rows = db.sync.get(Thread, filters, load_messages=False, load_state=load_state)
-    if not rows:
-        raise NotFound(f"{user_id} has no thread {thread_id!r} here; `drsai threads list` shows those there are")
-    return rows[0]
-
-
-@contextmanager
-def _open(database_url: str | None) -> Generator[DatabaseManager]:
-    database = named_database(database_url)
-    try:
-        db = DatabaseManager(database=database, state_store=JournalStateStore())
-        db.ensure_schema_sync()
-        yield db
-    finally:
-        database.close_sync()
 
 
 def _status(status: RunStatus) -> Text:

@@ -65,16 +65,18 @@ _HEADER: Final = 54
 _CHUNK: Final = 500  # Values per statement: both databases limit the number of parameters.
 
 _KEYED: Final = (AutoGenMessage, Run, TurnStep, QueuedInput, ThreadField)
-TABLES: Final = tuple(model_info(model) for model in (*_KEYED, *NAMED))
+TABLES: Final[tuple[type[Any], ...]] = (*_KEYED, *NAMED)
 """The tables whose rows travel as they are. Snapshot and journal travel as one document."""
 
 _thread = model_info(Thread)
+_infos = {model: model_info(model) for model in TABLES}
 # Where a row belongs is what changes; keys stay at home.
 _PLACE: Final = frozenset({"id", "thread_key", "user_id", "thread_id", "api_key"})
 # Counted anew, or of a worker that is not there.
 _ANEW: Final = frozenset({"revision", "journal_debt", "queued", "lease_owner", "lease_expires_at"})
 
 Row = dict[str, Any]
+Tables = dict[type[Any], list[Row]]
 
 
 class _Content(BaseModel):
@@ -109,7 +111,7 @@ def export_thread(session: Session, user_id: str, thread_id: str) -> bytes:
         thread_id=thread_id,
         thread={name: found[item.column] for name, item in _travelling(_thread).items()},
         document=None if document is None else encode_document(document),
-        tables={info.table.name: _read(session, info, key, user_id, thread_id) for info in TABLES},
+        tables={info.table.name: _read(session, info, key, user_id, thread_id) for info in _infos.values()},
     )
     return _pack(content)
 
@@ -131,20 +133,23 @@ def import_thread(
     user_id = _name("user_id", content.user_id if user_id is None else user_id)
     thread_id = _name("thread_id", content.thread_id if thread_id is None else thread_id)
     thread = _parse(_thread, content.thread)
-    tables = {info: [_parse(info, row) for row in content.tables.get(info.table.name, ())] for info in TABLES}
+    tables = {
+        model: [_parse(info, row) for row in content.tables.get(info.table.name, ())] for model, info in _infos.items()
+    }
     document = content.document
-    _check(thread, tables[model_info(AutoGenMessage)], document)
+    _check(thread, tables[AutoGenMessage], document)
     _refuse_taken(session, user_id, thread_id)
     _rename_runs(session, thread, tables)
 
     place = {"user_id": user_id, "thread_id": thread_id}
     # As if the state had just been compacted; see `state.store`.
     debt = 0 if document is None else -2 * len(document)
-    counts = {"revision": 1, "journal_debt": debt, "queued": len(tables[model_info(QueuedInput)])}
+    counts = {"revision": 1, "journal_debt": debt, "queued": len(tables[QueuedInput])}
     key = session.execute(
         sa.insert(_thread.table).values(**thread, **place, **counts).returning(_thread.table.c.id)
     ).scalar_one()
-    for info, rows in tables.items():
+    for model, rows in tables.items():
+        info = _infos[model]
         own = {name: value for name, value in (*place.items(), ("thread_key", key)) if name in info.fields}
         if rows:
             session.execute(sa.insert(info.table), [{**row, **own} for row in rows])
@@ -219,12 +224,14 @@ def _refuse_taken(session: Session, user_id: str, thread_id: str) -> None:
     for info in (_thread, *map(model_info, NAMED)):
         if session.execute(sa.select(sa.literal(1)).where(*_names(info, user_id, thread_id)).limit(1)).first():
             what = "a thread" if info is _thread else f"rows of {info.table.name} for a thread"
-            raise Conflict(f"{user_id} has {what} {thread_id!r} here already: import it as another", param="thread_id")
+            raise Conflict(
+                f"{user_id} has {what} {thread_id!r} here already; give it another thread_id", param="thread_id"
+            )
 
 
-def _rename_runs(session: Session, thread: Row, tables: dict[ModelInfo, list[Row]]) -> None:
+def _rename_runs(session: Session, thread: Row, tables: Tables) -> None:
     """Give all runs new ids, consistently, if one of theirs is taken in this database."""
-    ids = [row["run_id"] for row in tables[model_info(Run)]]
+    ids = [row["run_id"] for row in tables[Run]]
     if not any(_taken(session, ids[start : start + _CHUNK]) for start in range(0, len(ids), _CHUNK)):
         return
     new = {run_id: f"run_{uuid4().hex}" for run_id in ids}
@@ -234,13 +241,13 @@ def _rename_runs(session: Session, thread: Row, tables: dict[ModelInfo, list[Row
                 row[name] = new[row[name]]
 
 
-def _named_runs(thread: Row, tables: dict[ModelInfo, list[Row]]) -> Iterable[Row]:
+def _named_runs(thread: Row, tables: Tables) -> Iterable[Row]:
     yield thread
-    for info, rows in tables.items():
+    for model, rows in tables.items():
         for row in rows:
             yield row
             # A result that somebody stored says which run it stands for.
-            if info.model is ThreadField and row["name"] == "team_result" and isinstance(row["value"], dict):
+            if model is ThreadField and row["name"] == "team_result" and isinstance(row["value"], dict):
                 yield row["value"]
 
 
@@ -282,7 +289,7 @@ def _unpack(data: bytes) -> _Content:
         raise _damaged("it cannot be decompressed") from None
     except ValidationError:
         raise _damaged("it does not have the parts of an exported thread") from None
-    if unknown := content.tables.keys() - {info.table.name for info in TABLES}:
+    if unknown := content.tables.keys() - {info.table.name for info in _infos.values()}:
         raise _later(min(unknown))
     return content
 
