@@ -161,7 +161,7 @@ class TurnRuntime(AgentDirectory):
                 if topic_id.type == manager._output_topic_type:
                     return  # A copy for the log: the manager has put it on the output queue itself.
             else:
-                shown = cast(Any, message).message.__class__ if kind is GroupChatMessage else None
+                shown: type[Any] | None = message.message.__class__ if kind is GroupChatMessage else None
                 if shown is ToolCallRequestEvent and lane.token is not None:
                     asyncio.get_running_loop().call_soon(watch_tools, lane.token)
                 unheard = lane.outbox.get(sender) if lane.order and sender is not None else None

@@ -126,7 +126,7 @@ class ToolCalls:
         self._turn = steps.turn
         self._broker = broker
         self._busy: set[asyncio.Task[Any]] = set()
-        self._asking: set[asyncio.Task[Any]] = set()
+        self._asking: list[asyncio.Task[Any]] = []
         self._changed: asyncio.Future[None] | None = None
         self._states: dict[str, int] = {}
 
@@ -174,7 +174,8 @@ class ToolCalls:
             raise
         finally:
             self._busy.discard(task)
-            self._asking.discard(task)
+            if task in self._asking:
+                self._asking.remove(task)
             self._wake()
 
     # --- the record ---------------------------------------------------------------------------------------------
@@ -305,10 +306,14 @@ class ToolCalls:
         task.result()
 
     async def _wait_for_others(self, task: asyncio.Task[Any]) -> None:
-        """Wait until the agent's other calls have ended, or wait for a person too."""
-        self._asking.add(task)
+        """Wait until the agent's other calls have ended, but for those that wait for a person too: the first of these
+        goes first."""
+        self._asking.append(task)
         self._wake()
-        while others := {each for each in self._busy | call_siblings(task) if not each.done()} - self._asking:
+        while True:
+            others = {each for each in self._busy | call_siblings(task) if not each.done()}.difference(self._asking)
+            if not others and self._asking[0] is task:
+                return
             if self._changed is None:
                 self._changed = asyncio.get_running_loop().create_future()
             await asyncio.wait({*others, self._changed}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,0 +1,137 @@
+"""A team that is run until it comes to its end, over crashes and questions, each time afresh from what was stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from autogen_agentchat.teams import BaseGroupChat
+
+from drsai_backend.runs._inject import inject
+from drsai_backend.state.codec import dump_json, load_json
+from drsai_backend.teams.context import RunContext
+from drsai_backend.teams.steps import Step, ToolEvent, TurnSteps
+from drsai_backend.teams.suspension import InputBroker, InputRequired, parse_decision
+from tests.support.running import Stored, TurnRun, comparable
+
+Answer = Callable[[InputRequired], str]
+CHUNK = "ModelClientStreamingChunkEvent"
+
+
+class Crash(Exception):
+    """Stands for the end of the process."""
+
+
+@dataclass
+class Story:
+    """What became of a run, and what is stored of it.
+
+    `crash_at`: the number of the write, counted over the whole story, at which the process ends; `durable`: that write
+    was still done.
+    """
+
+    build: Callable[[], BaseGroupChat]
+    answer: Answer | None = None
+    crash_at: int | None = None
+    durable: bool = False
+    stored: Stored = field(default_factory=Stored)
+    steps: dict[tuple[str, str], Step] = field(default_factory=dict)
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    writes: int = 0
+    attempts: int = 0
+    questions: list[InputRequired] = field(default_factory=list)
+    events: list[ToolEvent] = field(default_factory=list)
+    shown: list[Any] = field(default_factory=list)
+    reason: str | None = None
+    state: Any = None
+    usage: int = 0
+
+    def store(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            key = step.agent, step.step
+            assert key not in self.steps, f"{key} is stored twice"
+            dumped = load_json(dump_json(step.value))
+            assert dumped == step.value
+            self.steps[key] = Step(step.agent, step.step, step.digest, dumped)
+
+    async def _store(self, steps: Sequence[Step]) -> None:
+        self.writes += 1
+        crash = self.writes == self.crash_at
+        if not crash or self.durable:
+            self.store(steps)
+        if crash:
+            raise Crash
+        await asyncio.sleep(0)
+
+    async def run(self, task: str = "Begin.") -> Story:
+        """Run to the end. A question is answered by `answer`, on a fresh session."""
+        while not await self.attempt(task):
+            assert self.attempts < 20
+        return self
+
+    async def attempt(self, task: str = "Begin.") -> bool:
+        """One process's part. True at the end of the run."""
+        self.attempts += 1
+        broker = InputBroker(list(self.answers))
+        steps = TurnSteps(list(self.steps.values()), self._store, self.events.append)
+        team = self.build()
+        context = RunContext("u", "t", "r", {}, None, None)  # type: ignore[arg-type]
+        inject(team, context, broker, steps)
+        run = TurnRun(team, self.stored, broker=broker, steps=steps)
+        await run.prepare()
+        if self.stored.payloads:
+            await run.session.load(self.stored.document(), self.stored.configs)
+        on_turn = run.session._on_turn
+        assert on_turn is not None
+
+        async def turn_stored(turn: Any) -> None:
+            await on_turn(turn)
+            self.shown += run.seen
+            run.seen.clear()
+            assert steps.turn_done() or not self.steps, "steps of a turn that is stored are left over"
+            self.steps.clear()
+            self.answers.clear()
+            broker.turn_done()
+
+        run.session._on_turn = turn_stored
+        async with asyncio.timeout(5):
+            try:
+                if self.stored.payloads:
+                    self.reason = await run.run(pending=self.stored.pending[-1])
+                else:
+                    self.reason = await run.run(task)
+            except Crash:
+                assert self.crash_at is not None
+                return False
+            except InputRequired as question:
+                self.store(steps.unstored())
+                self.questions.append(question)
+                if self.answer is None:
+                    raise
+                said = parse_decision(self.answer(question), vars(question))
+                self.answers.append({"source": question.source, "key": question.key, **said})
+                return False
+            finally:
+                self.usage += context.meter.completion_tokens
+        self.shown += run.seen
+        self.steps.clear()
+        self.answers.clear()
+        self.state = _without_chunks(comparable(await team.save_state()))
+        return True
+
+    @property
+    def said(self) -> list[Any]:
+        """The messages, without chunks."""
+        return [comparable(message) for message in self.shown if message.type != CHUNK]
+
+
+def _without_chunks(state: Any) -> Any:
+    """A manager's thread holds the pieces that an agent used as a tool has streamed; a replayed answer has none."""
+    if isinstance(state, dict):
+        return {key: _without_chunks(value) for key, value in state.items()}
+    if isinstance(state, list):
+        kept = (each for each in state if not isinstance(each, dict) or each.get("type") != CHUNK)
+        return [_without_chunks(each) for each in kept]
+    return state
