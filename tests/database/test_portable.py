@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -16,10 +17,12 @@ import zstandard
 from autogen_agentchat.agents import UserProxyAgent
 from autogen_agentchat.conditions import MaxMessageTermination
 from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_core import FunctionCall
 from pydantic import SecretStr
 from sqlalchemy.orm import Session
 
 from drsai_backend import DrSai, decode_state
+from drsai_backend.agents import idempotent
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager, migrations
 from drsai_backend.datamodel import AutoGenMessage, QueuedInput, Run, RunStatus, Thread, UserInput, utcnow
@@ -38,7 +41,7 @@ from drsai_backend.state.portable import TABLES, export_thread, import_thread
 from tests.database.every_row import RUN, SECRET, add_thread, rows_of, tables_of_threads
 from tests.support.running import comparable
 from tests.support.scenarios import agent
-from tests.support.scripted import Answer, counting
+from tests.support.scripted import Answer, Rule, counting
 
 _thread = table_of(Thread)
 
@@ -59,14 +62,17 @@ class Place:
     def __init__(self, url: str, stack: AsyncExitStack) -> None:
         self.url = url
         self.seen: list[Any] = []
+        self.called: list[str] = []
+        self.waiting, self.gate = asyncio.Event(), asyncio.Event()
         self._stack = stack
 
     async def open(self, team: Callable[[Place], RoundRobinGroupChat]) -> DrSai:
         settings = Settings(_env_file=None, secret_key=SecretStr("test"))  # pyright: ignore[reportCallIssue]
         return await self._stack.enter_async_context(DrSai({"team": lambda: team(self)}, self.url, settings=settings))
 
-    def rule(self, name: str) -> Callable[..., Answer]:
-        count = counting(name)
+    def rule(self, name: str, rule: Rule | None = None) -> Rule:
+        """`rule`, which notes down what it is shown."""
+        count = rule or counting(name)
 
         def answer(messages: Any, options: dict[str, Any]) -> Answer:
             self.seen.append((name, comparable([message.model_dump() for message in messages])))
@@ -89,6 +95,14 @@ async def _move(source: DrSai, target: DrSai, **names: str) -> None:
 async def _thread_of(drsai: DrSai, thread_id: str) -> Thread:
     [thread] = await drsai.db.get(Thread, filters={"thread_id": thread_id})
     return thread
+
+
+async def _ended(drsai: DrSai, run_id: str) -> Thread:
+    """The thread after its run."""
+    async with asyncio.timeout(10):
+        async for _ in drsai.engine.follow_run("anonymous", run_id):
+            pass
+    return await _thread_of(drsai, "t")
 
 
 def _state(thread: Thread) -> Any:
@@ -155,6 +169,59 @@ async def test_a_thread_that_waits_for_a_person_moves_between_two_answers(places
     assert comparable(result.task_result) == comparable(uncut.task_result)
     assert away.seen == home.seen
     assert [name for name, _ in away.seen].count("bob") == 0, "a finished turn was asked again"
+
+
+def _working(place: Place) -> RoundRobinGroupChat:
+    async def note(text: str) -> str:
+        """Write something down."""
+        place.called.append(text)
+        return "noted"
+
+    @idempotent
+    async def wait(text: str) -> str:
+        """Takes as long as the gate is closed."""
+        place.called.append(text)
+        place.waiting.set()
+        await place.gate.wait()
+        return "waited"
+
+    def rule(messages: Any, options: dict[str, Any]) -> Answer:
+        results = sum(type(message).__name__ == "FunctionExecutionResultMessage" for message in messages)
+        calls = [("note", "one"), ("wait", "two")][results : results + 1]
+        if not calls:
+            return f"Done after {len(messages)}."
+        [(name, text)] = calls
+        return [FunctionCall(id=f"c{results}", name=name, arguments=orjson.dumps({"text": text}).decode())]
+
+    ann = agent("ann", False, place.rule("ann", rule), tools=[note, wait], max_tool_iterations=3)
+    return RoundRobinGroupChat([agent("bob", False, place.rule("bob")), ann], max_turns=3)
+
+
+async def test_a_run_whose_worker_died_goes_on_in_the_middle_of_its_turn(places: list[Place]) -> None:
+    home, away = places
+    source, target = await home.open(_working), await away.open(_working)
+    handle = await source.start("team", "Begin.", thread_id="t")
+    async with asyncio.timeout(10):
+        await home.waiting.wait()
+    before = list(home.seen)
+
+    def dead(session: Session) -> bytes:
+        session.execute(sa.update(_thread).values(lease_expires_at=utcnow() - timedelta(seconds=1)))
+        return export_thread(session, "anonymous", "t")
+
+    data = await source.database.write(dead)
+    away.gate.set()
+    await target.database.write(lambda session: import_thread(session, data))
+    for key in await target.engine.sweep():
+        await target.engine.look_at(key)
+    moved = await _ended(target, handle.run_id)
+    assert (moved.status, moved.run_id) == (RunStatus.COMPLETED, handle.run_id)
+    assert away.called == ["two"], "what had ended was done again, or what had not ended was not"
+    # The uncut run, whose worker had not died after all.
+    home.gate.set()
+    here = await _ended(source, handle.run_id)
+    assert home.seen == [*before, *away.seen]
+    assert comparable(moved.messages) == comparable(here.messages)
 
 
 async def test_a_copy_in_the_same_database_has_runs_of_its_own(places: list[Place]) -> None:
