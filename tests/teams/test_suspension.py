@@ -10,12 +10,18 @@ from typing import Any
 import pytest
 from autogen_agentchat.agents import AssistantAgent, SocietyOfMindAgent, UserProxyAgent
 from autogen_agentchat.conditions import MaxMessageTermination
+from autogen_agentchat.messages import TextMessage
 from autogen_agentchat.teams import BaseGroupChat, DiGraphBuilder, GraphFlow, RoundRobinGroupChat, SelectorGroupChat
 from autogen_agentchat.tools import AgentTool, TeamTool
 from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage
 
+from drsai_backend.runs._inject import inject
+from drsai_backend.teams._recorder import Turn
+from drsai_backend.teams.context import RunContext
+from drsai_backend.teams.steps import TurnSteps
 from drsai_backend.teams.suspension import InputBroker, InputRequired
+from tests.support.repeated import Story
 from tests.support.running import Stored, TurnRun, comparable, run_stock
 from tests.support.scenarios import agent
 from tests.support.scripted import Answer, ScriptedClient, counting
@@ -286,3 +292,233 @@ async def test_the_answers_are_given_again_until_the_turn_is_done() -> None:
     assert not broker.turn_done()
     with pytest.raises(InputRequired):
         broker.ask("ann", "?")
+
+
+# --- what runs beside the one who asks ----------------------------------------------------------------------------
+
+
+def _mind(name: str, *members: Any) -> SocietyOfMindAgent:
+    """The only way in which a graph takes a team."""
+    inner = RoundRobinGroupChat([*members], max_turns=len(members))
+    return SocietyOfMindAgent(name, inner, ScriptedClient(counting(name)))
+
+
+class Beside:
+    """A graph whose middle agents speak at the same time: one asks, the others take a while."""
+
+    def __init__(self, *, sync: bool = False, inner: bool = False, fails: bool = False, delay: float = 0.03) -> None:
+        self.slow = ScriptedClient(counting("c"), delay=delay)
+        self.late = ScriptedClient(counting("deep"), delay=delay)
+        self.clients = [self.slow, self.late]
+        self.sync, self.inner, self.fails = sync, inner, fails
+        self.texts: list[str] = []
+
+    def build(self) -> BaseGroupChat:
+        human: Any = UserProxyAgent("b")
+        if self.inner:
+            human = _mind("b_team", AssistantAgent("x", self.late), human)
+        deep = _mind("deep", agent("d1", False), AssistantAgent("d2", self.late))
+        c: Any = AssistantAgent("c", self.slow)
+        if self.fails:
+            c = AssistantAgent("c", ScriptedClient(lambda messages, options: ValueError("c is broken"), delay=0.02))
+        members: list[Any] = [agent("a", False), human, c, deep, agent("e", False)]
+        builder = DiGraphBuilder()
+        for each in members:
+            builder.add_node(each)
+        for each in members[1:4]:
+            builder.add_edge(members[0], each).add_edge(each, members[4])
+        return GraphFlow(members, graph=builder.build())
+
+
+@pytest.mark.parametrize("inner", [False, True], ids=["agent", "team"])
+async def test_speakers_beside_the_one_who_asks_end_first(inner: bool) -> None:
+    world = Beside(inner=inner)
+    story = Story(world.build, answer=lambda question: "yes")
+    while not story.questions:
+        await story.attempt()
+    asked = [client.calls for client in world.clients]
+    assert asked == [1, 2 if inner else 1]
+    assert {("c", "m0"), ("deep/d1", "m0"), ("deep/d2", "m0")} <= story.steps.keys()
+    await story.run()
+    assert [client.calls for client in world.clients] == asked, "a model was asked again for an answer it had given"
+    assert len(story.questions) == 1
+    assert [message["content"] for message in story.said].count("yes") == 1
+
+
+async def test_two_ask_at_the_same_time() -> None:
+    def build() -> BaseGroupChat:
+        members: list[Any] = [agent("a", False), UserProxyAgent("b"), UserProxyAgent("c"), agent("e", False)]
+        builder = DiGraphBuilder()
+        for each in members:
+            builder.add_node(each)
+        for each in members[1:3]:
+            builder.add_edge(members[0], each).add_edge(each, members[3])
+        return GraphFlow(members, graph=builder.build())
+
+    story = await Story(build, answer=lambda question: f"to {question.source}").run()
+    assert sorted(question.source for question in story.questions) == ["b", "c"]
+    assert {"to b", "to c"} <= {message["content"] for message in story.said}
+
+
+async def test_an_error_beside_a_question_is_the_runs_end() -> None:
+    with pytest.raises(ValueError, match="c is broken"):
+        await Story(Beside(fails=True).build).run()
+
+
+@pytest.mark.parametrize("inner", [False, True], ids=["agent", "team"])
+async def test_a_cancel_waits_for_nobody(inner: bool) -> None:
+    world = Beside(inner=inner, delay=0)
+    world.slow.delay = 60
+    broker, token = InputBroker(), CancellationToken()
+    run = TurnRun(_injected(world.build(), broker), Stored(), broker=broker)
+    await run.prepare()
+    task = asyncio.ensure_future(run.session.run(_task(), token=token))
+    await asyncio.sleep(0.1)
+    assert not task.done(), "it waits for the slow one"
+    token.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        async with asyncio.timeout(2):
+            await task
+
+
+@pytest.mark.parametrize("swallowed", [False, True], ids=["raised", "swallowed"])
+async def test_a_question_from_a_thread_lets_others_end(swallowed: bool) -> None:
+    """A thread does not say for whom it works; where its question comes out of the agent, the others go on."""
+    broker = InputBroker()
+    slow = ScriptedClient(counting("c"), delay=0.4)
+
+    def asking(task: str) -> str:
+        """Asks a person."""
+        try:
+            return broker.ask("tool", task)
+        except InputRequired:
+            if not swallowed:
+                raise
+            return "nobody is there"
+
+    def rule(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+        if isinstance(messages[-1], FunctionExecutionResultMessage):
+            return "done"
+        return [FunctionCall(id="1", name="asking", arguments='{"task": "x"}')]
+
+    members: list[Any] = [
+        agent("a", False),
+        AssistantAgent("b", ScriptedClient(rule), tools=[asking], max_tool_iterations=2),
+        AssistantAgent("c", slow),
+    ]
+    builder = DiGraphBuilder()
+    for each in members:
+        builder.add_node(each)
+    builder.add_edge(members[0], members[1]).add_edge(members[0], members[2])
+    steps = TurnSteps()
+    team = _injected(GraphFlow(members, graph=builder.build()), broker, steps)
+    run = TurnRun(team, Stored(), broker=broker, steps=steps)
+    await run.prepare()
+    async with asyncio.timeout(2):
+        with pytest.raises(InputRequired, match="tool asks"):
+            await run.run("Begin.")
+    assert (("c", "m0") in {(step.agent, step.step) for step in steps.unstored()}) is not swallowed
+
+
+def _injected(team: BaseGroupChat, broker: InputBroker, steps: TurnSteps | None = None) -> BaseGroupChat:
+    inject(team, RunContext("u", "t", "r", {}, None, None), broker, steps)  # type: ignore[arg-type]
+    return team
+
+
+def _task(text: str = "Begin.") -> list[Any]:
+    return [TextMessage(content=text, source="user")]
+
+
+# --- a word in between --------------------------------------------------------------------------------------------
+
+
+def _talk() -> BaseGroupChat:
+    inner = RoundRobinGroupChat([agent("deep", False)], name="inner", max_turns=1)
+    return RoundRobinGroupChat([agent("ann", False), inner, agent("bob", False)], max_turns=3)
+
+
+async def test_steering_at_a_boundary() -> None:
+    """All participants and the manager hear it, the held speaker first; it is stored as a turn of its own."""
+    stored = Stored()
+    run = TurnRun(_talk(), stored)
+    await run.prepare()
+    on_turn = run.session._on_turn
+    assert on_turn is not None
+
+    async def steering(turn: Turn) -> None:
+        await on_turn(turn)
+        if len(stored.payloads) == 2:  # ann has spoken
+            await run.session.steer([TextMessage(content="Be brief.", source="user")])
+            await on_turn(await run.session.capture_turn())
+
+    run.session._on_turn = steering
+    await run.run("Begin.")
+    assert stored.pending == [["ann"], ["inner"], ["inner"], ["bob"], None]
+    texts = [str(message["content"]) for message in run.emitted]
+    assert texts[:3] == ["Begin.", "ann sees 2 messages, the last is 'Begin.'", "Be brief."]
+    assert "the last is 'Be brief.'" in texts[3]
+    assert texts[4].startswith("bob sees 5 messages")
+    state = await run.session.team.save_state()
+    thread = state["agent_states"][run.session.team._group_chat_manager_name]["message_thread"]
+    assert [message["content"] for message in thread] == texts
+    fresh = TurnRun(_talk(), Stored())
+    await fresh.prepare()
+    await fresh.session.load(stored.document(3), stored.configs)
+    buffers = await fresh.session.team.save_state()
+    assert [m["content"] for m in buffers["agent_states"]["ann"]["message_buffer"]] == ["Be brief."]
+
+
+async def test_steering_where_a_run_goes_on() -> None:
+    stored = Stored()
+    first = TurnRun(_talk(), stored)
+    await first.prepare()
+    await first.run("Begin.")
+    run = TurnRun(_talk(), stored)
+    await run.prepare()
+    await run.session.load(stored.document(2), {seq: config for seq, config in stored.configs.items() if seq <= 2})
+    resumed: list[int] = []
+
+    async def on_resumed() -> None:
+        resumed.append(len(stored.payloads))
+        await run.session.steer([TextMessage(content="Be brief.", source="user")])
+        turn = await run.session.capture_turn()
+        assert [each.message.to_text() for each in turn.messages] == ["Be brief."]  # type: ignore[union-attr]
+        assert turn.entry.resume.pending == ["inner"]
+
+    run.session.on_resumed = on_resumed
+    await run.run(pending=["inner"])
+    assert resumed == [4]
+    assert "the last is 'Be brief.'" in str(run.emitted[1]["content"])
+
+
+async def test_a_run_that_begins_is_not_resumed() -> None:
+    run = TurnRun(_talk(), Stored(), first_boundary=False)
+    await run.prepare()
+
+    async def on_resumed() -> None:
+        raise AssertionError
+
+    run.session.on_resumed = on_resumed
+    await run.run("Begin.")
+
+
+async def test_steering_with_an_unknown_message() -> None:
+    class Odd(TextMessage):
+        pass
+
+    run = TurnRun(_talk(), Stored())
+    await run.prepare()
+    with pytest.raises(ValueError, match="Odd"):
+        await run.session.steer([TextMessage(content="x", source="user"), Odd(content="x", source="user")])
+    state = await run.session.team.save_state()
+    assert state["agent_states"]["ann"]["message_buffer"] == []
+
+
+async def test_an_answer_with_a_key_is_for_that_question_only() -> None:
+    broker = InputBroker([{"source": "ann", "content": "1", "key": "k"}, {"source": "ann", "content": "2"}])
+    assert broker.ask("ann", "?") == "2"
+    assert broker.ask("ann", "?", key="k") == "1"
+    assert broker.ask("ann", "?", key="k") == "1"
+    with pytest.raises(InputRequired) as raised:
+        broker.ask("ann", "?", key="other", choices=["a"])
+    assert (raised.value.key, raised.value.choices, raised.value.kind) == ("other", ["a"], "agent")

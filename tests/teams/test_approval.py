@@ -1,0 +1,420 @@
+"""A tool that needs approval starts when a person has granted it, as he granted it, and once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from autogen_agentchat.agents import AssistantAgent, BaseChatAgent
+from autogen_agentchat.base import Response
+from autogen_agentchat.messages import TextMessage
+from autogen_agentchat.teams import BaseGroupChat, DiGraphBuilder, GraphFlow, RoundRobinGroupChat
+from autogen_agentchat.tools import AgentTool
+from autogen_core import FunctionCall
+from autogen_core.models import FunctionExecutionResultMessage
+from autogen_core.tools import FunctionTool, StaticWorkbench, ToolOverride
+
+from drsai_backend.agents import DrSaiAgentMixin, idempotent, requires_approval
+from drsai_backend.agents._policy import is_idempotent, needs_approval
+from drsai_backend.errors import ConfigurationError, InvalidRequest
+from drsai_backend.teams.group_chats import RoundRobinGroupChat as DrSaiRoundRobin
+from drsai_backend.teams.suspension import InputRequired, parse_decision
+from tests.support.repeated import Story
+from tests.support.scripted import Answer, ScriptedClient, counting
+
+pytestmark = pytest.mark.usefixtures("spotless")
+
+
+class Files:
+    """A tool that needs approval, and one that does not."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.answers = 0
+
+    def tools(self) -> list[Any]:
+        @requires_approval
+        async def delete(path: str) -> str:
+            """Deletes a file."""
+            self.done.append(f"delete {path}")
+            return f"deleted {path}"
+
+        async def read(path: str) -> str:
+            """Reads a file."""
+            await asyncio.sleep(0.01)
+            self.done.append(f"read {path}")
+            return f"read {path}"
+
+        return [delete, read]
+
+    def agent(self, *calls: str, name: str = "ann", stream: bool = False, tools: Sequence[Any] = ()) -> AssistantAgent:
+        def rule(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+            if isinstance(messages[-1], FunctionExecutionResultMessage):
+                return " and ".join(f"{each.content} ({each.is_error})" for each in messages[-1].content)
+            self.answers += 1
+            return [
+                FunctionCall(id=f"c{number}", name=call, arguments=json.dumps({"path": f"/{number}"}))
+                for number, call in enumerate(calls)
+            ]
+
+        return AssistantAgent(
+            name,
+            ScriptedClient(rule),
+            tools=[*self.tools(), *tools],
+            max_tool_iterations=2,
+            model_client_stream=stream,
+        )
+
+    def team(self, *calls: str, **options: Any) -> BaseGroupChat:
+        return RoundRobinGroupChat([self.agent(*calls, **options)], max_turns=1)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(
+    ("said", "result", "done"),
+    [
+        ("approve", "deleted /0 (False)", ["delete /0"]),
+        ("是", "deleted /0 (False)", ["delete /0"]),
+        ("deny: it is needed", "The call was denied: it is needed (True)", []),
+        ("no", "The call was denied: no reason was given (True)", []),
+        ('edit {"path": "/tmp"}', "deleted /tmp (False)", ["delete /tmp"]),
+    ],
+)
+async def test_a_decision(said: str, result: str, done: list[str], stream: bool) -> None:
+    files = Files()
+    story = await Story(lambda: files.team("delete", stream=stream), answer=lambda question: said).run()
+    [question] = story.questions
+    assert (question.source, question.type, question.kind) == ("ann", "approval", "approval")
+    assert question.choices == ["approve", "deny", "edit"]
+    assert question.tool == {"name": "delete", "arguments": {"path": "/0"}, "call_id": "c0"}
+    assert "delete" in question.prompt
+    assert story.said[-1]["content"] == result
+    assert files.done == done
+    assert files.answers == 1
+
+
+async def test_nothing_starts_before() -> None:
+    files = Files()
+    story = Story(lambda: files.team("delete"))
+    with pytest.raises(InputRequired):
+        await story.run()
+    assert files.done == []
+    assert story.events == []
+    assert {step for _, step in story.steps} == {"m0"}
+
+
+async def test_other_calls_of_the_answer_end_first() -> None:
+    files = Files()
+    story = Story(lambda: files.team("delete", "read", "delete"))
+    with pytest.raises(InputRequired):
+        await story.run()
+    assert files.done == ["read /1"]
+    assert {step for _, step in story.steps} == {"m0", "m0:tc1"}
+    story.answer = lambda question: "approve"
+    await story.run()
+    assert sorted(files.done) == ["delete /0", "delete /2", "read /1"]
+    assert [question.tool["call_id"] for question in story.questions if question.tool] == ["c0", "c0", "c2"]
+    assert story.said[-1]["content"] == "deleted /0 (False) and read /1 (False) and deleted /2 (False)"
+    assert files.answers == 1
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("crash_at", [1, 2, 3, 4])
+async def test_a_crash_around_an_approved_call(crash_at: int, durable: bool) -> None:
+    """After the approval it may have started: then, and only then, a person is asked whether to run it again."""
+    files = Files()
+
+    def answer(question: InputRequired) -> str:
+        if question.kind == "approval":
+            return "approve"
+        done = question.tool is not None and f"delete {question.tool['arguments']['path']}" in files.done
+        return "result: deleted /0" if done else "run"
+
+    story = Story(lambda: files.team("delete"), answer=answer, crash_at=crash_at, durable=durable)
+    await story.run()
+    assert story.said[-1]["content"] == "deleted /0 (False)"
+    assert files.done == ["delete /0"]
+    kinds = [question.kind for question in story.questions]
+    # Writes: the answer, the start, the result.
+    lost = (crash_at, durable) in {(2, True), (3, False)}
+    assert kinds == (["approval", "tool_retry"] if lost else ["approval"])
+
+
+async def test_the_same_call_is_approved_each_turn() -> None:
+    files = Files()
+    story = await Story(
+        lambda: RoundRobinGroupChat(
+            [files.agent("delete"), AssistantAgent("b", ScriptedClient(counting("b")))], max_turns=3
+        ),
+        answer=lambda question: "approve",
+    ).run()
+    assert [question.key for question in story.questions] == ["ann:m0:tc0"] * 2
+    assert files.done == ["delete /0", "delete /0"]
+
+
+async def test_a_tool_of_an_agent_that_is_a_tool() -> None:
+    files = Files()
+
+    def build() -> BaseGroupChat:
+        inner = files.agent("delete", name="clerk")
+
+        def rule(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+            if isinstance(messages[-1], FunctionExecutionResultMessage):
+                return f"It says: {messages[-1].content[0].content}"
+            return [FunctionCall(id="1", name="clerk", arguments='{"task": "x"}')]
+
+        tool = AgentTool(inner, return_value_as_last_message=True)
+        boss = AssistantAgent("boss", ScriptedClient(rule), tools=[tool], max_tool_iterations=2)
+        return RoundRobinGroupChat([boss], max_turns=1)
+
+    story = await Story(build, answer=lambda question: "approve").run()
+    assert [question.key for question in story.questions] == ["boss/clerk:m0:tc0"]
+    assert files.done == ["delete /0"]
+    assert story.said[-1]["content"] == "It says: deleted /0 (False)"
+
+
+async def test_speakers_beside_it_end_first() -> None:
+    files = Files()
+    slow = ScriptedClient(counting("slow"), delay=0.02)
+
+    def build() -> BaseGroupChat:
+        members = [
+            AssistantAgent("a", ScriptedClient(counting("a"))),
+            files.agent("delete", name="b"),
+            AssistantAgent("c", slow),
+            files.agent("read", name="d"),
+        ]
+        builder = DiGraphBuilder()
+        for member in members:
+            builder.add_node(member)
+        for member in members[1:]:
+            builder.add_edge(members[0], member)
+        return GraphFlow(members, graph=builder.build())
+
+    story = Story(build, answer=lambda question: "deny: no")
+    assert not await story.attempt()
+    assert {("b", "m0"), ("c", "m0"), ("d", "m0"), ("d", "m0:tc0"), ("d", "m1")} <= story.steps.keys()
+    await story.run()
+    assert slow.calls == 1
+    assert files.done == ["read /0"]
+    texts = [message["content"] for message in story.said]
+    assert "The call was denied: no (True)" in texts
+    assert "read /0 (False)" in texts
+
+
+# --- questions of agents ------------------------------------------------------------------------------------------
+
+
+class Asker(DrSaiAgentMixin, BaseChatAgent):
+    produced_message_types = (TextMessage,)
+
+    def __init__(self, name: str, *questions: str, **options: Any) -> None:
+        super().__init__(name, "asks")
+        self.questions = questions
+        self.options = options
+
+    async def on_messages(self, messages: Any, cancellation_token: Any) -> Response:
+        answers = [await self.request_input(question, **self.options) for question in self.questions]
+        return Response(chat_message=TextMessage(source=self.name, content=" ".join(answers)))
+
+    async def on_reset(self, cancellation_token: Any) -> None:
+        pass
+
+
+async def test_an_agent_asks() -> None:
+    def build() -> BaseGroupChat:
+        return RoundRobinGroupChat([Asker("ann", "One?", "Two?"), Asker("bob", "Three?")], max_turns=2)
+
+    story = await Story(build, answer=lambda question: f"[{question.prompt}]").run()
+    assert [(each.source, each.prompt, each.kind) for each in story.questions] == [
+        ("ann", "One?", "agent"),
+        ("ann", "Two?", "agent"),
+        ("bob", "Three?", "agent"),
+    ]
+    assert [message["content"] for message in story.said[1:]] == ["[One?] [Two?]", "[Three?]"]
+
+
+async def test_an_agent_asks_with_choices() -> None:
+    def build() -> BaseGroupChat:
+        return RoundRobinGroupChat([Asker("ann", "Which?", choices=["Red", "Blue"])], max_turns=1)
+
+    story = await Story(build, answer=lambda question: " blue ").run()
+    assert story.questions[0].choices == ["Red", "Blue"]
+    assert story.said[-1]["content"] == "Blue"
+    with pytest.raises(InvalidRequest, match="'Red', 'Blue'"):
+        await Story(build, answer=lambda question: "green").run()
+
+
+async def test_a_group_chat_asks() -> None:
+    class Careful(DrSaiRoundRobin):
+        async def run_stream(self, **kwargs: Any) -> Any:
+            answer = await self.request_input("Really?")
+            async for item in super().run_stream(**kwargs):
+                yield item
+            yield TextMessage(source="user", content=answer)
+
+    def build() -> BaseGroupChat:
+        inner = Careful([AssistantAgent("ann", ScriptedClient(counting("ann")))], name="inner", max_turns=1)
+        return RoundRobinGroupChat([inner], max_turns=1)
+
+    with pytest.raises(InputRequired, match="inner asks: Really"):
+        await Story(build).run()
+
+
+async def test_nobody_to_be_asked() -> None:
+    with pytest.raises(ConfigurationError, match="request_input"):
+        await Asker("ann", "?").on_messages([], None)
+
+
+async def test_a_tool_that_asks_is_called_again_with_the_answer_and_not_without() -> None:
+    """A crash of its second call leaves it in doubt again."""
+    called: list[str] = []
+
+    def build() -> BaseGroupChat:
+        async def book(path: str) -> str:
+            """Books a flight."""
+            called.append("asks")
+            answer = await asker.request_input("When?")
+            called.append(f"books {answer}")
+            return f"booked {answer}"
+
+        asker = Asker("asker")
+        files = Files()
+        ann = files.agent("book", tools=[book])
+        return RoundRobinGroupChat([ann, asker], max_turns=1)
+
+    def answer(question: InputRequired) -> str:
+        return "tomorrow" if question.kind == "agent" else "run"
+
+    story = await Story(build, answer=answer).run()
+    assert called == ["asks", "asks", "books tomorrow"]
+    assert [question.kind for question in story.questions] == ["agent"]
+    assert story.said[-1]["content"] == "booked tomorrow (False)"
+
+    called.clear()
+    story = await Story(build, answer=answer, crash_at=story.writes).run()  # its result is lost
+    assert [question.kind for question in story.questions] == ["agent", "tool_retry"]
+    assert called == ["asks", "asks", "books tomorrow", "asks", "books tomorrow"]
+
+
+# --- marks --------------------------------------------------------------------------------------------------------
+
+
+def test_marks() -> None:
+    class Desk:
+        @requires_approval
+        def sign(self, text: str) -> str:
+            """Signs."""
+            return text
+
+        def look(self, text: str) -> str:
+            """Looks."""
+            return text
+
+    def plain(text: str) -> str:
+        """Does nothing."""
+        return text
+
+    desk = Desk()
+    assert needs_approval(FunctionTool(desk.sign, description="x"))
+    assert not needs_approval(FunctionTool(desk.look, description="x"))
+    assert needs_approval(FunctionTool(requires_approval(desk.look), description="x"))
+    tool = FunctionTool(plain, description="x")
+    assert not needs_approval(tool)
+    assert not is_idempotent(tool)
+    assert idempotent(requires_approval(tool)) is tool
+    assert needs_approval(tool)
+    assert is_idempotent(tool)
+    assert not needs_approval(FunctionTool(plain, description="x"))
+    workbench = StaticWorkbench([FunctionTool(plain, description="x")])
+    assert needs_approval(None, requires_approval(workbench))
+    assert not needs_approval(None, None)
+
+
+async def test_a_tool_under_another_name_needs_it_too() -> None:
+    files = Files()
+
+    def build() -> BaseGroupChat:
+        delete = FunctionTool(files.tools()[0], name="delete", description="deletes")
+        bench = StaticWorkbench([delete], {"delete": ToolOverride(name="remove")})
+
+        def rule(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+            if isinstance(messages[-1], FunctionExecutionResultMessage):
+                return messages[-1].content[0].content
+            return [FunctionCall(id="1", name="remove", arguments='{"path": "/x"}')]
+
+        ann = AssistantAgent("ann", ScriptedClient(rule), workbench=bench, max_tool_iterations=2)
+        return RoundRobinGroupChat([ann], max_turns=1)
+
+    story = await Story(build, answer=lambda question: "approve").run()
+    assert [question.kind for question in story.questions] == ["approval"]
+    assert story.said[-1]["content"] == "deleted /x"
+
+
+# --- answers in plain words ---------------------------------------------------------------------------------------
+
+APPROVAL = {"type": "approval", "choices": ["approve", "deny", "edit"]}
+RETRY = {"type": "approval", "choices": ["run", "result", "stop"]}
+
+
+@pytest.mark.parametrize(
+    ("request_", "text", "decision", "reason", "arguments", "content"),
+    [
+        (APPROVAL, "approve", "approve", None, None, None),
+        (APPROVAL, " Yes. ", "approve", None, None, None),
+        (APPROVAL, "y", "approve", None, None, None),
+        (APPROVAL, "OK!", "approve", None, None, None),
+        (APPROVAL, "批准", "approve", None, None, None),
+        (APPROVAL, "是。", "approve", None, None, None),
+        (APPROVAL, "n", "deny", None, None, None),
+        (APPROVAL, "No, it is wrong", "deny", "it is wrong", None, None),
+        (APPROVAL, "deny: too much", "deny", "too much", None, None),
+        (APPROVAL, "拒绝：太多", "deny", "太多", None, None),
+        (APPROVAL, "否", "deny", None, None, None),
+        (APPROVAL, 'edit {"a": [1]}', "edit", None, {"a": [1]}, None),
+        (APPROVAL, 'Edit: {"a": 1}', "edit", None, {"a": 1}, None),
+        (RETRY, "run", "run", None, None, None),
+        (RETRY, "run again", "run", None, None, None),
+        (RETRY, "result: 42: yes", "result", None, None, "42: yes"),
+        (RETRY, "stop.", "stop", None, None, None),
+    ],
+)
+def test_words(
+    request_: dict[str, Any], text: str, decision: str, reason: str | None, arguments: Any, content: str | None
+) -> None:
+    answer = {"decision": decision, "reason": reason, "arguments": arguments, "content": content or text}
+    assert parse_decision(text, request_) == answer
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (APPROVAL, ""),
+        (APPROVAL, "no problem"),
+        (APPROVAL, "yes, but not today"),
+        (APPROVAL, "notify me"),
+        (APPROVAL, "edit"),
+        (APPROVAL, "edit {a: 1}"),
+        (APPROVAL, "edit [1]"),
+        (APPROVAL, "run"),
+        (RETRY, "approve"),
+        (RETRY, "result"),
+        (RETRY, "What happened?"),
+    ],
+)
+def test_other_words(request_: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        parse_decision(text, request_)
+    assert raised.value.param == "messages"
+
+
+def test_the_refusal_says_what_may_be_said() -> None:
+    with pytest.raises(InvalidRequest, match="'approve', 'deny: <reason>', 'edit {<arguments as JSON>}'"):
+        parse_decision("perhaps", APPROVAL)
+
+
+def test_plain_answers() -> None:
+    assert parse_decision(" as it is ", {"type": "text_input", "choices": None}) == {"content": " as it is "}
