@@ -11,10 +11,11 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol
 
 import procrastinate
+from procrastinate.connector import Notify
 from procrastinate.exceptions import AlreadyEnqueued, ProcrastinateException
 from procrastinate.job_context import JobContext
 from procrastinate.jobs import Status
@@ -27,6 +28,7 @@ log = logging.getLogger("drsai.jobs")
 
 SCHEMA: Final = "drsai_jobs"  # as revision 0003 made it
 QUEUE: Final = "drsai"
+CONTROLS: Final = "drsai_controls"  # a channel of LISTEN and NOTIFY
 _PRUNE: Final = "17 3 * * *"
 _TIDY_EVERY: Final = 60  # seconds; every minute begins with a sweep
 _SWEEP_IS_LATE: Final = 60.0
@@ -42,6 +44,7 @@ class Runs(Protocol):
     async def look_at(self, thread_key: int) -> None: ...
     async def sweep(self) -> list[int]: ...
     async def prune(self) -> int: ...
+    async def controls_changed(self, thread_key: int) -> None: ...
 
 
 class JobQueue:
@@ -61,7 +64,8 @@ class JobQueue:
         self._runs = runs
         url = parse_url(database_url).set(drivername="postgresql")
         self._app = procrastinate.App(
-            connector=procrastinate.PsycopgConnector(
+            connector=_Connector(
+                controls=runs.controls_changed,
                 conninfo=url.render_as_string(hide_password=False),
                 pool_factory=_Pool,
                 min_size=1,
@@ -94,7 +98,7 @@ class JobQueue:
         prune = self._app.task(name="prune", queue=QUEUE, queueing_lock="prune")(self._prune)
         self._app.periodic(cron=_PRUNE)(prune)
         self._opened = asyncio.Event()
-        self._closing = False
+        self._draining = False
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -102,12 +106,17 @@ class JobQueue:
         self._task = asyncio.create_task(self._work(), name="drsai jobs")
         await self._opened.wait()
 
-    async def close(self) -> None:
-        """Take no more jobs, and give those under way a few seconds."""
-        self._closing = True
+    async def drain(self) -> None:
+        """Take no more jobs, and give those under way a few seconds. `wake` and `tell` still reach the others."""
+        self._draining = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+
+    async def close(self) -> None:
+        """`drain`, and give the connections back."""
+        await self.drain()
+        await self._app.close_async()
 
     async def wake(self, thread_key: int) -> None:
         """Have some process look at a thread soon. Never raises: what cannot be said now, a sweep finds."""
@@ -118,19 +127,27 @@ class JobQueue:
         except ProcrastinateException as error:
             log.warning("no job for thread %d, which waits for a sweep: %s", thread_key, _reason(error))
 
+    async def tell(self, thread_key: int) -> None:
+        """Have all processes learn that a thread's control has changed. Never raises: heartbeats find out as well."""
+        try:
+            await self._app.connector.execute_query_async(
+                "SELECT pg_notify(%(channel)s, %(payload)s)", channel=CONTROLS, payload=str(thread_key)
+            )
+        except ProcrastinateException as error:
+            log.warning("nobody told of thread %d's control: %s", thread_key, _reason(error))
+
     async def _work(self) -> None:
         """procrastinate's worker ends when the database does not answer; so it is started again and again."""
-        while not self._closing:
+        while not self._draining:
             try:
                 await self._app.open_async()
                 self._opened.set()
                 await self._app.run_worker_async()
             except Exception as error:  # noqa: BLE001  # whatever it is, without jobs runs would be left lying
                 log.warning("the job queue is interrupted: %s", _reason(error))
-            finally:
-                await self._app.close_async()
             self._opened.set()
-            if not self._closing:
+            if not self._draining:
+                await self._app.close_async()
                 await asyncio.sleep(_RETRY)
 
     # --- the tasks ----------------------------------------------------------------------------------------------
@@ -160,6 +177,24 @@ class JobQueue:
             assert job.id is not None
             await manager.finish_job_by_id_async(job.id, Status.FAILED, delete_job=True)
         await manager.prune_stalled_workers(_STALLED)
+
+
+class _Connector(procrastinate.PsycopgConnector):
+    """procrastinate's, whose listening connection hears of controls as well."""
+
+    def __init__(self, *, controls: Callable[[int], Awaitable[None]], **options: Any) -> None:
+        super().__init__(**options)  # pyright: ignore[reportUnknownMemberType]
+        self._controls = controls
+
+    async def listen_notify(self, on_notification: Notify, channels: Iterable[str]) -> None:
+        async def heard(*, channel: str, payload: str) -> None:
+            if channel != CONTROLS:
+                await on_notification(channel=channel, payload=payload)
+                return
+            with _logged("controls"):
+                await self._controls(int(payload))
+
+        await super().listen_notify(on_notification=heard, channels=[*channels, CONTROLS])
 
 
 class _Pool(AsyncConnectionPool):

@@ -15,6 +15,7 @@ class Looker:
         self.due: list[int] = []
         self.swept = 0
         self.pruned = 0
+        self.told: list[int] = []
         self.gate: asyncio.Event | None = None
         self.failure: Exception | None = None
 
@@ -34,6 +35,11 @@ class Looker:
     async def prune(self) -> int:
         self.pruned += 1
         return 0
+
+    async def controls_changed(self, thread_key: int) -> None:
+        self.told.append(thread_key)
+        if self.failure is not None:
+            raise self.failure
 
 
 async def until(condition: Callable[[], object], seconds: float = 10) -> None:

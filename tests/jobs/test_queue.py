@@ -83,6 +83,26 @@ async def test_a_wake_is_heard_at_once(database_url: str):
 
 
 @on_postgres
+async def test_all_are_told_of_a_control(database_url: str):
+    first, second = Looker(), Looker()
+    async with queue_of(database_url, first) as queue, queue_of(database_url, second):
+        first.failure = RuntimeError("a defect")
+        for key in (5, 6):
+            # The listening connections are not there yet when `open` returns.
+            await until(lambda: len(query(database_url, LISTENING)) == 2)
+            await queue.tell(key)
+        await until(lambda: first.told == second.told == [5, 6], 1)
+        first.failure = None
+        await queue.wake(1)
+        await until(lambda: first.looked + second.looked == [1])
+    await queue.tell(7)  # says so in the log
+
+
+LISTENING = """SELECT pid FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'drsai jobs' AND query LIKE 'LISTEN "drsai_controls"%'"""
+
+
+@on_postgres
 async def test_one_job_waits_for_a_thread(database_url: str):
     looker = Looker()
     looker.gate = asyncio.Event()
@@ -141,20 +161,27 @@ async def test_a_look_that_fails_is_not_repeated(database_url: str, caplog: pyte
 
 
 @on_postgres
-async def test_closing_waits_for_a_look(database_url: str, monkeypatch: pytest.MonkeyPatch):
-    looker = Looker()
+async def test_a_queue_that_is_drained(database_url: str):
+    """It ends what it does, takes nothing new, and can still say what others are to do."""
+    looker, other = Looker(), Looker()
     looker.gate = asyncio.Event()
     queue = JobQueue(database_url, looker)
     await queue.open()
     await queue.wake(1)
     await until(lambda: looker.looked == [1])
-    closing = asyncio.create_task(queue.close())
+    draining = asyncio.create_task(queue.drain())
     await asyncio.sleep(0.2)
-    assert not closing.done()
+    assert not draining.done()
     looker.gate.set()
-    await closing
+    await draining
     assert looks(database_url) == []
-    await queue.wake(2)  # says so in the log
+    await queue.wake(2)
+    assert looks(database_url) == [("todo", "thread:2")]
+    await queue.close()
+    await queue.wake(3)  # says so in the log
+    async with queue_of(database_url, other):
+        await until(lambda: other.looked == [2])
+    assert looker.looked == [1]
 
 
 DYING = """
