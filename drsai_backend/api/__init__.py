@@ -1,5 +1,5 @@
 """The HTTP interface, and the only package that knows FastAPI. `create_app` puts it together; `openai` is the Chat
-Completions dialect, `threads` the stored conversations."""
+Completions dialect, `threads` the stored conversations, `runs` what happens on them."""
 
 from drsai_backend.api.app import create_app
 

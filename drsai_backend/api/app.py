@@ -15,10 +15,11 @@ from drsai_backend.api.health import health_routes
 from drsai_backend.api.middleware import RequestBoundary, RequestId
 from drsai_backend.api.openai import chat
 from drsai_backend.api.openai.models import model_routes
+from drsai_backend.api.runs import run_routes
 from drsai_backend.api.threads import thread_routes
 
 PING_SECONDS: Final = 15.0
-_EXPOSED: Final = ("X-Request-Id", "X-Thread-Id", "X-Run-Id")
+_EXPOSED: Final = ("X-Request-Id", "X-Thread-Id", "X-Run-Id", "Location", "Retry-After")
 
 
 def create_app(
@@ -43,6 +44,8 @@ def create_app(
     # First, because routes are tried in order and this is the one that is asked for.
     app.router.routes.insert(0, Route(chat.PATH, endpoint, methods=["POST"]))
     app.include_router(model_routes(engine))
+    # Before the threads, whose names may hold anything: `/v1/threads/{thread_id}/runs` is none of them.
+    app.include_router(run_routes(engine, max_body_bytes=settings.max_body_bytes, ping=ping_seconds))
     app.include_router(thread_routes(engine))
     app.include_router(health_routes(engine))
     install_error_handlers(app)

@@ -28,8 +28,8 @@ def header_of(scope: Scope, name: bytes) -> bytes | None:
     return None
 
 
-async def read_object(scope: Scope, receive: Receive, *, limit: int) -> dict[str, Any]:
-    """The request's JSON object, of at most `limit` bytes.
+async def read_object(scope: Scope, receive: Receive, *, limit: int, optional: bool = False) -> dict[str, Any]:
+    """The request's JSON object, of at most `limit` bytes. With `optional` the body may be empty, but of no other type.
 
     Raises:
         UnsupportedMediaType: the content type is not JSON. Browsers ask no permission for other types, so this is also
@@ -42,7 +42,10 @@ async def read_object(scope: Scope, receive: Receive, *, limit: int) -> dict[str
     media_type = content_type.partition(b";")[0].strip().lower()
     if media_type != b"application/json" and not media_type.endswith(b"+json"):
         raise UnsupportedMediaType("send JSON with the header `Content-Type: application/json`")
-    value = _parse(await _read(scope, receive, limit))
+    body = await _read(scope, receive, limit)
+    if optional and not body:
+        return {}
+    value = _parse(body)
     if not isinstance(value, dict):
         raise InvalidRequest("the body must be a JSON object")
     return cast(dict[str, Any], value)

@@ -7,11 +7,12 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from drsai_backend.api._json import dumps
-from drsai_backend.errors import DrSaiError, InvalidRequest
+from drsai_backend.errors import DatabaseError, DrSaiError, InvalidRequest
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _CODES = {404: "not_found", 405: "method_not_allowed"}
@@ -40,6 +41,13 @@ class BodyTooLarge(InvalidRequest):
     status = 413
 
 
+class RunMoved(DrSaiError):
+    """The run that was waited for goes on, but not where this process can follow it. Its input is stored."""
+
+    code = "run_moved"
+    status = 503
+
+
 class InternalError(DrSaiError):
     """Something that nobody expected. What it was is in the log, under the request id."""
 
@@ -50,8 +58,9 @@ def error_body(error: DrSaiError, *, code: str | None = None) -> dict[str, Any]:
 
 
 def error_response(error: DrSaiError, *, code: str | None = None) -> Response:
-    """The answer to a request that cannot be served."""
-    return _response(error_body(error, code=code), error.status)
+    """The answer to a request that cannot be served. A 503 says in how many seconds to ask again."""
+    wait = "5" if isinstance(error, DatabaseError) else "1"
+    return _response(error_body(error, code=code), error.status, {"retry-after": wait} if error.status == 503 else None)
 
 
 def path_of(location: tuple[int | str, ...]) -> str:
@@ -88,10 +97,21 @@ def reason_of(error: Mapping[str, Any]) -> str:
             return "must not be empty"
         case "string_too_long":
             return f"must have at most {limits['max_length']} characters"
+        case "literal_error":
+            return f"must be {limits['expected']}"
+        case "extra_forbidden":
+            return "is not known here"
         case "value_error":
             return str(error["msg"]).removeprefix("Value error, ")
         case _:
             return "is not valid"
+
+
+def refusal(error: ValidationError) -> InvalidRequest:
+    """What is wrong with a body, by its first field that is."""
+    first = error.errors(include_url=False, include_context=True, include_input=False)[0]
+    param = path_of(first["loc"])
+    return InvalidRequest(f"`{param}` {reason_of(first)}", param=param)
 
 
 def install_error_handlers(app: FastAPI) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
@@ -11,10 +12,21 @@ from typing import Any, TypeAlias
 from autogen_agentchat.messages import TextMessage
 
 from drsai_backend.datamodel import RunStatus
-from drsai_backend.errors import DrSaiError, NotFound, UnknownModel
-from drsai_backend.runs.events import MessageDone, RunEnded, RunEvent, RunRequest, TextDelta
+from drsai_backend.errors import DrSaiError, NotFound, StaleAnswer, UnknownModel
+from drsai_backend.runs.events import (
+    Answer,
+    Logged,
+    MessageDone,
+    MessageRead,
+    RunEnded,
+    RunEvent,
+    RunRequest,
+    RunStarted,
+    TextDelta,
+)
 from drsai_backend.runs.history import new_messages
-from drsai_backend.runs.views import StoredMessage, ThreadDetail, ThreadPage, ThreadSummary
+from drsai_backend.runs.position import ENDED, Position
+from drsai_backend.runs.views import RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage, ThreadSummary
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
 COMPLETED = RunEnded(RunStatus.COMPLETED, "done", USAGE, 0.25)
@@ -56,7 +68,10 @@ def writers(request: RunRequest) -> Iterable[Step]:
 class FakeHandle:
     """A run of the fake engine: a task that plays the script, whoever listens."""
 
-    def __init__(self, request: RunRequest, run_id: str, thread_id: str, speakers: int, script: Script) -> None:
+    def __init__(
+        self, request: RunRequest, run_id: str, thread_id: str, speakers: int, script: Script, at: Position
+    ) -> None:
+        self.request = request
         self.run_id = run_id
         self.thread_id = thread_id
         self.team = request.team
@@ -64,8 +79,10 @@ class FakeHandle:
         self.created = 1_700_000_000
         self.speakers = speakers
         self.played: list[RunEvent] = []
+        self.log: list[Logged] = []
         self.closed = False
         self._seen = 0
+        self._at = at
         self._news = asyncio.Event()
         self.task = asyncio.get_running_loop().create_task(self._play(script(request)))
 
@@ -77,7 +94,30 @@ class FakeHandle:
                 await step.wait()
             else:
                 self.played.append(step)
+                self.log.append(Logged(self._stand(step), self.run_id, step))
                 self._news.set()
+                self._news = asyncio.Event()
+
+    def _stand(self, event: RunEvent) -> Position:
+        """Where an event stands, as the engine counts."""
+        seq, epoch, n = self._at
+        if isinstance(event, MessageDone | MessageRead):
+            self._at = Position(event.seq, epoch, 1)
+            return Position(event.seq, epoch, 0)
+        if isinstance(event, RunEnded):
+            return Position(seq, epoch, ENDED)
+        if isinstance(event, RunStarted):
+            epoch, n = epoch + (event.attempt > 1), 0
+        self._at = Position(seq, epoch, n + 1)
+        return self._at
+
+    async def more(self) -> None:
+        """Wait for the next event, or for the end of the script."""
+        waiter = asyncio.create_task(self._news.wait())
+        try:
+            await asyncio.wait({waiter, self.task}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiter.cancel()
 
     async def events(self) -> AsyncIterator[RunEvent]:
         try:
@@ -86,12 +126,7 @@ class FakeHandle:
                     if self.task.done():
                         self.task.result()
                         return
-                    self._news.clear()
-                    waiter = asyncio.create_task(self._news.wait())
-                    try:
-                        await asyncio.wait({waiter, self.task}, return_when=asyncio.FIRST_COMPLETED)
-                    finally:
-                        waiter.cancel()
+                    await self.more()
                 self._seen += 1
                 yield self.played[self._seen - 1]
                 if isinstance(self.played[self._seen - 1], RunEnded):
@@ -110,6 +145,19 @@ class FakeHandle:
 
     def transcript(self) -> list[MessageDone]:
         return [event for event in self.played if isinstance(event, MessageDone)]
+
+
+async def _follow(handle: FakeHandle, after: Position | None) -> AsyncIterator[Logged]:
+    told = 0
+    while True:
+        while told < len(handle.log):
+            told += 1
+            if after is None or handle.log[told - 1].position > after:
+                yield handle.log[told - 1]
+        if handle.task.done():
+            handle.task.result()
+            return
+        await handle.more()
 
 
 class FakeTeams:
@@ -147,6 +195,10 @@ class FakeEngine:
     requests: list[RunRequest] = field(default_factory=list)
     handles: list[FakeHandle] = field(default_factory=list)
     threads: dict[tuple[str, str], int] = field(default_factory=dict)
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    """What else the engine was asked to do."""
+    followers: int = 0
+    """Logs that are being followed."""
 
     def __post_init__(self) -> None:
         self.teams = FakeTeams(self.scripts)
@@ -162,14 +214,99 @@ class FakeEngine:
             raise self.refusal
         if request.team not in self.scripts:
             raise UnknownModel(f"there is no model {request.team!r} here", param="model")
-        new_messages(request.messages, [], known=False, last_system=None)
+        if request.answer is None:
+            new_messages(request.messages, [], known=False, last_system=None)
         self.requests.append(request)
         thread_id = request.thread_id or f"thread-{len(self.requests)}"
         self.threads.setdefault((request.user_id, thread_id), len(self.threads))
         speakers, script = self.scripts[request.team]
-        handle = FakeHandle(request, f"run-{len(self.requests)}", thread_id, speakers, script)
+        at = Position(0, len(self.requests))
+        handle = FakeHandle(request, f"run-{len(self.requests)}", thread_id, speakers, script, at)
         self.handles.append(handle)
         return handle
+
+    async def answer(self, user_id: str, thread_id: str, answer: Answer) -> FakeHandle:
+        self._detail(user_id, thread_id)
+        if answer.request_id != "q1":
+            raise StaleAnswer("the thread does not wait for this answer", param="id")
+        self.asked.append(("answer", user_id, thread_id, answer))
+        team = next(iter(self.scripts))
+        return await self.start(RunRequest(team, [], user_id, thread_id, answer=answer))
+
+    async def _control(self, act: str, user_id: str, thread_id: str) -> ThreadDetail:
+        detail = self._detail(user_id, thread_id)
+        self.asked.append((act, user_id, thread_id))
+        return detail.model_copy(update={"control": act})
+
+    async def cancel(self, user_id: str, thread_id: str) -> ThreadDetail:
+        return await self._control("cancel", user_id, thread_id)
+
+    async def pause(self, user_id: str, thread_id: str) -> ThreadDetail:
+        return await self._control("pause", user_id, thread_id)
+
+    async def resume(self, user_id: str, thread_id: str) -> ThreadDetail:
+        return await self._control("resume", user_id, thread_id)
+
+    async def cancel_run(self, user_id: str, run_id: str) -> RunView:
+        view = await self.get_run(user_id, run_id)
+        self.asked.append(("cancel_run", user_id, run_id))
+        return view
+
+    def _handle(self, user_id: str, run_id: str) -> FakeHandle:
+        for handle in self.handles:
+            if (handle.user_id, handle.run_id) == (user_id, run_id):
+                return handle
+        raise NotFound(f"there is no run {run_id!r}", param="run_id")
+
+    async def get_run(self, user_id: str, run_id: str) -> RunView:
+        handle = self._handle(user_id, run_id)
+        ended = handle.played[-1] if handle.played else None
+        return RunView(
+            run_id=run_id,
+            thread_id=handle.thread_id,
+            team=handle.team,
+            status=ended.status if isinstance(ended, RunEnded) else RunStatus.RUNNING,
+            background=handle.request.background,
+            created_at=datetime.fromtimestamp(handle.created, UTC),
+        )
+
+    async def list_runs(self, user_id: str, thread_id: str, *, after: str | None, limit: int) -> RunPage:
+        self._detail(user_id, thread_id)
+        own = [handle.run_id for handle in self.handles if handle.thread_id == thread_id][::-1]
+        start = own.index(after) + 1 if after else 0
+        page = own[start : start + limit]
+        return RunPage(
+            items=[await self.get_run(user_id, run_id) for run_id in page],
+            next=page[-1] if start + limit < len(own) else None,
+        )
+
+    async def follow_run(self, user_id: str, run_id: str, after: Position | None) -> AsyncIterator[Logged]:
+        handle = self._handle(user_id, run_id)
+        with self._following():
+            async for logged in _follow(handle, after):
+                yield logged
+                if isinstance(logged.event, RunEnded):
+                    return
+
+    async def follow_thread(self, user_id: str, thread_id: str, after: Position | None) -> AsyncIterator[Logged]:
+        self._detail(user_id, thread_id)
+        with self._following():
+            told = 0
+            while True:
+                own = [handle for handle in self.handles if handle.thread_id == thread_id]
+                for handle in own[told:]:
+                    async for logged in _follow(handle, after):
+                        yield logged
+                told = len(own)
+                await asyncio.sleep(0.01)
+
+    @contextmanager
+    def _following(self) -> Iterator[None]:
+        self.followers += 1
+        try:
+            yield
+        finally:
+            self.followers -= 1
 
     async def finish(self) -> None:
         """Let every run end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from autogen_agentchat.messages import HandoffMessage, ThoughtEvent
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from drsai_backend.api.openai.speech import Speech
 from drsai_backend.api.openai.wire import ChunkWriter, CompletionWriter
 from drsai_backend.datamodel import RunStatus
-from drsai_backend.runs.events import MessageDone, RunEnded, RunEvent, TextDelta
+from drsai_backend.runs.events import MessageDone, RunEnded, RunEvent, RunStarted, TextDelta
 from tests.api.fakes import COMPLETED, said, spoken
 
 
@@ -37,6 +38,8 @@ def pieces(events: list[RunEvent], *, marks: bool = False) -> list[str]:
             shown += [piece.text for piece in speech.delta(event)]
         elif isinstance(event, MessageDone):
             shown += [piece.text for piece in speech.done(event)]
+        elif isinstance(event, RunStarted):
+            shown += [piece.text for piece in speech.restart()]
         else:
             shown += [piece.text for piece in speech.end()]
     return shown
@@ -209,3 +212,151 @@ def test_text_of_a_turn_that_was_not_stored_is_not_given_out_late() -> None:
 def test_a_changed_text_is_added() -> None:
     assert text_of([TextDelta("ann", "draft"), said("ann", "final")]) == "draft\n\nfinal"
     assert text_of([TextDelta("ann", "draft", "m1"), said("ann", "final", id="m1")]) == "draft\n\nfinal"
+
+
+# --- turns that are repeated ------------------------------------------------------------------------------------------
+
+
+def again(attempt: int = 2) -> RunStarted:
+    return RunStarted("r", "team", attempt)
+
+
+def test_a_repeated_turn_goes_on_where_its_text_was_cut() -> None:
+    events: list[RunEvent] = [TextDelta("ann", "It is "), TextDelta("ann", "fo"), again()]
+    events += spoken("ann", "It", " is four", ".")
+    assert pieces(events, marks=True) == ["**ann**\n\nIt is ", "fo", "ur", "."]
+    assert text_of([*events[:3], said("ann", "It is four.")]) == "It is four."
+
+
+def test_a_repeated_turn_that_says_something_else_is_a_new_block() -> None:
+    events: list[RunEvent] = [TextDelta("ann", "It is fo"), again(), *spoken("ann", "It is", " five.")]
+    assert pieces(events) == ["It is fo", "\n\nIt is five."]
+    assert text_of([*events[:2], said("ann", "It is five.")]) == "It is fo\n\nIt is five."
+
+
+def test_a_shorter_message_is_not_taken_for_what_was_shown() -> None:
+    assert text_of([TextDelta("ann", "Yes and no"), again(), *spoken("ann", "Yes")]) == "Yes and no\n\nYes"
+
+
+def test_text_that_was_held_back_when_the_turn_was_cut_is_forgotten() -> None:
+    events: list[RunEvent] = [
+        TextDelta("ann", "a1"),
+        TextDelta("bob", "b1"),
+        again(),
+        TextDelta("bob", "b2"),
+        TextDelta("ann", "a1 more"),
+        said("bob", "b2"),
+        said("ann", "a1 more"),
+    ]
+    # The rest of what ann had begun comes after bob, who spoke in between.
+    assert text_of(events, marks=True) == "**ann**\n\na1\n\n**bob**\n\nb2\n\n**ann**\n\n more"
+
+
+def test_what_was_cut_twice_is_shown_once() -> None:
+    events: list[RunEvent] = [
+        *(TextDelta("ann", "one "), again(), TextDelta("ann", "one two "), again(3), TextDelta("ann", "one"), again(4)),
+        *spoken("ann", "one two three"),
+    ]
+    assert text_of(events) == "one two three"
+
+
+def test_a_thought_that_was_shown_is_not_shown_again() -> None:
+    events: list[RunEvent] = [
+        TextDelta("ann", "Let me look.", "m1"),
+        TextDelta("ann", "It ", "m2"),
+        again(),
+        TextDelta("ann", "Let me look.", "m3"),
+        TextDelta("ann", "It is 4.", "m4"),
+        MessageDone(2, ThoughtEvent(source="ann", content="Let me look.", id="m3"), False),
+        said("ann", "It is 4.", id="m4"),
+    ]
+    assert text_of(events) == "Let me look.\n\nIt is 4."
+
+
+def test_a_later_turn_is_not_taken_for_the_repeated_one() -> None:
+    events: list[RunEvent] = [
+        *(TextDelta("ann", "I"), again(), *spoken("bob", "Me first.")),
+        *spoken("ann", "In short: no."),
+    ]
+    assert text_of(events) == "I\n\nMe first.\n\nIn short: no."
+    events = [TextDelta("ann", "I"), again(), said("ann", "You."), said("ann", "In short: no.")]
+    assert text_of(events) == "I\n\nYou.\n\nIn short: no."
+
+
+def test_the_start_of_a_run_changes_nothing() -> None:
+    events: list[RunEvent] = [again(1), *spoken("ann", "one ", "two"), again(2), *spoken("ann", "one ", "two")]
+    assert text_of(events) == "one two\n\none two"
+
+
+def test_what_is_not_streamed_leaves_out_what_was_cut() -> None:
+    whole = CompletionWriter(Handle(1))  # type: ignore[arg-type]
+    whole.take([said("ann", "One."), TextDelta("ann", "tw"), again(), *spoken("ann", "Second."), COMPLETED])
+    assert whole.body(COMPLETED)["choices"][0]["message"]["content"] == "One.\n\nSecond."
+
+
+@st.composite
+def cut_turns(draw: st.DrawFn, *, changed: bool) -> tuple[list[RunEvent], list[tuple[str, str]]]:
+    """A run whose turns are cut and repeated, and what was stored of it: each word is said by nobody else. With
+    `changed`, an attempt says other words than the one before, though they may begin alike."""
+    words = iter(f"<{number}>" for number in range(10_000))
+    events: list[RunEvent] = []
+    stored: list[tuple[str, str]] = []
+    attempt = 1
+    for number in range(draw(st.integers(1, 3))):
+        sources = draw(st.lists(st.sampled_from(["ann", "bob", "cid"]), min_size=1, max_size=3, unique=True))
+        texts = {source: [next(words) for _ in range(draw(st.integers(1, 3)))] for source in sources}
+        for cut in [*[True] * draw(st.integers(0, 2)), False]:
+            queues = {
+                source: [TextDelta(source, word, f"{number}-{attempt}-{source}") for word in texts[source]]
+                for source in sources
+                if draw(st.booleans())
+            }
+            deltas: list[RunEvent] = []
+            while queues := {source: queue for source, queue in queues.items() if queue}:
+                deltas.append(queues[draw(st.sampled_from(sorted(queues)))].pop(0))
+            if cut:
+                attempt += 1
+                events += [*deltas[: draw(st.integers(0, len(deltas)))], again(attempt)]
+                if changed:
+                    texts = {source: [said[0], next(words)] for source, said in texts.items()}
+                continue
+            events += deltas
+            for source in draw(st.permutations(sources)):
+                text = "".join(texts[source])
+                events.append(said(source, text, id=f"{number}-{attempt}-{source}"))
+                stored.append((source, text))
+    return [*events, COMPLETED], stored
+
+
+@given(cut_turns(changed=False))
+def test_a_turn_that_repeats_itself_is_shown_once(run: tuple[list[RunEvent], list[tuple[str, str]]]) -> None:
+    events, stored = run
+    shown = text_of(events, marks=True)
+    for _, text in stored:
+        places = [shown.find(word) for word in text.replace("><", ">\n<").split("\n")]
+        assert -1 not in places
+        assert places == sorted(places)
+    assert all(shown.count(word) == 1 for word in re.findall(r"<\d+>", shown))
+
+
+@given(cut_turns(changed=True))
+def test_a_turn_that_comes_out_differently_is_whole(run: tuple[list[RunEvent], list[tuple[str, str]]]) -> None:
+    events, stored = run
+    shown = text_of(events, marks=True)
+    for source, text in stored:
+        first, rest = text[: text.index(">") + 1], text[text.index(">") + 1 :]
+        whole = f"**{source}**\n\n{text}"
+        if shown.count(whole) == 1:
+            continue
+        # Its first word was the last thing that was shown, or shown by itself: then only the rest follows.
+        assert shown.count(rest) == 1
+        assert first in shown[: shown.index(rest)]
+
+
+@given(cut_turns(changed=True), st.data())
+def test_the_answer_does_not_depend_on_what_is_ready_at_once(
+    run: tuple[list[RunEvent], list[tuple[str, str]]], data: st.DataObject
+) -> None:
+    events, _ = run
+    at = data.draw(st.integers(0, len(events)))
+    assert frames_of([events], 3) == frames_of([events[:at], events[at:]], 3)

@@ -1,26 +1,31 @@
 """`POST /v1/chat/completions`: a user input for a thread, answered by a team.
 
 1. `body.read_object` reads the JSON, `inputs.parse_call` makes a `RunRequest` of it.
-2. The engine starts the run; from here on it is the engine's, whatever the client does.
+2. The engine starts the run, or queues it; from here on it is the engine's, whatever the client does.
 3. `stream` sends what happens (or waits for the end), in the words of `wire`.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final
+from urllib.parse import quote
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from drsai_backend.api._backend import Engine, RunHandle
+from drsai_backend.api._connection import ClientLeft
 from drsai_backend.api._json import dumps
+from drsai_backend.api._objects import RUN_SCHEMA, json_response, run_headers, run_object
+from drsai_backend.api.auth import ANONYMOUS
 from drsai_backend.api.body import read_object
-from drsai_backend.api.errors import error_response
-from drsai_backend.api.openai.inputs import ChatBody, parse_call
-from drsai_backend.api.openai.stream import ClientLeft, EventStream, gather
-from drsai_backend.api.openai.wire import ChunkWriter, failure
-from drsai_backend.datamodel import RunStatus
+from drsai_backend.api.errors import RunMoved, error_response
+from drsai_backend.api.openai.inputs import ChatBody, ChatCall, parse_call
+from drsai_backend.api.openai.stream import gather, send_chunks
+from drsai_backend.api.openai.wire import BROKEN, ChunkWriter, failure
 
+_log = logging.getLogger(__name__)
 PATH: Final = "/v1/chat/completions"
 
 
@@ -36,27 +41,45 @@ class ChatCompletions:
         body = await read_object(scope, receive, limit=self._limit)
         call = await parse_call(body, scope)
         handle = await self._engine.start(call.request)
-        headers = _headers(handle)
+        headers = run_headers(handle.thread_id, handle.run_id)
         try:
             if call.request.stream:
                 writer = ChunkWriter(handle, include_usage=call.include_usage)
-                await EventStream(handle, writer, headers, ping=self._ping).send(receive, send)
+                await send_chunks(handle, writer, headers, receive, send, ping=self._ping)
                 return
-            response = await self._whole(handle, receive)
+            response = await (
+                self._accepted(call, handle) if call.request.background else self._whole(call, handle, receive)
+            )
         except ClientLeft:
+            if call.cancel_on_disconnect:
+                await self._cancel(call, handle)
             return
         response.raw_headers.extend(headers)
         await response(scope, receive, send)
 
-    async def _whole(self, handle: RunHandle, receive: Receive) -> Response:
+    async def _whole(self, call: ChatCall, handle: RunHandle, receive: Receive) -> Response:
         writer, ended = await gather(handle, receive, ping=self._ping)
-        if ended.status is RunStatus.ERROR:
-            return error_response(failure(ended), code=ended.error_code)
-        return Response(dumps(writer.body(ended)), media_type="application/json")
+        if ended.status not in BROKEN:
+            return Response(dumps(writer.body(ended)), media_type="application/json")
+        error = failure(ended)
+        response = error_response(error, code=ended.error_code)
+        if isinstance(error, RunMoved) and call.request.idempotency_key is None:
+            # The input is stored: to send it again by itself, as OpenAI's clients do, would say it twice.
+            response.headers["x-should-retry"] = "false"
+        return response
 
+    async def _accepted(self, call: ChatCall, handle: RunHandle) -> Response:
+        user_id = call.request.user_id
+        response = json_response(run_object(await self._engine.get_run(user_id, handle.run_id)), 202)
+        whose = "" if user_id == ANONYMOUS else f"?user={quote(user_id, safe='')}"
+        response.headers["location"] = f"/v1/runs/{quote(handle.run_id, safe='')}{whose}"
+        return response
 
-def _headers(handle: RunHandle) -> list[tuple[bytes, bytes]]:
-    return [(b"x-thread-id", handle.thread_id.encode()), (b"x-run-id", handle.run_id.encode())]
+    async def _cancel(self, call: ChatCall, handle: RunHandle) -> None:
+        try:
+            await self._engine.cancel_run(call.request.user_id, handle.run_id)
+        except Exception:  # noqa: BLE001 - nobody is left to be told
+            _log.exception("run %s was not cancelled when its client left", handle.run_id)
 
 
 def operation() -> dict[str, Any]:
@@ -81,6 +104,10 @@ def operation() -> dict[str, Any]:
                     "200": {
                         "description": "The answer; with `stream`, server-sent events that end with `[DONE]`.",
                         "content": {"application/json": {}, "text/event-stream": {}},
+                    },
+                    "202": {
+                        "description": "The run, with `background`; the header `Location` is where to ask for it.",
+                        "content": {"application/json": {"schema": RUN_SCHEMA}},
                     },
                     "4XX": {"description": 'An error: `{"error": {"message", "type", "param", "code"}}`.'},
                     "5XX": {"description": "The same, for what is not the client's fault."},

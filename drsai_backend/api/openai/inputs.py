@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, WithJsonSchema, field_validator
 from starlette.types import Scope
 
 from drsai_backend.api.auth import check_name, user_of
 from drsai_backend.api.body import header_of
-from drsai_backend.api.errors import path_of, reason_of
+from drsai_backend.api.errors import refusal
 from drsai_backend.api.openai.messages import has_images, parse_messages
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.runs.events import ModelParams, RunRequest
@@ -98,6 +98,13 @@ class ChatBody(BaseModel):
     tools: list[Any] | None = Field(default=None, description="Must be empty: the agents have tools of their own.")
     functions: list[Any] | None = Field(default=None, description="Must be empty.")
     response_format: ResponseFormat | None = None
+    on_busy: Literal["enqueue", "reject", "interrupt", "steer"] | None = Field(
+        default=None, description="What to do when a run is live on the thread. Default: enqueue."
+    )
+    on_disconnect: Literal["continue", "cancel"] | None = Field(
+        default=None, description="What becomes of the run when the client leaves. Default: continue."
+    )
+    background: bool | None = Field(default=None, description="Answer 202 with the run at once, do not wait for it.")
 
     @field_validator("n")
     @classmethod
@@ -120,6 +127,7 @@ class ChatCall:
 
     request: RunRequest
     include_usage: bool
+    cancel_on_disconnect: bool
 
 
 async def parse_call(body: dict[str, Any], scope: Scope) -> ChatCall:
@@ -131,7 +139,10 @@ async def parse_call(body: dict[str, Any], scope: Scope) -> ChatCall:
     try:
         chat = ChatBody.model_validate(body)
     except ValidationError as error:
-        raise _refusal(error) from None
+        raise refusal(error) from None
+    for field, value in (("stream", chat.stream), ("on_disconnect", chat.on_disconnect == "cancel")):
+        if chat.background and value:
+            raise InvalidRequest(f"`{field}` goes by a connection, which a run in the background has not", param=field)
     user_id = user_of(chat.user)
     thread_id = _thread_of(chat, scope)
     key = _header(scope, "Idempotency-Key")
@@ -159,14 +170,11 @@ async def parse_call(body: dict[str, Any], scope: Scope) -> ChatCall:
         extra=extra,
         raw_messages=raw,
         idempotency_key=check_name(key, "Idempotency-Key") if key is not None else None,
+        on_busy=chat.on_busy or "enqueue",
+        background=bool(chat.background),
     )
-    return ChatCall(request, bool(chat.stream_options and chat.stream_options.include_usage))
-
-
-def _refusal(error: ValidationError) -> InvalidRequest:
-    first = error.errors(include_url=False, include_context=True, include_input=False)[0]
-    param = path_of(first["loc"])
-    return InvalidRequest(f"`{param}` {reason_of(first)}", param=param)
+    include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
+    return ChatCall(request, include_usage, chat.on_disconnect == "cancel")
 
 
 def _thread_of(chat: ChatBody, scope: Scope) -> str | None:

@@ -4,6 +4,10 @@ Speakers of one turn may talk at once, and a message is stored (`MessageDone`) o
 deltas. A plain chat window has one column. So the text is kept in segments, one for each message that somebody
 started, in the order they were started: the first of them is shown live, the others are held back until it is complete.
 Text is never mixed and never shown twice.
+
+A turn that is repeated (`RunStarted` with attempt 2, 3, …) leaves text behind that was shown and never became a
+message, and a chat window cannot take text back. Where the repeated message begins with it, only the rest is shown,
+else the message is a block of its own.
 """
 
 from __future__ import annotations
@@ -23,13 +27,30 @@ class Piece(NamedTuple):
 
 
 class _Segment:
-    """A message in the making. `shown` parts were given out, `held` parts wait for their turn."""
+    """A message in the making. `shown` parts were given out, `held` parts wait for their turn; `before` them is what an
+    earlier attempt had shown of the message (`repeats`)."""
 
-    __slots__ = ("complete", "held", "message_id", "queued", "shown", "source", "stored")
+    __slots__ = (
+        "before",
+        "complete",
+        "headed",
+        "held",
+        "message_id",
+        "queued",
+        "repeats",
+        "shown",
+        "source",
+        "stored",
+        "unsure",
+    )
 
     def __init__(self, source: str, message_id: str | None) -> None:
         self.source = source
         self.message_id = message_id
+        self.before = ""
+        self.repeats: _Segment | None = None
+        self.unsure = False  # whether it repeats something is not known yet
+        self.headed = False  # its block has begun
         self.shown: list[str] = []
         self.held: list[str] = []
         self.complete = False  # nothing follows, so the next segment may be shown
@@ -37,7 +58,7 @@ class _Segment:
         self.queued = True
 
     def text(self) -> str:
-        return "".join(self.shown) + "".join(self.held)
+        return self.before + "".join(self.shown) + "".join(self.held)
 
 
 class Speech:
@@ -52,13 +73,17 @@ class Speech:
         self._queue: list[_Segment] = []
         self._open: dict[str, list[_Segment]] = {}  # by speaker, oldest first: segments whose message is not stored
         self._settled: set[str] = set()
-        self._began = False
+        self._void: dict[str, list[_Segment]] = {}  # by speaker: shown, never stored, may be said again
+        self._repeating = False  # the turn that `_void` is of is not stored yet
+        self._last: _Segment | None = None  # whose text was given out last
         self.stored: list[MessageDone] = []
 
     def delta(self, event: TextDelta) -> list[Piece]:
         """Take text that a speaker is producing."""
         if not event.text or (event.message_id is not None and event.message_id in self._settled):
             return []
+        if self._void and not self._repeating:
+            self._void.clear()  # the next turn has begun
         open_segments = self._open.setdefault(event.source, [])
         segment = open_segments[-1] if open_segments else None
         if segment is None or segment.complete or segment.message_id != event.message_id:
@@ -66,15 +91,31 @@ class Speech:
                 segment.complete = True  # its speaker went on to the next message
             segment = self._begin(event.source, event.message_id)
             open_segments.append(segment)
-        elif self._queue[0] is segment and not segment.held:
+        elif self._queue[0] is segment and segment.headed and not segment.held:
             segment.shown.append(event.text)
             return [Piece(event.source, event.text)]
         segment.held.append(event.text)
+        if event.source in self._void and not segment.headed and segment.repeats is None:
+            self._compare(segment, final=False)
+        return self._drain()
+
+    def restart(self) -> list[Piece]:
+        """The turn in flight is repeated: its text is void, and what of it was shown may be said again."""
+        for source, segments in self._open.items():
+            for segment in segments:
+                segment.complete = True
+                segment.held.clear()
+                shown = segment if segment.headed else segment.repeats
+                if shown is not None:
+                    self._void.setdefault(source, []).append(shown)
+        self._open.clear()
+        self._repeating = True
         return self._drain()
 
     def done(self, event: MessageDone) -> list[Piece]:
         """Take a stored message: what of it was not shown yet, and what waited for it."""
         message = event.message
+        self._repeating = False
         if not event.shown:
             self._settle_hidden(message)
             return self._drain()
@@ -88,10 +129,10 @@ class Speech:
             if not text:
                 return self._drain()
             segment = self._begin(message.source, None)
-            segment.held.append(text)
-        else:
-            self._complete_text(segment, text)
+        self._complete_text(segment, text)
         segment.complete = segment.stored = True
+        if segment.repeats is None:
+            self._void.pop(message.source, None)  # it says something else this time
         return self._drain()
 
     def question(self, source: str, prompt: str) -> list[Piece]:
@@ -122,11 +163,15 @@ class Speech:
         queue = self._queue
         while queue:
             head = queue[0]
-            if head.held:
-                text = "".join(head.held)
-                pieces.append(Piece(head.source, text if head.shown else self._heading(head.source) + text))
+            if head.unsure and not head.complete:
+                break
+            if text := "".join(head.held):
+                begun = head.headed or (head.repeats is not None and head.repeats is self._last)
+                pieces.append(Piece(head.source, text if begun else self._heading(head.source) + text))
+                head.headed = True
                 head.shown.append(text)
                 head.held.clear()
+                self._last = head
             if not head.complete:
                 break
             head.queued = False
@@ -134,8 +179,7 @@ class Speech:
         return pieces
 
     def _heading(self, source: str) -> str:
-        gap = "\n\n" if self._began else ""
-        self._began = True
+        gap = "" if self._last is None else "\n\n"
         return f"{gap}**{source}**\n\n" if self._marks else gap
 
     def _match(self, message: BaseChatMessage | BaseAgentEvent, text: str) -> _Segment | None:
@@ -154,20 +198,46 @@ class Speech:
     def _complete_text(self, segment: _Segment, text: str) -> None:
         """Add to the segment what its final text has and it has not."""
         so_far = segment.text()
-        if so_far.endswith(text):
-            return
-        if not segment.shown:
-            segment.held = [text]
-        elif text.startswith(so_far):
-            segment.held.append(text[len(so_far) :])
+        if segment.headed:
+            if so_far.endswith(text):
+                return
+            if text.startswith(so_far):
+                segment.held.append(text[len(so_far) :])
+            else:
+                segment.held.append("\n\n" + text)  # the agent changed what it had said
         else:
-            segment.held.append("\n\n" + text)  # the agent changed what it had said
-        if not segment.queued:
+            if not so_far.endswith(text):
+                self._forget_repeat(segment)
+                segment.held = [text]
+            if segment.repeats is None:
+                self._compare(segment, final=True)
+        if not segment.queued and segment.held:
             # Others have spoken since: the rest is a block of its own.
-            segment.shown.clear()
-            segment.held = ["".join(segment.held).lstrip("\n")]
+            if segment.headed:
+                segment.headed = False
+                segment.held = ["".join(segment.held).lstrip("\n")]
             segment.queued = True
             self._queue.append(segment)
+
+    def _compare(self, segment: _Segment, *, final: bool) -> None:
+        """Find out whether a segment says again what an earlier attempt had shown. While its text may still become
+        that, it is `unsure`, and nothing of it is given out."""
+        text = segment.text()
+        void = self._void.get(segment.source, [])
+        longer = (one for one in void if len(one.text()) > len(text))
+        segment.unsure = not final and any(one.text().startswith(text) for one in longer)
+        said = [one for one in void if text.startswith(one.text())]
+        if segment.unsure or not said:
+            return
+        segment.repeats = max(said, key=lambda one: len(one.text()))
+        void.remove(segment.repeats)
+        segment.before = segment.repeats.text()
+        segment.held = [text[len(segment.before) :]]
+
+    def _forget_repeat(self, segment: _Segment) -> None:
+        if segment.repeats is not None:
+            self._void.setdefault(segment.source, []).append(segment.repeats)
+            segment.repeats, segment.before = None, ""
 
     def _close_before(self, source: str, segment: _Segment | None) -> None:
         """A stored message ends what its speaker had begun up to it."""

@@ -15,13 +15,14 @@ from typing import Any, Final
 
 from drsai_backend.api._backend import RunHandle
 from drsai_backend.api._json import dumps
-from drsai_backend.api.errors import error_body
+from drsai_backend.api.errors import RunMoved, error_body
 from drsai_backend.api.openai.speech import Piece, Speech, message_entry
 from drsai_backend.datamodel import RunStatus
-from drsai_backend.errors import RunFailed
-from drsai_backend.runs.events import MessageDone, RunEnded, RunEvent, TextDelta
+from drsai_backend.errors import DrSaiError, RunFailed
+from drsai_backend.runs.events import MessageDone, RunEnded, RunEvent, RunStarted, TextDelta
 
-PING: Final = b": ping\n\n"
+BROKEN: Final = frozenset({RunStatus.ERROR, RunStatus.RUNNING})
+"""What a run ends with when there is no answer: it failed, or it goes on where it cannot be heard."""
 _DONE: Final = b"data: [DONE]\n\n"
 
 
@@ -30,13 +31,15 @@ def error_frame(body: dict[str, Any]) -> bytes:
     return b"data: " + dumps(body) + b"\n\n"
 
 
-def failure(ended: RunEnded) -> RunFailed:
-    """The error of a run that ended as ERROR."""
+def failure(ended: RunEnded) -> DrSaiError:
+    """The error of a run that ended without an answer (`BROKEN`)."""
+    if ended.status is RunStatus.RUNNING:
+        return RunMoved(ended.error_message or "the run goes on, but not where this server can follow it")
     return RunFailed(ended.error_message or "the run failed")
 
 
 def failure_body(ended: RunEnded) -> dict[str, Any]:
-    """OpenAI's error body for a run that ended as ERROR, with the run's own code where it has one."""
+    """OpenAI's error body for a run that ended without an answer, with the run's own code where it has one."""
     return error_body(failure(ended), code=ended.error_code)
 
 
@@ -79,8 +82,12 @@ class ChunkWriter:
                 pieces = self._speech.delta(event)
             elif isinstance(event, MessageDone):
                 pieces = self._speech.done(event)
-            else:
+            elif isinstance(event, RunStarted):
+                pieces = self._speech.restart()
+            elif isinstance(event, RunEnded):
                 parts.append(self._ending(event))
+                continue
+            else:
                 continue
             for piece in pieces:
                 parts.append(self._piece(piece))
@@ -96,7 +103,7 @@ class ChunkWriter:
         return self._before + dumps(piece.text) + after
 
     def _ending(self, ended: RunEnded) -> bytes:
-        if ended.status is RunStatus.ERROR:
+        if ended.status in BROKEN:
             return error_frame(failure_body(ended))
         parts = [self._piece(piece) for piece in _last_words(self._speech, ended)]
         details = dumps(_details(self._handle, ended, self._speech.stored))
@@ -120,25 +127,30 @@ class CompletionWriter:
 
     def __init__(self, handle: RunHandle) -> None:
         self._handle = handle
-        self._speech = Speech(marks=handle.speakers > 1)
-        self._text: list[str] = []
+        self._events: list[TextDelta | MessageDone] = []
         self.ended: RunEnded | None = None
 
     def take(self, events: Iterable[RunEvent]) -> None:
         for event in events:
-            if isinstance(event, TextDelta):
-                pieces = self._speech.delta(event)
-            elif isinstance(event, MessageDone):
-                pieces = self._speech.done(event)
-            else:
+            if isinstance(event, TextDelta | MessageDone):
+                self._events.append(event)
+            elif isinstance(event, RunStarted):
+                # The turn in flight is repeated. Nobody has seen its text, so it is as if it had never been.
+                while self._events and isinstance(self._events[-1], TextDelta):
+                    self._events.pop()
+            elif isinstance(event, RunEnded):
                 self.ended = event
-                pieces = [] if event.status is RunStatus.ERROR else _last_words(self._speech, event)
-            self._text.extend(piece.text for piece in pieces)
 
     def body(self, ended: RunEnded) -> dict[str, Any]:
-        """The completion object. Its text is what the deltas of the stream, joined, would have been."""
+        """The completion object. Its text is what the deltas of the stream, joined, would have been, when no turn was
+        repeated."""
         handle = self._handle
-        message = {"role": "assistant", "content": "".join(self._text), "refusal": None}
+        speech = Speech(marks=handle.speakers > 1)
+        pieces: list[Piece] = []
+        for event in self._events:
+            pieces += speech.delta(event) if isinstance(event, TextDelta) else speech.done(event)
+        pieces += _last_words(speech, ended)
+        message = {"role": "assistant", "content": "".join(piece.text for piece in pieces), "refusal": None}
         return {
             "id": f"chatcmpl-{handle.run_id}",
             "object": "chat.completion",
@@ -147,7 +159,7 @@ class CompletionWriter:
             "thread_id": handle.thread_id,
             "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
             "usage": _usage(ended),
-            "drsai": _details(handle, ended, self._speech.stored),
+            "drsai": _details(handle, ended, speech.stored),
         }
 
 
