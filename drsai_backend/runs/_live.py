@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from autogen_core import CancellationToken
 
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.runs._failures import HandedOver
 from drsai_backend.runs.events import Logged, MessageDone, RunEnded, RunEvent, RunStarted
 from drsai_backend.runs.position import ENDED, STARTED, Position
 
@@ -165,8 +166,10 @@ class RunHandle:
             await self._live.more()
 
     def _moved(self, event: RunEvent) -> bool:
-        """Whether this is where the run left the process, and can be followed."""
-        return self._follow is not None and isinstance(event, RunEnded) and event.status is RunStatus.RUNNING
+        """Whether this is where the run left the process, which itself goes on and can follow it."""
+        if self._follow is None or not isinstance(event, RunEnded):
+            return False
+        return event.status is RunStatus.RUNNING and event.error_code != HandedOver.code
 
     def _note(self, event: RunEvent) -> RunEvent:
         if isinstance(event, MessageDone):

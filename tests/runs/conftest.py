@@ -16,7 +16,7 @@ Make = Callable[..., Awaitable[DrSai]]
 
 
 def settings(**values: Any) -> Settings:
-    defaults: dict[str, Any] = {"demo_delay": 0, "secret_key": SecretStr("test")}
+    defaults: dict[str, Any] = {"demo_delay": 0, "secret_key": SecretStr("test"), "shutdown_grace_seconds": 0.5}
     return Settings(_env_file=None, **{**defaults, **values})
 
 

@@ -266,7 +266,7 @@ async def test_one_run_at_a_time(make: Make) -> None:
     handle = await drsai.engine.start(request("x"))
     for engine in (drsai.engine, other.engine):
         with pytest.raises(ThreadBusy):
-            await engine.start(request("y"))
+            await engine.start(request("y", on_busy="reject"))
     with pytest.raises(Conflict):
         await drsai.engine.delete_thread("anonymous", "t")
     [live] = await drsai.db.get(Thread, filters=WHERE)
@@ -304,64 +304,11 @@ async def test_stop(make: Make) -> None:
     thread = await thread_of(drsai)
     assert thread.status is RunStatus.STOPPED
     assert [message["source"] for message in thread.messages] == ["user", "bob"]
-    with pytest.raises(Conflict):
-        await drsai.stop("anonymous", "t")
+    await drsai.stop("anonymous", "t")  # once more is no error
     slow.delay = 0
     assert (await drsai.run("pair", "y", thread_id="t")).status is RunStatus.COMPLETED
-
-
-async def test_close_ends_live_runs_as_interrupted(make: Make, database_url: str) -> None:
-    from tests.runs.conftest import settings
-
-    slow = ScriptedClient(counting("ann"), delay=5)
-
-    def team() -> RoundRobinGroupChat:
-        from autogen_agentchat.agents import AssistantAgent
-
-        return RoundRobinGroupChat([AssistantAgent("ann", slow)], max_turns=1)
-
-    async with DrSai({"pair": team}, database_url, settings=settings()) as drsai:
-        await drsai.engine.start(request("x"))
-    other = await make({"pair": team})
-    thread = await thread_of(other)
-    assert thread.status is RunStatus.ERROR
-    assert "interrupted" in (thread.error_message or "").lower() or "shut down" in (thread.error_message or "")
-
-
-async def test_a_worker_that_lost_its_lease_writes_nothing(make: Make) -> None:
-    slow = ScriptedClient(counting("ann"), delay=0.3)
-
-    def team() -> RoundRobinGroupChat:
-        from autogen_agentchat.agents import AssistantAgent
-
-        return RoundRobinGroupChat([AssistantAgent("ann", slow)], max_turns=1)
-
-    drsai = await make({"pair": team})
-    handle = await drsai.engine.start(request("x"))
-    table = Thread.__table__  # type: ignore[attr-defined]
-    change = sa.update(table).values(epoch=table.c.epoch + 1, lease_owner="another")
-    await drsai.database.write(lambda session: session.execute(change))
-    end = await handle.wait()
-    assert (end.status, end.error_code) == (RunStatus.ERROR, "lease_lost")
-    [thread] = await drsai.db.get(Thread, filters=WHERE)
-    assert (thread.status, thread.last_seq, thread.lease_owner) == (RunStatus.RUNNING, 1, "another")
-
-
-async def test_orphans_are_ended_when_a_process_opens_and_when_asked(make: Make) -> None:
-    drsai = await make({"pair": pair})
-    await drsai.run("pair", "x", thread_id="t")
-    table = Thread.__table__  # type: ignore[attr-defined]
-    dead = drsai.engine.worker_id.rsplit(":", 3)[0] + ":999999:1:00"
-    change = sa.update(table).values(status="running", lease_owner=dead, revision=table.c.revision + 1)
-    change_run = sa.update(Run.__table__).values(status="running")  # type: ignore[attr-defined]
-    await drsai.database.write(lambda session: (session.execute(change), session.execute(change_run)))
-    result = await drsai.run("pair", "y", thread_id="t")
-    assert result.status is RunStatus.COMPLETED
-    await drsai.database.write(lambda session: (session.execute(change), session.execute(change_run)))
-    other = await make({"pair": pair})
-    thread = await thread_of(other)
-    assert thread.status is RunStatus.ERROR
-    assert "interrupted" in (thread.error_message or "")
+    with pytest.raises(Conflict):
+        await drsai.stop("anonymous", "t")
 
 
 # --- asking a person ------------------------------------------------------------------------------------------------
