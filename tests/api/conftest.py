@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import openai
 import pytest
+import uvicorn
 from fastapi import FastAPI
 
 from drsai_backend.api import create_app
@@ -35,6 +39,24 @@ def openai_client(app: FastAPI, **options: Any) -> openai.AsyncOpenAI:
         http_client=openai_httpx.AsyncClient(transport=transport, base_url="http://test"),
         **options,
     )
+
+
+@asynccontextmanager
+async def serving(engine: FakeEngine, settings: FakeSettings, **options: Any) -> AsyncGenerator[int]:
+    """A real server; its port."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    app = create_app(engine, settings, **options)
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", ws="none", log_config=None, access_log=False))
+    task = asyncio.create_task(server.serve([listening]))
+    yield listening.getsockname()[1]
+    server.should_exit = True
+    await task
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110  # what is waited for is far side state without an event
+            await asyncio.sleep(0.01)
 
 
 @pytest.fixture

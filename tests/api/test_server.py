@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import openai
 import pytest
-import uvicorn
 
-from drsai_backend.api import create_app
 from drsai_backend.runs.events import TextDelta
-from tests.api.conftest import FakeSettings
+from tests.api.conftest import FakeSettings, serving, until
 from tests.api.fakes import COMPLETED, FakeEngine, said
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -22,25 +19,14 @@ HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
 @pytest.fixture
 async def port(engine: FakeEngine) -> AsyncIterator[int]:
-    app = create_app(engine, FakeSettings(max_body_bytes=20 * 1024 * 1024))
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", ws="none", log_config=None, access_log=False))
-    serving = asyncio.create_task(server.serve([listening]))
-    yield listening.getsockname()[1]
-    server.should_exit = True
-    await serving
+    async with serving(engine, FakeSettings(max_body_bytes=20 * 1024 * 1024)) as port:
+        yield port
 
 
 @pytest.fixture
 async def client(port: int) -> AsyncIterator[openai.AsyncOpenAI]:
     async with openai.AsyncOpenAI(api_key="unused", base_url=f"http://127.0.0.1:{port}/v1") as client:
         yield client
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110  # what is waited for is far side state without an event
-            await asyncio.sleep(0.01)
 
 
 async def test_chunks_arrive_while_the_run_goes_on(client: openai.AsyncOpenAI, engine: FakeEngine) -> None:

@@ -166,7 +166,7 @@ def run_routes(engine: Engine, *, max_body_bytes: int, ping: float) -> APIRouter
         check_name(thread_id, "thread_id")
         position = _position(after, last_event_id)
         if body.stream and position is None:
-            # What was said before the question is known to whoever answers it.
+            # Whoever answers knows what was said before. The epoch is not known here; 0 is before all of them.
             position = Position((await engine.get_thread(user_id, thread_id)).message_count)
         handle = await engine.answer(user_id, thread_id, answer)
         if body.stream:

@@ -30,7 +30,7 @@ def broken_frame(body: dict[str, Any]) -> bytes:
 
 
 class LogWriter:
-    """Writes the frames of one reader, who has read the log up to `after`."""
+    """Writes the frames of one reader, who has read the log up to `after`, with all messages up to its `seq`."""
 
     def __init__(self, thread_id: str, after: Position | None) -> None:
         self._thread_id = thread_id
@@ -42,7 +42,7 @@ class LogWriter:
         for position, run_id, event in events:
             if isinstance(event, RunEnded):
                 parts += self._ending(position, run_id, event)
-            else:
+            elif not isinstance(event, MessageDone | MessageRead) or event.seq > self._after.seq:
                 parts.append(self._frame(position, run_id, *_told(event)))
         return b"".join(parts)
 
