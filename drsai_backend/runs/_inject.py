@@ -6,7 +6,7 @@ from typing import Any
 
 from autogen_agentchat.agents import UserProxyAgent
 
-# Private: the stock input function, which reads the terminal. tests/runs/test_inject.py fails when it moves.
+# Private: the stock input function, which reads the terminal. tests/teams/test_upstream.py fails when it moves.
 from autogen_agentchat.agents._user_proxy_agent import cancellable_input
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_core import CancellationToken
@@ -16,7 +16,8 @@ from autogen_core.tools import Workbench
 from drsai_backend.agents import RunBound
 from drsai_backend.models import RunModelClient
 from drsai_backend.teams._parts import parts
-from drsai_backend.teams._tool_calls import RecordedWorkbench, ToolCalls
+from drsai_backend.teams._tool_calls import ToolCalls
+from drsai_backend.teams._workbench import RecordedWorkbench
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.steps import TurnSteps
 from drsai_backend.teams.suspension import InputBroker
@@ -45,7 +46,7 @@ def inject(team: BaseGroupChat, context: RunContext, broker: InputBroker, steps:
         workbenches: list[Workbench] | None = getattr(part, "_workbench", None)
         if workbenches:
             calls = ToolCalls(agent, broker)
-            setattr(part, "_workbench", [RecordedWorkbench(each, calls) for each in workbenches])  # noqa: B010 - as above
+            setattr(part, "_workbench", [RecordedWorkbench(each, calls.stream) for each in workbenches])  # noqa: B010 - as above
         if isinstance(part, UserProxyAgent) and part.input_func is cancellable_input:
             part.input_func = _asking(part.name, broker)
             setattr(part, "_is_async", True)  # noqa: B010 - AutoGen derives it once, from the function it was given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -11,10 +12,16 @@ from typing import Any
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
 from autogen_core import AgentId, CancellationToken, TopicId
 
+from drsai_backend.teams._orphans import tool_tasks
 from drsai_backend.teams.suspension import Branch
 
+logger = logging.getLogger("drsai.turns")
 Delivery = tuple[Any, TopicId, AgentId | None, CancellationToken]
 Publication = tuple[Any, TopicId, AgentId | None, CancellationToken | None]
+
+PATIENCE = 1.0
+"""How long cancelled tasks may take to end before they are cancelled again."""
+_ATTEMPTS = 5
 
 
 class Lane:
@@ -91,6 +98,23 @@ class Lane:
         current = current_task()
         tasks = (self.driver, *self.speaking.values())
         return {task for task in tasks if task is not None and task is not current and not task.done()}
+
+    async def abort(self) -> None:
+        """Cancel everything under way and wait until it is gone. The team is then fit for a new start only."""
+        for _ in range(_ATTEMPTS):
+            tasks: set[asyncio.Task[Any]] = {*self.live_tasks()}
+            if not tasks:
+                break
+            tasks |= tool_tasks(self.token)
+            self.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=PATIENCE)
+        if self.live_tasks():
+            logger.error("an agent of a cancelled run cannot be cancelled and was left behind")
+        self.clear()
+        self.speaking.clear()
+        self.stopping = False
 
 
 def current_task() -> asyncio.Task[Any] | None:

@@ -19,7 +19,7 @@ from autogen_core import CancellationToken
 ALL_CALLS = "AssistantAgent._process_model_result.<locals>._execute_tool_calls"
 ONE_CALL = "AssistantAgent._execute_tool_call"
 # The task that `_tool_calls` makes of a call.
-_OURS = "_make"
+_OURS = "make_call"
 
 
 def tool_tasks(token: CancellationToken | None) -> set[asyncio.Task[Any]]:

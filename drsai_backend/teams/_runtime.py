@@ -22,16 +22,15 @@ A question to a person ends the branch that asks (see `suspension.Branch`): the 
 and only then the lane ends with `InputRequired`. Where nothing runs beside it, everything ends at once.
 
 AutoGen passes errors on as text: `run_stream` raises a `RuntimeError` of it. The lane keeps the exception itself, and
-recognises the text when it comes back from an inner team (`_original`).
+recognises the text when it comes back from an inner team (`_echoes`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 from autogen_agentchat.messages import ModelClientStreamingChunkEvent, StopMessage, ToolCallRequestEvent
 
@@ -43,23 +42,18 @@ from autogen_agentchat.teams._group_chat._events import (
     GroupChatRequestPublish,
     GroupChatStart,
     GroupChatTermination,
-    SerializableException,
 )
 from autogen_core import Agent, AgentId, CancellationToken, MessageContext, TopicId
 from autogen_core._message_handler_context import MessageHandlerContext
 
 from drsai_backend.errors import StateError
 from drsai_backend.teams._agent_runtime import AgentDirectory
-from drsai_backend.teams._lane import Delivery, Lane, cancel_lane, cancel_requested
+from drsai_backend.teams._echoes import Echoes, as_text, leaked
+from drsai_backend.teams._lane import PATIENCE, Delivery, Lane, cancel_lane, cancel_requested
 from drsai_backend.teams._orphans import tool_tasks, watch_tools
 from drsai_backend.teams.suspension import Branch, InputRequired, StopRequested, current_branch
 
-logger = logging.getLogger("drsai.turns")
 BoundaryCallback = Callable[[list[str]], Awaitable[None]]
-
-# How long cancelled tasks may take to end before they are cancelled again, and how often that is done.
-_PATIENCE = 1.0
-_ATTEMPTS = 5
 
 
 class TurnRuntime(AgentDirectory):
@@ -82,7 +76,7 @@ class TurnRuntime(AgentDirectory):
         self._lanes: dict[str, Lane] = {}
         self.mark = object()
         """What belongs to this runtime's run bears it."""
-        self._echoes: dict[str, BaseException] = {}
+        self._echoes = Echoes()
         self.outermost: str | None = None
         self.asked: BaseException | None = None
         """What ended the current run as a whole: a question to a person, or his wish that it stops."""
@@ -222,7 +216,7 @@ class TurnRuntime(AgentDirectory):
         except asyncio.CancelledError as error:
             if cancel_requested():
                 raise
-            self._fail(lane, _leaked(error))
+            self._fail(lane, leaked(error))
         except BaseException as error:  # noqa: BLE001 - the boundary at which it becomes the lane's
             self._fail(lane, error)
 
@@ -312,7 +306,7 @@ class TurnRuntime(AgentDirectory):
             asked = branch is not None and branch.question is not None
             if lane.stopping or delivery[3].is_cancelled() or (cancel_requested() and not asked):
                 raise
-            error = _leaked(cancelled)
+            error = leaked(cancelled)
         except BaseException as raised:  # noqa: BLE001 - as above
             error = raised
         finally:
@@ -328,7 +322,7 @@ class TurnRuntime(AgentDirectory):
 
     def _note(self, lane: Lane, error: BaseException) -> None:
         """A speaker has ended with `error`. The first one counts, but a question to a person gives way to any other."""
-        error = self._original(error)
+        error = self._echoes.original(error)
         if isinstance(error, InputRequired):
             error.caught = True
         if lane.error is None or (isinstance(lane.error, InputRequired) and not isinstance(error, InputRequired)):
@@ -357,7 +351,7 @@ class TurnRuntime(AgentDirectory):
                 lane.error = raised
 
     def _fail(self, lane: Lane, error: BaseException) -> None:
-        lane.error = error = self._original(error)
+        lane.error = error = self._echoes.original(error)
         lane.clear()
         lane.stopping = True
         for task in lane.speaking.values():
@@ -366,7 +360,7 @@ class TurnRuntime(AgentDirectory):
         if not lane.signalled:
             self._signal(lane, "An exception occurred in the runtime.", error)
         if lane.echo is not None:
-            self._echoes[lane.echo] = error
+            self._echoes.add(lane.echo, error)
         if lane.started is not None and not lane.started.done():
             if isinstance(error, Exception):
                 lane.started.set_exception(error)
@@ -378,19 +372,6 @@ class TurnRuntime(AgentDirectory):
             self.suspend(error, lane.branch)
         elif isinstance(error, StopRequested):
             self.suspend(error, None)
-
-    def _original(self, error: BaseException) -> BaseException:
-        """What was raised in the first place, where AutoGen has put something else in its stead."""
-        frame = error.__traceback__
-        while frame is not None:
-            # It makes text of every error, and fails at those whose text cannot be had or is not valid Unicode.
-            if frame.tb_frame.f_code is _SERIALISING:
-                error = frame.tb_frame.f_locals["exc"]
-                break
-            frame = frame.tb_next
-        if type(error) is RuntimeError:
-            return self._echoes.get(str(error), error)
-        return error
 
     def suspend(self, reason: BaseException, branch: Branch | None) -> None:
         """A person is asked, or wants the run to stop: nothing of that branch of the turn can go on, nor, without one,
@@ -418,9 +399,9 @@ class TurnRuntime(AgentDirectory):
         assert manager is not None
         detail = None
         if error is not None:
-            detail = _as_text(error)
+            detail = as_text(error)
             lane.echo = str(detail)
-            self._echoes[lane.echo] = error
+            self._echoes.add(lane.echo, error)
         manager._output_message_queue.put_nowait(
             GroupChatTermination(message=StopMessage(content=text, source=manager._name), error=detail)
         )
@@ -435,21 +416,7 @@ class TurnRuntime(AgentDirectory):
 
     async def abort(self, key: str) -> None:
         """Cancel everything of this team and wait until it is gone. The team is then fit for a new start only."""
-        lane = self.lane(key)
-        for _ in range(_ATTEMPTS):
-            tasks = lane.live_tasks()
-            if not tasks:
-                break
-            tasks |= tool_tasks(lane.token)
-            lane.cancel()
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=_PATIENCE)
-        if lane.live_tasks():
-            logger.error("an agent of a cancelled run cannot be cancelled and was left behind")
-        lane.clear()
-        lane.speaking.clear()
-        lane.stopping = False
+        await self.lane(key).abort()
 
     async def abort_all(self) -> None:
         """`abort` for every team of this runtime, the outermost first; tools left behind are cancelled too."""
@@ -462,7 +429,7 @@ class TurnRuntime(AgentDirectory):
         for task in left:
             task.cancel()
         if left:
-            await asyncio.wait(left, timeout=_PATIENCE)
+            await asyncio.wait(left, timeout=PATIENCE)
 
     async def settle(self) -> None:
         """Wait until the outermost team is idle, and cancel what an inner one has left running behind its back."""
@@ -480,19 +447,3 @@ async def _handle(agent: Agent, message: Any, context: MessageContext) -> Any:
 
 def _event_context(topic_id: TopicId, sender: AgentId | None, token: CancellationToken) -> MessageContext:
     return MessageContext(sender=sender, topic_id=topic_id, is_rpc=False, cancellation_token=token, message_id="")
-
-
-def _leaked(cancelled: asyncio.CancelledError) -> RuntimeError:
-    error = RuntimeError("CancelledError was raised although nothing had been cancelled")
-    error.__cause__ = cancelled
-    return error
-
-
-_SERIALISING = SerializableException.from_exception.__func__.__code__  # type: ignore[attr-defined]
-
-
-def _as_text(error: BaseException) -> SerializableException:
-    try:
-        return SerializableException.from_exception(cast(Exception, error))
-    except Exception:  # noqa: BLE001 - an error whose text cannot be had
-        return SerializableException(error_type=type(error).__name__, error_message=f"(no text, {id(error):x})")

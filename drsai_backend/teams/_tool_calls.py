@@ -3,119 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, cast
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import Any
 
-from autogen_core import CancellationToken
-from autogen_core.tools import (
-    BaseTool,
-    StaticStreamWorkbench,
-    StaticWorkbench,
-    TextResultContent,
-    ToolResult,
-    Workbench,
-)
+from autogen_core.tools import ToolResult
 
-from drsai_backend.agents._policy import is_idempotent, needs_approval
-from drsai_backend.models.requests import digest_of
 from drsai_backend.teams._orphans import call_siblings, watch_tools
-from drsai_backend.teams._wiring import has_state, task_runner
+from drsai_backend.teams._wiring import has_state
+from drsai_backend.teams._workbench import Call, make_call
 from drsai_backend.teams.steps import AgentSteps, CallName, Step, ToolFinished, ToolStarted
 from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, current_branch
 
 _END = object()
-
-
-class RecordedWorkbench:
-    """Stands for a workbench in an agent's list. Its calls are those of `ToolCalls`; all else is the workbench's own,
-    its class included: agents ask for it, and we look for tools in it."""
-
-    def __init__(self, inner: Workbench, calls: ToolCalls) -> None:
-        self.__inner = inner
-        self.__calls = calls
-
-    @property
-    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return type(self.__inner)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__inner, name)
-
-    async def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        cancellation_token: CancellationToken | None = None,
-        call_id: str | None = None,
-    ) -> ToolResult:
-        """See `autogen_core.tools.Workbench.call_tool`, and `ToolCalls.stream` for what is raised."""
-        call = Call(self.__inner, name, arguments or {}, cancellation_token, call_id, stream=False)
-        result: Any = None
-        async for item in self.__calls.stream(call):
-            result = item
-        assert isinstance(result, ToolResult)
-        return result
-
-    async def call_tool_stream(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        cancellation_token: CancellationToken | None = None,
-        call_id: str | None = None,
-    ) -> AsyncGenerator[Any, None]:
-        """See `autogen_core.tools.StreamWorkbench.call_tool_stream`, and `ToolCalls.stream` for what is raised."""
-        call = Call(self.__inner, name, arguments or {}, cancellation_token, call_id, stream=True)
-        async for item in self.__calls.stream(call):
-            yield item
-
-
-@dataclass
-class Call:
-    """One call, as the agent makes it."""
-
-    workbench: Workbench
-    name: str
-    arguments: Mapping[str, Any]
-    token: CancellationToken | None
-    id: str | None
-    stream: bool
-
-    @cached_property
-    def tool(self) -> BaseTool[Any, Any] | None:
-        """The tool, where the workbench shows it."""
-        workbench = self.workbench
-        if not isinstance(workbench, StaticWorkbench):
-            return None
-        name = workbench._override_name_to_original.get(self.name, self.name)
-        return next((tool for tool in workbench._tools if tool.name == name), None)
-
-    @cached_property
-    def needs_approval(self) -> bool:
-        return needs_approval(self.tool, self.workbench)
-
-    @cached_property
-    def repeatable(self) -> bool:
-        """It may be made twice: it is said to be idempotent, or it runs agents whose own steps are recorded."""
-        return self.runs_agents or is_idempotent(self.tool, self.workbench)
-
-    @property
-    def runs_agents(self) -> bool:
-        return task_runner(self.tool) is not None
-
-    @property
-    def written(self) -> str:
-        """The arguments as JSON text."""
-        return json.dumps(self.arguments, ensure_ascii=False, default=str)
-
-    def digest(self) -> str:
-        return digest_of([self.name, self.arguments])
-
-    def said(self, text: str, *, is_error: bool = False) -> ToolResult:
-        """A result that the tool did not give."""
-        return ToolResult(name=self.name, result=[TextResultContent(content=text)], is_error=is_error)
 
 
 class ToolCalls:
@@ -292,7 +192,7 @@ class ToolCalls:
         """Make the call, in a task of its own, so that a question in it ends nothing else."""
         branch = Branch(current_branch.get())
         items: asyncio.Queue[Any] = asyncio.Queue()
-        branch.task = task = asyncio.create_task(_make(call, call.token, items, branch))
+        branch.task = task = asyncio.create_task(make_call(call, call.token, items, branch))
         task.add_done_callback(lambda done: _ended(done, items))
         try:
             while (item := await items.get()) is not _END:
@@ -328,19 +228,3 @@ def _ended(task: asyncio.Task[Any], items: asyncio.Queue[Any]) -> None:
     if not task.cancelled():
         task.exception()  # Whoever waits may be cancelled before he sees it.
     items.put_nowait(_END)
-
-
-async def _make(
-    call: Call, cancellation_token: CancellationToken | None, items: asyncio.Queue[Any], branch: Branch
-) -> None:
-    """The task of one call; `_orphans` finds it by its name and its token."""
-    current_branch.set(branch)
-    inner = call.workbench
-    if call.stream:
-        stream = cast(StaticStreamWorkbench, inner).call_tool_stream(
-            call.name, call.arguments, cancellation_token, call.id
-        )
-        async for item in stream:
-            items.put_nowait(item)
-    else:
-        items.put_nowait(await inner.call_tool(call.name, call.arguments, cancellation_token, call.id))

@@ -176,6 +176,23 @@ async def test_a_tool_of_an_agent_that_is_a_tool() -> None:
     assert story.said[-1]["content"] == "It says: deleted /0 (False)"
 
 
+async def test_a_tool_in_a_nested_team() -> None:
+    """The turns of the nested team that were over are not taken again."""
+    files = Files()
+    before = ScriptedClient(counting("before"))
+
+    def build() -> BaseGroupChat:
+        inner = RoundRobinGroupChat(
+            [AssistantAgent("first", before), files.agent("delete", "read")], name="inner", max_turns=2
+        )
+        return RoundRobinGroupChat([inner], max_turns=1)
+
+    story = await Story(build, answer=lambda question: "approve").run()
+    assert [question.key for question in story.questions] == ["inner/ann:m0:tc0"]
+    assert sorted(files.done) == ["delete /0", "read /1"]
+    assert (before.calls, files.answers) == (1, 1)
+
+
 async def test_speakers_beside_it_end_first() -> None:
     files = Files()
     slow = ScriptedClient(counting("slow"), delay=0.02)
@@ -372,7 +389,7 @@ RETRY = {"type": "approval", "choices": ["run", "result", "stop"]}
         (APPROVAL, "n", "deny", None, None, None),
         (APPROVAL, "No, it is wrong", "deny", "it is wrong", None, None),
         (APPROVAL, "deny: too much", "deny", "too much", None, None),
-        (APPROVAL, "拒绝：太多", "deny", "太多", None, None),
+        (APPROVAL, "拒绝\uff1a太多", "deny", "太多", None, None),
         (APPROVAL, "否", "deny", None, None, None),
         (APPROVAL, 'edit {"a": [1]}', "edit", None, {"a": [1]}, None),
         (APPROVAL, 'Edit: {"a": 1}', "edit", None, {"a": 1}, None),
@@ -412,7 +429,7 @@ def test_other_words(request_: dict[str, Any], text: str) -> None:
 
 
 def test_the_refusal_says_what_may_be_said() -> None:
-    with pytest.raises(InvalidRequest, match="'approve', 'deny: <reason>', 'edit {<arguments as JSON>}'"):
+    with pytest.raises(InvalidRequest, match=r"'approve', 'deny: <reason>', 'edit \{<arguments as JSON>\}'"):
         parse_decision("perhaps", APPROVAL)
 
 

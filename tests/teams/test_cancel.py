@@ -28,7 +28,7 @@ from autogen_agentchat.teams import (
 from autogen_agentchat.tools import TeamTool
 from autogen_core import CancellationToken, FunctionCall
 
-from drsai_backend.teams import _runtime
+from drsai_backend.teams import _lane
 from tests.support.running import Stored, TurnRun, as_messages, comparable
 from tests.support.scripted import Answer, Rule, ScriptedClient, counting
 
@@ -367,7 +367,7 @@ class Stubborn(BaseChatAgent):
 
 
 async def test_an_agent_that_swallows_its_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_runtime, "_PATIENCE", 0.01)
+    monkeypatch.setattr(_lane, "PATIENCE", 0.01)
     run, task = await start(RoundRobinGroupChat([Stubborn("mule", 2)], max_turns=9), CancellationToken())
     await asyncio.sleep(0.01)
     task.cancel()
@@ -380,7 +380,7 @@ async def test_an_agent_that_swallows_its_cancellation(monkeypatch: pytest.Monke
 async def test_an_agent_that_cannot_be_cancelled_does_not_hold_the_run(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_runtime, "_PATIENCE", 0.01)
+    monkeypatch.setattr(_lane, "PATIENCE", 0.01)
     mule = Stubborn("mule", 1_000)
     run, task = await start(RoundRobinGroupChat([mule], max_turns=9), CancellationToken())
     await asyncio.sleep(0.01)

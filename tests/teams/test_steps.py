@@ -214,6 +214,21 @@ async def test_a_turn_without_tools_writes_nothing() -> None:
     assert story.writes == 0
 
 
+async def test_a_nested_team_does_not_take_its_turns_again() -> None:
+    """Its turn boundaries are writes, so that a crash in its third turn costs one answer at most."""
+    clients = [ScriptedClient(counting(name)) for name in "abc"]
+
+    def build() -> BaseGroupChat:
+        members = [AssistantAgent(name, client) for name, client in zip("abc", clients, strict=True)]
+        return RoundRobinGroupChat([RoundRobinGroupChat(members, name="inner", max_turns=3)], max_turns=1)
+
+    story = Story(build, crash_at=2, durable=True)
+    assert not await story.attempt()
+    assert set(story.steps) == {("inner/a", "m0"), ("inner/b", "m0")}
+    await story.run()
+    assert [client.calls for client in clients] == [1, 1, 1]
+
+
 async def test_nothing_is_hashed_without_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     from drsai_backend.models import requests
 

@@ -18,10 +18,11 @@ from autogen_agentchat.agents import (
     SocietyOfMindAgent,
     UserProxyAgent,
 )
+from autogen_agentchat.agents._user_proxy_agent import cancellable_input
 from autogen_agentchat.base import AndTerminationCondition, OrTerminationCondition
 from autogen_agentchat.conditions import MaxMessageTermination, TimeoutTermination
 from autogen_agentchat.messages import TextMessage
-from autogen_agentchat.teams import BaseGroupChat
+from autogen_agentchat.teams import BaseGroupChat, MagenticOneGroupChat, SelectorGroupChat
 from autogen_agentchat.teams._group_chat import _events
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
 from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
@@ -30,12 +31,13 @@ from autogen_agentchat.teams._group_chat._sequential_routed_agent import Sequent
 from autogen_agentchat.tools import AgentTool, TeamTool
 from autogen_core import AgentRuntime, BaseAgent, CancellationToken
 from autogen_core.models import AssistantMessage, FunctionExecutionResult, FunctionExecutionResultMessage, UserMessage
-from autogen_core.tools import BaseTool, FunctionTool, StaticWorkbench
+from autogen_core.tools import BaseTool, FunctionTool, StaticStreamWorkbench, StaticWorkbench
 
 from drsai_backend.teams._orphans import ALL_CALLS, ONE_CALL
 from drsai_backend.teams._runtime import TurnRuntime
 from drsai_backend.teams._structure import _APPEND_ONLY_CONTEXTS, _MANAGER_VALUES, survey
 from drsai_backend.teams._wiring import container_of, manager_of, wire
+from drsai_backend.teams._workbench import RecordedWorkbench
 from tests.support.scenarios import SCENARIOS, Scenario, add, agent, round_robin, society
 from tests.support.scripted import ScriptedClient, counting
 
@@ -238,7 +240,7 @@ def test_the_events() -> None:
 
 
 def test_how_errors_become_text() -> None:
-    """`_runtime._original` reads the local `exc` of `from_exception`, and knows `str(error)` again."""
+    """`_echoes` reads the local `exc` of `from_exception`, and knows `str(error)` again."""
     assert inspect.getfullargspec(_events.SerializableException.from_exception).args == ["cls", "exc"]
     assert "raise RuntimeError(str(message.error))" in inspect.getsource(BaseGroupChat.run_stream)
 
@@ -327,6 +329,38 @@ def test_how_an_assistant_runs_its_tools() -> None:
         assert text in source, f"{text!r} is gone: teams/_orphans.py"
     assert AssistantAgent._execute_tool_call.__qualname__ == ONE_CALL
     assert "cancellation_token" in inspect.signature(AssistantAgent._execute_tool_call).parameters
+
+
+def test_how_an_assistant_calls_a_workbench() -> None:
+    """`_workbench.RecordedWorkbench` stands between them; `_orphans` knows the calls of one answer by their queue."""
+    source = inspect.getsource(AssistantAgent._execute_tool_call)
+    for text in (
+        "isinstance(wb, StaticStreamWorkbench)",
+        "wb.call_tool_stream(",
+        "wb.call_tool(",
+        "call_id=tool_call.id",
+    ):
+        assert text in source, f"{text!r} is gone: teams/_workbench.py"
+    assert "stream" in inspect.signature(AssistantAgent._execute_tool_call).parameters
+    assert "workbench = self._workbench" in inspect.getsource(AssistantAgent.on_messages_stream)
+    assert "model_client = self._model_client" in inspect.getsource(AssistantAgent.on_messages_stream)
+    assert parameters(StaticWorkbench.call_tool) == parameters(StaticStreamWorkbench.call_tool_stream)
+    assert parameters(StaticWorkbench.call_tool) == parameters(RecordedWorkbench.call_tool)
+    assert "_override_name_to_original" in vars(StaticWorkbench([]))
+    assert "_func" in vars(FunctionTool(add, description="adds")), "agents/_policy.py looks for marks there"
+
+
+def test_where_the_models_of_managers_are() -> None:
+    """`runs._inject` gives the team a client of the run before it makes its manager."""
+    for cls in (SelectorGroupChat, MagenticOneGroupChat):
+        source = inspect.getsource(cls._create_group_chat_manager_factory)
+        assert "self._model_client" in source, f"{cls.__name__} keeps its model elsewhere"
+
+
+def test_how_a_person_is_asked_by_default() -> None:
+    proxy = UserProxyAgent("human")
+    assert proxy.input_func is cancellable_input, "UserProxyAgent has another default: runs/_inject.py"
+    assert "_is_async" in vars(proxy)
 
 
 def test_the_token_calls_back_under_its_lock() -> None:
