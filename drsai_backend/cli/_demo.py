@@ -74,7 +74,7 @@ class _Demo:
         say = self._say
         say(
             "A writer and a reviewer work on a text. In the middle of it their process is killed; another process, "
-            "which shares nothing with it but a database, goes on."
+            "which shares nothing with it but a database, goes on with the same run."
         )
         say(f"[dim]database  {escape(show_url(self._database))}\nthread    {escape(self._thread_id)}[/]")
         say("[dim]model     offline demo model: fixed rules, no language model[/]", gap=False)
@@ -88,7 +88,7 @@ class _Demo:
     def _first_process(self) -> None:
         self._title("1  The first process")
         transcript = make_transcript(self._console)
-        with self._start(FIRST) as worker, transcript.answering():
+        with self._start([FIRST]) as worker, transcript.answering():
             spoken = 0
             speaking = ""
             for event in worker.events():
@@ -103,7 +103,7 @@ class _Demo:
                     if speaking == "reviewer" and spoken >= WORDS_BEFORE_THE_KILL:
                         worker.kill()
                         break
-                else:
+                elif event["type"] == "ended":
                     raise RunFailed(f"the first process came to an end by itself: {event}")
         self._console.print(f"\n[bold red]kill -9 {worker.pid}[/]  in the middle of the reviewer's sentence.")
         time.sleep(_CUT_IS_SEEN)
@@ -131,20 +131,22 @@ class _Demo:
     def _second_process(self) -> None:
         self._title("3  The second process")
         transcript = make_transcript(self._console)
-        with self._start(SECOND) as worker, transcript.answering():
+        with self._start([None, SECOND]) as worker, transcript.answering():
             for event in worker.events():
-                if event["type"] == "opened":
+                if event["type"] == "started" and event["attempt"] > 1:
                     self._say(
-                        f"[dim]It opened the database, found that the process of the run is gone, "
-                        f"and ended the run:[/] {escape(event['status'])}, “{escape(event['error_message'] or '')}”",
+                        "[dim]It opened the database, found that the process of the run is gone, and goes on with the "
+                        f"run (attempt {event['attempt']}): it is the reviewer's turn.[/]",
                         gap=False,
                     )
-                    self._say("The next message of the user, on the same thread, goes to a team with the memory above.")
+                    self._console.print()
+                elif event["type"] == "started":
+                    self._say("The next message of the user, on the same thread:")
                     self._console.print()
                     transcript.user(SECOND)
                 elif event["type"] == "piece":
                     transcript.piece(Piece(event["source"], event["text"]))
-                elif event["status"] != "completed":
+                elif event["type"] == "ended" and event["status"] != "completed":
                     raise RunFailed(f"the second process did not get to an end: {event.get('error_message')}")
 
     def _print_transcript(self) -> None:
@@ -163,8 +165,8 @@ class _Demo:
                 gap=False,
             )
 
-    def _start(self, task: str) -> _Worker:
-        worker = _Worker(self._database, self._thread_id, task)
+    def _start(self, tasks: list[str | None]) -> _Worker:
+        worker = _Worker(self._database, self._thread_id, tasks)
         self._say(f"[dim]Process {worker.pid} starts.[/]", gap=False)
         return worker
 
@@ -183,14 +185,15 @@ class _Demo:
         table.add_column(style="dim", no_wrap=True, min_width=9)
         table.add_column(no_wrap=True, min_width=max(len(str(row.config["source"])) for row in rows))
         table.add_column()
-        run = rows[0].run_id
+        before: JournalEntry | None = None
         for row in rows:
-            if row.run_id != run:
-                run = row.run_id
-                table.add_row("", "", "[dim]— killed here —[/]")
             source, content = str(row.config["source"]), " ".join(str(row.config["content"]).split())
-            turn = next((turn.turn for turn in turns if turn.first_seq <= (row.seq or 0) <= turn.last_seq), None)
-            label = "" if turn is None or source == "user" else f"turn {turn}"
+            turn = next((turn for turn in turns if turn.first_seq <= (row.seq or 0) <= turn.last_seq), None)
+            if turn is not None:
+                if before is not None and turn.run_id == before.run_id and turn.epoch > before.epoch:
+                    table.add_row("", "", "[dim]— killed here —[/]")
+                before = turn
+            label = "" if turn is None or source == "user" else f"turn {turn.turn}"
             table.add_row(
                 f"  {label}",
                 Text(source, f"bold {self._colours.of(source)}"),
@@ -227,9 +230,9 @@ def memory(state: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
 class _Worker:
     """A process of `_demo_worker`, and what it tells, line by line."""
 
-    def __init__(self, database: Database, thread_id: str, task: str) -> None:
+    def __init__(self, database: Database, thread_id: str, tasks: list[str | None]) -> None:
         # By standard input, as a database URL may hold a password and everybody may read a command line.
-        self._order = json.dumps({"database_url": database.url, "thread_id": thread_id, "task": task})
+        self._order = json.dumps({"database_url": database.url, "thread_id": thread_id, "tasks": tasks})
         self._process = subprocess.Popen(
             [sys.executable, "-m", "drsai_backend.cli._demo_worker"],
             stdin=subprocess.PIPE,

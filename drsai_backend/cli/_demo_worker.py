@@ -1,7 +1,7 @@
-"""A process of `drsai demo`: opens the database, runs the writers once on a thread, and tells what happens.
+"""A process of `drsai demo`: opens the database, runs the writers on a thread, and tells what happens.
 
-Reads one JSON object from standard input (`database_url`, `thread_id`, `task`) and writes one per line: `opened` with
-the thread's status, `piece` of the answer, `ended`, or `failed`.
+Reads one JSON object from standard input (`database_url`, `thread_id`, `tasks`; null stands for the run that is under
+way there) and writes one per line: `opened`, `started` with the attempt, `piece` of an answer, `ended`, or `failed`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import sys
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from drsai_backend.api.openai.speech import Speech
@@ -17,7 +18,8 @@ from drsai_backend.config import Settings
 from drsai_backend.datamodel import Thread
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import DrSaiError
-from drsai_backend.runs import MessageDone, TextDelta
+from drsai_backend.runs import MessageDone, Position, RunEnded, RunEvent, RunStarted, TextDelta
+from drsai_backend.runs.position import ENDED
 
 USER: Final = "demo"
 SECONDS_PER_WORD: Final = 0.07
@@ -32,30 +34,40 @@ def main() -> None:
         _tell("failed", message=error.message)
 
 
-async def _work(database_url: str, thread_id: str, task: str) -> None:
+async def _work(database_url: str, thread_id: str, tasks: list[str | None]) -> None:
     settings = Settings(database_url=database_url, demo_delay=SECONDS_PER_WORD)
     # The demo shows a process, not a model: it costs nobody anything.
     settings = settings.model_copy(update={"openai_api_key": None, "openai_base_url": None})
     async with DrSai(settings=settings) as drsai:
         rows = await drsai.db.get(Thread, {"user_id": USER, "thread_id": thread_id}, load_messages=False)
-        _tell(
-            "opened",
-            status=rows[0].status.value if rows else None,
-            error_message=rows[0].error_message if rows else None,
-        )
-        handle = await drsai.start("writers", task, user_id=USER, thread_id=thread_id)
-        speech = Speech(marks=True)
-        async for event in handle.events():
-            if isinstance(event, TextDelta):
-                pieces = speech.delta(event)
-            elif isinstance(event, MessageDone):
-                pieces = speech.done(event)
+        _tell("opened")
+        for task in tasks:
+            if task is None:
+                # Opening has found the run, and goes on with it.
+                at = Position(rows[0].last_seq, rows[0].epoch - 1, ENDED)
+                log = drsai.engine.follow_run(USER, rows[0].run_id or "", at)
+                await _tell_all(logged.event async for logged in log)
             else:
-                pieces = speech.end()
-            for piece in pieces:
-                _tell("piece", source=piece.source, text=piece.text)
-        end = await handle.wait()
-        _tell("ended", status=end.status.value, error_message=end.error_message)
+                handle = await drsai.start("writers", task, user_id=USER, thread_id=thread_id)
+                await _tell_all(handle.events())
+
+
+async def _tell_all(events: AsyncIterator[RunEvent]) -> None:
+    speech = Speech(marks=True)
+    async for event in events:
+        if isinstance(event, RunStarted):
+            _tell("started", attempt=event.attempt)
+            continue
+        if isinstance(event, TextDelta):
+            pieces = speech.delta(event)
+        elif isinstance(event, MessageDone):
+            pieces = speech.done(event)
+        else:
+            pieces = speech.end()
+        for piece in pieces:
+            _tell("piece", source=piece.source, text=piece.text)
+        if isinstance(event, RunEnded):
+            _tell("ended", status=event.status.value, error_message=event.error_message)
 
 
 def _tell(kind: str, **values: Any) -> None:

@@ -13,7 +13,7 @@ from drsai_backend.api.openai.speech import Piece, Speech
 from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import Conflict, DrSaiError, NotFound
-from drsai_backend.runs import MessageDone, TextDelta
+from drsai_backend.runs import MessageDone, RunEnded, TextDelta
 from drsai_backend.runs.views import ThreadSummary
 
 
@@ -99,6 +99,8 @@ class LocalTalk:
                 pieces = speech.delta(event)
             elif isinstance(event, MessageDone):
                 pieces = speech.done(event)
+            elif not isinstance(event, RunEnded):
+                continue
             else:
                 request = event.input_request
                 last = speech.end() if request is None else speech.question(request["source"], request["prompt"])

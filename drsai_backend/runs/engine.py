@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -61,6 +62,7 @@ from drsai_backend.teams.registry import TeamRegistry
 log = logging.getLogger("drsai.engine")
 
 _ATTEMPTS = 20
+_PRUNE_SECONDS = 3600.0
 
 Handle = RunHandle | FollowedRun
 
@@ -282,15 +284,17 @@ class Engine:
         return total
 
     async def _sweep_for_ever(self) -> None:
+        pruned = -_PRUNE_SECONDS
         while True:
             await asyncio.sleep(self._settings.sweep_seconds)
             try:
-                keys = await self.sweep()
+                for key in await self.sweep():
+                    await self._recovery.look_quietly(key)
+                if self.waker is None and time.monotonic() - pruned > _PRUNE_SECONDS:
+                    pruned = time.monotonic()
+                    await self.prune()
             except DatabaseError as error:
                 log.warning("no sweep: %s", error.message)
-                continue
-            for key in keys:
-                await self._recovery.look_quietly(key)
 
     def _look_soon(self, thread_key: int) -> None:
         self._running.spawn(self._recovery.look_quietly(thread_key))

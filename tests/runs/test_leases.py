@@ -18,6 +18,8 @@ class Beats:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, database: Database) -> None:
         self.held: set[HeldLease] = set()
         self.lost: list[set[HeldLease]] = []
+        self.asked: list[dict[int, str | None]] = []
+        self.controls: dict[int, str | None] = {}
         self.renewed: set[int] = set()
         self.beaten = asyncio.Event()
         monkeypatch.setattr(_leases, "renew_leases", self._renew)
@@ -28,14 +30,15 @@ class Beats:
             lease=timedelta(seconds=10),
             holds=lambda: self.held,
             lost=self.lost.append,
+            asked=self.asked.append,
         )
 
     def meanwhile(self) -> None:
         """What happens while the statement is under way."""
 
-    def _renew(self, session: object, owner: str, keys: set[int], lease: timedelta) -> set[int]:
+    def _renew(self, session: object, owner: str, keys: set[int], lease: timedelta) -> dict[int, str | None]:
         self.meanwhile()
-        return keys & self.renewed
+        return {key: self.controls.get(key) for key in keys & self.renewed}
 
     async def beat(self, times: int = 3) -> None:
         self.heartbeat.start()
@@ -77,3 +80,17 @@ async def test_nor_has_the_next_run_of_its_thread(beats: Beats) -> None:
     beats.meanwhile = next_run  # type: ignore[method-assign]
     await beats.beat()
     assert beats.lost == []
+
+
+async def test_it_tells_what_runs_are_asked_to_do_and_may_be_hurried(beats: Beats) -> None:
+    beats.held, beats.renewed, beats.controls = {(1, 5)}, {1}, {1: "cancel"}
+    beats.heartbeat._interval = 60
+    beats.heartbeat.start()
+    await asyncio.sleep(0.05)
+    assert beats.asked == []
+    beats.heartbeat.beat_now()
+    async with asyncio.timeout(5):
+        while not beats.asked:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await beats.heartbeat.stop()
+    assert beats.asked == [{1: "cancel"}]

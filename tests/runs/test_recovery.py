@@ -3,90 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
-from autogen_agentchat.agents import AssistantAgent
-from autogen_agentchat.teams import RoundRobinGroupChat
 
-from drsai_backend import DrSai, RunStatus, Thread
-from drsai_backend.datamodel import Run
+from drsai_backend import DrSai, RunStatus
 from drsai_backend.errors import DatabaseUnavailable
-from drsai_backend.runs import InputMessage, RunRequest
 from tests.runs.conftest import Make, settings
-from tests.support.scripted import ScriptedClient, counting
-
-WHERE = {"user_id": "anonymous", "thread_id": "t"}
-QUICK: dict[str, Any] = {"sweep_seconds": 0.1, "heartbeat_seconds": 0.1, "lease_seconds": 0.6}
-
-
-class Crew:
-    """A team of three whose models belong to the test, whatever process asks them."""
-
-    def __init__(self) -> None:
-        self.ann, self.bob, self.eve = (ScriptedClient(counting(name)) for name in ("ann", "bob", "eve"))
-
-    def __call__(self) -> RoundRobinGroupChat:
-        agents = [AssistantAgent(name, getattr(self, name)) for name in ("ann", "bob", "eve")]
-        return RoundRobinGroupChat([*agents], max_turns=3)
-
-    @property
-    def calls(self) -> tuple[int, int, int]:
-        return self.ann.calls, self.bob.calls, self.eve.calls
-
-
-def request(text: str = "x", **values: Any) -> RunRequest:
-    return RunRequest(**{"team": "crew", "thread_id": "t", "messages": [InputMessage("user", text)], **values})
-
-
-async def thread_of(drsai: DrSai) -> Thread:
-    [thread] = await drsai.db.get(Thread, filters=WHERE)
-    return thread
-
-
-async def run_of(drsai: DrSai) -> Run:
-    [run] = await drsai.db.get(Run)
-    return run
-
-
-async def until(true: Callable[[], Awaitable[bool]], seconds: float = 15) -> None:
-    async with asyncio.timeout(seconds):
-        while not await true():
-            await asyncio.sleep(0.02)
-
-
-async def ended(drsai: DrSai) -> Thread:
-    async def is_final() -> bool:
-        return (await thread_of(drsai)).status.is_final
-
-    await until(is_final)
-    return await thread_of(drsai)
-
-
-def sources(thread: Thread) -> list[str]:
-    return [message["source"] for message in thread.messages]
-
-
-async def turns(drsai: DrSai, number: int) -> None:
-    async def there() -> bool:
-        rows = await drsai.db.get(Thread, filters=WHERE, load_messages=False, load_state=False)
-        return bool(rows) and rows[0].turn >= number
-
-    await until(there)
-
-
-async def disown(drsai: DrSai) -> None:
-    """Make the thread's lease that of a process of this machine that has died."""
-    table = Thread.__table__  # type: ignore[attr-defined]
-    dead = drsai.engine.worker_id.rsplit(":", 3)[0] + ":999999:1:00"
-    change = sa.update(table).values(lease_owner=dead)
-    await drsai.database.write(lambda session: session.execute(change))
+from tests.runs.crew import QUICK, Crew, disown, ended, request, run_of, sources, thread_of, turns, until
 
 
 @pytest.fixture
-async def first(database_url: str) -> AsyncIterator[Callable[..., Awaitable[DrSai]]]:
+def first(database_url: str) -> Callable[..., Awaitable[DrSai]]:
     """A DrSai that the test itself closes."""
 
     async def made(crew: Crew, **values: Any) -> DrSai:
@@ -94,7 +23,7 @@ async def first(database_url: str) -> AsyncIterator[Callable[..., Awaitable[DrSa
         await drsai.open()
         return drsai
 
-    yield made
+    return made
 
 
 async def test_a_process_that_closes_hands_its_runs_over(make: Make, first: Any) -> None:

@@ -1,0 +1,308 @@
+"""A user input while a run is live: it waits, is refused, interrupts or steers; background runs; from any process."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from drsai_backend import DrSai, RunStatus
+from drsai_backend.datamodel import QueuedInput, Run
+from drsai_backend.errors import TeamBuildError, ThreadBusy
+from tests.runs.conftest import Make
+from tests.runs.crew import QUICK, WHERE, Crew, ended, reached, request, said, sources, thread_of, turns, until
+
+ROUND = ["user", "ann", "bob", "eve"]
+
+
+async def two(make: Make, crew: Crew) -> tuple[DrSai, DrSai]:
+    return await make({"crew": crew}, **QUICK), await make({"crew": crew}, **QUICK)
+
+
+@pytest.fixture(params=["here", "elsewhere"])
+def where(request: pytest.FixtureRequest) -> int:
+    """Which of two processes gets the second input; the first one runs the thread."""
+    return int(request.param == "elsewhere")
+
+
+async def test_inputs_wait_in_the_order_of_their_arrival(make: Make, where: int) -> None:
+    crew = Crew()
+    crew.ann.delay = 0.2
+    workers = await two(make, crew)
+    handles = [await workers[0].engine.start(request("0"))]
+    for number in range(1, 4):
+        handles.append(await workers[where].engine.start(request(str(number))))
+    ends = await asyncio.gather(*(handle.wait() for handle in handles))
+    assert [end.status for end in ends] == [RunStatus.COMPLETED] * 4
+    thread = await thread_of(workers[0])
+    assert said(thread) == ["0", "1", "2", "3"]
+    assert sources(thread) == ROUND * 4
+    for number, handle in enumerate(handles):
+        texts = [done.message.to_text() for done in handle.transcript()]
+        assert texts[0] == str(number)
+        assert len(texts) == 4
+    assert (thread.queued, await workers[0].db.get(QueuedInput)) == (0, [])
+    assert len(await workers[0].db.get(Run)) == 4
+
+
+async def test_reject(make: Make, where: int) -> None:
+    crew = Crew()
+    crew.ann.delay = 0.3
+    workers = await two(make, crew)
+    handle = await workers[0].engine.start(request("x"))
+    with pytest.raises(ThreadBusy):
+        await workers[where].engine.start(request("y", on_busy="reject"))
+    await handle.wait()
+    assert said(await thread_of(workers[0])) == ["x"]
+
+
+async def test_interrupt_keeps_finished_turns_and_goes_first(make: Make, where: int) -> None:
+    crew = Crew()
+    crew.bob.delay = 30
+    workers = await two(make, crew)
+    first = await workers[0].engine.start(request("x"))
+    await turns(workers[0], 1)
+    waiting = await workers[0].engine.start(request("y"))
+    urgent = await workers[where].engine.start(request("z", on_busy="interrupt"))
+    crew.bob.delay = 0
+    assert (await first.wait()).status is RunStatus.STOPPED
+    assert (await urgent.wait()).status is RunStatus.COMPLETED
+    assert (await waiting.wait()).status is RunStatus.COMPLETED
+    thread = await thread_of(workers[0])
+    assert said(thread) == ["x", "z", "y"]
+    assert sources(thread)[:3] == ["user", "ann", "user"]
+
+
+async def test_steer_hands_the_message_to_everybody_at_the_next_boundary(make: Make, where: int) -> None:
+    crew = Crew()
+    crew.bob.delay = 0.5
+    workers = await two(make, crew)
+    first = await workers[0].engine.start(request("x"))
+    await turns(workers[0], 1)
+    steered = await workers[where].engine.start(request("and y", on_busy="steer"))
+    end = await steered.wait()
+    assert (await first.wait()).status is end.status is RunStatus.COMPLETED
+    thread = await thread_of(workers[0])
+    assert sources(thread) == ["user", "ann", "bob", "user", "eve"]
+    # What eve is asked: her system message, x, ann, bob, and y.
+    assert thread.messages[-1]["content"] == "eve sees 5 messages, the last is 'and y'"
+    assert [done.message.source for done in steered.transcript()] == ["eve"]
+    runs = {run.run_id: run for run in await workers[0].db.get(Run)}
+    assert runs[steered.run_id].joined == first.run_id
+    await workers[0].run("crew", "z", thread_id="t")
+    assert sources(await thread_of(workers[0])) == ["user", "ann", "bob", "user", "eve", *ROUND]
+
+
+async def test_steer_too_late_is_the_next_input(make: Make) -> None:
+    crew = Crew()
+    crew.eve.delay = 0.3
+    drsai = await make({"crew": crew}, **QUICK)
+    await drsai.engine.start(request("x"))
+    await turns(drsai, 2)
+    late = await drsai.engine.start(request("y", on_busy="steer"))
+    assert (await late.wait()).status is RunStatus.COMPLETED
+    assert sources(await thread_of(drsai)) == ROUND * 2
+
+
+async def test_inputs_that_wait_survive_the_process(make: Make, database_url: str) -> None:
+    from tests.runs.conftest import settings
+
+    crew = Crew()
+    crew.ann.delay = 30
+    drsai = DrSai({"crew": crew}, database_url, settings=settings(**QUICK, shutdown_grace_seconds=0))
+    await drsai.open()
+    await drsai.engine.start(request("x"))
+    await drsai.engine.start(request("y"))
+    await drsai.close()
+    crew.ann.delay = 0
+    other = await make({"crew": crew}, **QUICK)
+
+    async def all_done() -> bool:
+        return len((await thread_of(other)).messages) == 8 and (await thread_of(other)).queued == 0
+
+    await until(all_done)
+    assert said(await ended(other)) == ["x", "y"]
+
+
+async def test_a_queued_input_that_cannot_run_does_not_hold_up_the_others(make: Make) -> None:
+    crew = Crew()
+    crew.ann.delay = 0.3
+    drsai = await make({"crew": crew, "other": crew}, **QUICK)
+    await drsai.engine.start(request("x"))
+    stranger = await drsai.engine.start(request("y", team="other"))
+    after = await drsai.engine.start(request("z"))
+    end = await stranger.wait()
+    assert end.status is RunStatus.ERROR
+    assert "crew" in (end.error_message or "")
+    assert (await after.wait()).status is RunStatus.COMPLETED
+    assert said(await thread_of(drsai)) == ["x", "z"]
+
+
+async def test_a_team_that_cannot_be_built_is_refused_at_once(make: Make) -> None:
+    crew = Crew()
+    crew.ann.delay = 0.3
+    broken = False
+
+    def factory() -> object:
+        if broken:
+            raise OSError
+        return crew()
+
+    drsai = await make({"crew": factory}, **QUICK)
+    handle = await drsai.engine.start(request("x"))
+    broken = True
+    with pytest.raises(TeamBuildError):
+        await drsai.engine.start(request("y"))
+    await handle.wait()
+    assert await drsai.db.get(QueuedInput) == []
+
+
+async def test_a_queued_input_can_be_withdrawn(make: Make) -> None:
+    crew = Crew()
+    crew.ann.delay = 0.3
+    drsai = await make({"crew": crew}, **QUICK)
+    first = await drsai.engine.start(request("x"))
+    second = await drsai.engine.start(request("y"))
+    view = await drsai.engine.cancel_run("anonymous", second.run_id)
+    assert view.status is RunStatus.STOPPED
+    assert (await second.wait()).status is RunStatus.STOPPED
+    assert (await first.wait()).status is RunStatus.COMPLETED
+    assert said(await thread_of(drsai)) == ["x"]
+
+
+# --- background -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("thread_id", ["t", None])
+async def test_a_background_run_begins_by_itself(make: Make, thread_id: str | None) -> None:
+    crew = Crew()
+    drsai = await make({"crew": crew}, **QUICK)
+    handle = await drsai.engine.start(request("x", background=True, thread_id=thread_id))
+    assert (await handle.wait()).status is RunStatus.COMPLETED
+    view = await drsai.engine.get_run("anonymous", handle.run_id)
+    assert (view.status, view.background, view.first_seq, view.last_seq) == (RunStatus.COMPLETED, True, 1, 4)
+    assert [done.message.source for done in handle.transcript()] == ROUND
+
+
+async def test_an_unknown_thread_takes_a_background_inputs_history(make: Make) -> None:
+    from drsai_backend.runs import InputMessage
+
+    drsai = await make({"crew": Crew()}, **QUICK)
+    history = [InputMessage("user", "a"), InputMessage("assistant", "b"), InputMessage("user", "c")]
+    handle = await drsai.engine.start(request("x", messages=history, background=True))
+    await handle.wait()
+    assert sources(await thread_of(drsai))[:3] == ["user", "assistant", "user"]
+
+
+async def test_idempotency_of_background_and_queued_inputs(make: Make) -> None:
+    crew = Crew()
+    crew.ann.delay = 0.2
+    drsai = await make({"crew": crew}, **QUICK)
+    handles = [
+        await drsai.engine.start(request("x", background=True, idempotency_key="k")),
+        await drsai.engine.start(request("x", background=True, idempotency_key="k")),
+        await drsai.engine.start(request("y", idempotency_key="l")),
+        await drsai.engine.start(request("y", idempotency_key="l")),
+    ]
+    for handle in handles:
+        assert (await handle.wait()).status is RunStatus.COMPLETED
+    assert handles[0].run_id == handles[1].run_id != handles[2].run_id == handles[3].run_id
+    assert said(await thread_of(drsai)) == ["x", "y"]
+
+
+async def test_runs_are_listed(make: Make) -> None:
+    drsai = await make({"crew": Crew()}, **QUICK)
+    for text in "abc":
+        await drsai.run("crew", text, thread_id="t")
+    page = await drsai.engine.list_runs("anonymous", "t", after=None, limit=2)
+    rest = await drsai.engine.list_runs("anonymous", "t", after=page.next, limit=2)
+    assert [run.first_seq for run in (*page.items, *rest.items)] == [9, 5, 1]
+    assert rest.next is None
+
+
+# --- pause, resume, cancel ------------------------------------------------------------------------------------------
+
+
+async def test_a_pause_takes_hold_at_the_boundary_and_survives_restarts(make: Make, where: int) -> None:
+    crew = Crew()
+    crew.bob.delay = 0.3
+    workers = await two(make, crew)
+    first = await workers[0].engine.start(request("x"))
+    await turns(workers[0], 1)
+    await workers[where].engine.pause("anonymous", "t")
+    assert (await first.wait()).status is RunStatus.PAUSED
+    thread = await thread_of(workers[0])
+    assert (thread.status, sources(thread)) == (RunStatus.PAUSED, ["user", "ann", "bob"])
+    third = await make({"crew": crew}, **QUICK)
+    await asyncio.sleep(0.3)
+    assert (await thread_of(third)).status is RunStatus.PAUSED
+    await third.engine.resume("anonymous", "t")
+    thread = await ended(third)
+    assert (thread.status, sources(thread)) == (RunStatus.COMPLETED, ROUND)
+    assert crew.calls == (1, 1, 1)
+
+
+async def test_a_pause_can_be_taken_back(make: Make) -> None:
+    crew = Crew()
+    crew.bob.delay = 0.3
+    drsai = await make({"crew": crew}, **QUICK)
+    handle = await drsai.engine.start(request("x"))
+    await turns(drsai, 1)
+    await drsai.engine.pause("anonymous", "t")
+    await drsai.engine.resume("anonymous", "t")
+    assert (await handle.wait()).status is RunStatus.COMPLETED
+
+
+async def test_a_message_to_a_paused_run_goes_on_with_it(make: Make, where: int) -> None:
+    crew = Crew()
+    crew.bob.delay = 0.3
+    workers = await two(make, crew)
+    first = await workers[0].engine.start(request("x"))
+    await turns(workers[0], 1)
+    await workers[0].engine.pause("anonymous", "t")
+    await first.wait()
+    handle = await workers[where].engine.start(request("and y"))
+    assert (await handle.wait()).status is RunStatus.COMPLETED
+    assert sources(await thread_of(workers[0])) == ["user", "ann", "bob", "user", "eve"]
+
+
+async def test_interrupt_a_paused_run(make: Make) -> None:
+    crew = Crew()
+    crew.bob.delay = 0.3
+    drsai = await make({"crew": crew}, **QUICK)
+    first = await drsai.engine.start(request("x"))
+    await turns(drsai, 1)
+    await drsai.engine.pause("anonymous", "t")
+    await first.wait()
+    with pytest.raises(ThreadBusy):
+        await drsai.engine.start(request("y", on_busy="reject"))
+    handle = await drsai.engine.start(request("y", on_busy="interrupt"))
+    assert (await handle.wait()).status is RunStatus.COMPLETED
+    assert sources(await thread_of(drsai)) == ["user", "ann", "bob", *ROUND]
+
+
+async def test_cancel_ends_the_model_call_in_flight(make: Make, where: int) -> None:
+    crew = Crew()
+    crew.bob.delay = 30
+    workers = await two(make, crew)
+    handle = await workers[0].engine.start(request("x"))
+    await turns(workers[0], 1)
+    detail = await workers[where].engine.cancel("anonymous", "t")
+    assert detail.status is RunStatus.STOPPED
+    assert (await handle.wait()).status is RunStatus.STOPPED
+    assert sources(await thread_of(workers[0])) == ["user", "ann"]
+    crew.bob.delay = 0
+    assert (await workers[1].run("crew", "y", thread_id="t")).status is RunStatus.COMPLETED
+
+
+async def test_cancel_a_paused_run(make: Make) -> None:
+    crew = Crew()
+    crew.bob.delay = 0.2
+    drsai = await make({"crew": crew}, **QUICK)
+    await drsai.engine.start(request("x"))
+    await turns(drsai, 1)
+    await drsai.engine.pause("anonymous", "t")
+    await reached(drsai, "paused")
+    assert (await drsai.engine.cancel("anonymous", "t")).status is RunStatus.STOPPED
+    [thread] = await drsai.db.get(type(await thread_of(drsai)), filters=WHERE)
+    assert thread.control is None
