@@ -57,9 +57,14 @@ class ModelRequest:
 
 
 def digest_of(value: Any) -> str:
-    """A hash of JSON; what JSON does not know counts by its class."""
-    text = json.dumps(value, sort_keys=True, default=lambda odd: type(odd).__qualname__)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    """A hash of JSON; what JSON does not know counts by its class.
+
+    Characters that a database cannot hold count as what stands for them in stored messages: where a turn is repeated,
+    the messages before it may be the stored ones.
+    """
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=lambda odd: type(odd).__qualname__)
+    data = text.replace("\\u0000", "\ufffd").encode("utf-8", "replace")
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 class AnswerSteps(Protocol):

@@ -13,16 +13,19 @@ from autogen_agentchat.base import Response
 from autogen_agentchat.messages import TextMessage
 from autogen_agentchat.teams import BaseGroupChat, DiGraphBuilder, GraphFlow, RoundRobinGroupChat
 from autogen_agentchat.tools import AgentTool
-from autogen_core import FunctionCall
+from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage
 from autogen_core.tools import FunctionTool, StaticWorkbench, ToolOverride
 
 from drsai_backend.agents import DrSaiAgentMixin, idempotent, requires_approval
 from drsai_backend.agents._policy import is_idempotent, needs_approval
 from drsai_backend.errors import ConfigurationError, InvalidRequest
+from drsai_backend.runs._inject import inject
+from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.group_chats import RoundRobinGroupChat as DrSaiRoundRobin
-from drsai_backend.teams.suspension import InputRequired, parse_decision
+from drsai_backend.teams.suspension import InputBroker, InputRequired, parse_decision
 from tests.support.repeated import Story
+from tests.support.running import Stored, TurnRun
 from tests.support.scripted import Answer, ScriptedClient, counting
 
 pytestmark = pytest.mark.usefixtures("spotless")
@@ -119,6 +122,30 @@ async def test_other_calls_of_the_answer_end_first() -> None:
     assert [question.tool["call_id"] for question in story.questions if question.tool] == ["c0", "c0", "c2"]
     assert story.said[-1]["content"] == "deleted /0 (False) and read /1 (False) and deleted /2 (False)"
     assert files.answers == 1
+
+
+async def test_a_cancel_does_not_wait_for_other_calls() -> None:
+    files, begun = Files(), asyncio.Event()
+
+    async def wait(path: str) -> str:
+        """Takes long."""
+        begun.set()
+        await asyncio.sleep(60)
+        return path
+
+    broker, token = InputBroker(), CancellationToken()
+    team = files.team("delete", "wait", tools=[wait])
+    inject(team, RunContext("u", "t", "r", {}, None, None), broker)  # type: ignore[arg-type]
+    run = TurnRun(team, Stored(), broker=broker)
+    await run.prepare()
+    task = asyncio.ensure_future(run.session.run([TextMessage(content="Begin.", source="user")], token=token))
+    await begun.wait()
+    await asyncio.sleep(0.02)
+    assert not task.done(), "it waits for the other call"
+    token.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        async with asyncio.timeout(2):
+            await task
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["before", "after"])

@@ -10,17 +10,21 @@ from typing import Any
 import pytest
 from autogen_agentchat.agents import AssistantAgent, MessageFilterAgent, MessageFilterConfig, SocietyOfMindAgent
 from autogen_agentchat.conditions import MaxMessageTermination
+from autogen_agentchat.messages import TextMessage
 from autogen_agentchat.teams import BaseGroupChat, DiGraphBuilder, GraphFlow, RoundRobinGroupChat, SelectorGroupChat
 from autogen_agentchat.tools import AgentTool, TeamTool
 from autogen_core import FunctionCall
-from autogen_core.models import FunctionExecutionResultMessage
+from autogen_core.models import FunctionExecutionResultMessage, UserMessage
 from autogen_core.tools import BaseTool, FunctionTool, StaticWorkbench
 from pydantic import BaseModel
 
 from drsai_backend.agents import idempotent
 from drsai_backend.errors import ReplayMismatch
 from drsai_backend.models import RunModelClient
+from drsai_backend.models.requests import ModelRequest
+from drsai_backend.state.codec import load_json
 from drsai_backend.teams._parts import parts
+from drsai_backend.teams._recorder import dump_message, storable
 from drsai_backend.teams.steps import Step, ToolFinished, ToolStarted, TurnSteps
 from drsai_backend.teams.suspension import InputRequired, StopRequested
 from tests.support.repeated import Story
@@ -454,6 +458,22 @@ async def test_odd_characters_in_a_result() -> None:
     assert any(
         "nul \0 and more" in str(each["content"][0]["content"]) for each in story.said if "Execution" in each["type"]
     )
+
+
+def test_a_stored_message_asks_the_same() -> None:
+    """What `storable` makes of odd characters has the same digest as they."""
+    message = TextMessage(content="nul \0, \ud800 and \U0001f600", source="user")
+    kept = load_json(storable(dump_message(message)).encode())
+    assert kept["content"] != message.content
+    stored = TextMessage.load(kept)
+
+    def digest(text: str, count: int = 1) -> str:
+        messages = [UserMessage(content="x", source="user")] * (count - 1) + [UserMessage(content=text, source="user")]
+        return ModelRequest.of(messages, [], "auto", None, {}).digest()
+
+    assert digest(message.content) == digest(stored.content)
+    assert digest(message.content) != digest("another")
+    assert digest("x", 50) != digest("x", 51)
 
 
 def test_the_paths() -> None:
