@@ -42,7 +42,7 @@ def test_every_module_is_inside(files: set[str]) -> None:
 
 
 def test_the_migrations_are_inside(files: set[str]) -> None:
-    scripts = [path for path in (ROOT / "migrations").rglob("*") if path.suffix in {".py", ".mako"}]
+    scripts = [path for path in (ROOT / "migrations").rglob("*") if path.suffix in {".py", ".mako", ".sql"}]
     assert scripts
     assert {f"drsai_backend/{path.relative_to(ROOT)}" for path in scripts} - files == set()
 
