@@ -17,6 +17,7 @@ from autogen_agentchat.messages import (
     MultiModalMessage,
 )
 
+from drsai_backend import jobs
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.datamodel import RunStatus, TeamResult
@@ -78,15 +79,25 @@ class DrSai:
         )
         self.models = ModelClientFactory(self.settings)
         self.engine = Engine(teams, self.db, self.models, self.settings)
+        self._jobs = jobs.make_queue(self.database.url, self.engine, sweep_seconds=self.settings.sweep_seconds)
 
     async def open(self) -> None:
-        """Bring the schema up to date (SQLite) or check it (PostgreSQL), end what a dead process left RUNNING."""
+        """Bring the schema up to date (SQLite) or check it (PostgreSQL), go on with what dead processes left behind, and
+        take part in the work of the others."""
         await self.db.ensure_schema()
         await self.engine.open()
+        if self._jobs is not None:
+            await self._jobs.open()
+            self.engine.waker = self._jobs
 
     async def close(self) -> None:
-        """End the runs under way and close everything."""
+        """Hand the runs under way over at their next turn boundary, so that the next process to open the database goes
+        on with them, and close everything."""
+        if self._jobs is not None:
+            await self._jobs.drain()
         await self.engine.close()
+        if self._jobs is not None:
+            await self._jobs.close()
         await self.models.close()
         await self.database.close()
 

@@ -55,7 +55,7 @@ class Recovery:
     async def sweep(self) -> list[int]:
         """The keys of the threads that want a look: one query, which touches live and waiting runs only."""
         running, others = await self._db.database.read(unattended)
-        orphans = [head.key for head in running if head.team in self._teams and self.is_orphan(head)]
+        orphans = [head.key for head in running if self.is_orphan(head)]
         return [*orphans, *others]
 
     async def look_at(self, key: int) -> None:
@@ -69,7 +69,8 @@ class Recovery:
         if head is None or self._running.closing or self._running.is_taken((head.user_id, head.thread_id)):
             return
         if head.status is RunStatus.RUNNING:
-            if self.is_orphan(head):
+            # A team that is not known here may be known to another worker.
+            if self.is_orphan(head) and head.team in self._teams:
                 await self.recover(head)
         elif head.status is RunStatus.AWAITING_INPUT:
             await self._end_unanswered(head)

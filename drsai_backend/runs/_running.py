@@ -11,6 +11,7 @@ from drsai_backend.database import Database
 from drsai_backend.database.threads import ThreadHead
 from drsai_backend.errors import DatabaseError, LeaseLost, StateError
 from drsai_backend.runs._begin import MEMORY_PER_CHARACTER, Begun
+from drsai_backend.runs._failures import HandedOver
 from drsai_backend.runs._leases import HeldLease
 from drsai_backend.runs._live import LiveRun
 from drsai_backend.runs._warm import Name, WarmThread, WarmThreads
@@ -28,7 +29,8 @@ class Running:
 
     Args:
         began: called when a run has begun on a thread.
-        free: called when a run has ended and its thread has inputs in the queue.
+        free: called with the key of a thread that wants a look: its run has ended and inputs wait in its queue, or its
+            run was handed over.
     """
 
     def __init__(
@@ -98,12 +100,13 @@ class Running:
             if resume is not None:
                 self._keep(name, begun, resume)
             ended = live.ended
-            if ended is not None and ended.status.is_final and execution.lease.queued:
+            assert ended is not None
+            if (ended.status.is_final and execution.lease.queued) or ended.error_code == HandedOver.code:
                 waiting = execution.lease.key
         finally:
             self._runs.pop(name, None)
             self._leases.pop(name, None)
-        if waiting is not None and not self.closing:
+        if waiting is not None:
             self._free(waiting)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -63,6 +63,7 @@ log = logging.getLogger("drsai.engine")
 
 _ATTEMPTS = 20
 _PRUNE_SECONDS = 3600.0
+_RARELY = 10
 
 Handle = RunHandle | FollowedRun
 
@@ -84,13 +85,13 @@ class Engine:
         self.db = db
         self.worker_id = new_worker_id()
         self.waker: Waker | None = None
-        """Has other processes look at a thread. None: this one does, and sweeps by itself."""
+        """Has other processes look at a thread, and sweeps. None: this one does, and by itself."""
         self._settings = settings
         self._warm = WarmThreads(settings.warm_threads, settings.warm_bytes)
         lease = timedelta(seconds=settings.lease_seconds)
         self._beginner = Beginner(db, models, self._warm, self.worker_id, lease, settings.outage_seconds)
         self._feeds = Feeds(db.database, self._live, lambda: self._running.closing)
-        self._running = Running(db.database, self._warm, began=self._feeds.changed, free=self._look_soon)
+        self._running = Running(db.database, self._warm, began=self._feeds.changed, free=self._freed)
         self._recovery = Recovery(db, teams, self._beginner, self._running, self.worker_id, settings)
         self._controls = Controls(db.database, self._running, self._recovery, self._warm, self._tell)
         self._busy = BusyThreads(db, self._beginner, self._running, self._recovery, self._controls, self._wake)
@@ -286,7 +287,8 @@ class Engine:
     async def _sweep_for_ever(self) -> None:
         pruned = -_PRUNE_SECONDS
         while True:
-            await asyncio.sleep(self._settings.sweep_seconds)
+            # Where somebody else sweeps, this is for the case that he does not.
+            await asyncio.sleep(self._settings.sweep_seconds * (1 if self.waker is None else _RARELY))
             try:
                 for key in await self.sweep():
                     await self._recovery.look_quietly(key)
@@ -296,12 +298,17 @@ class Engine:
             except DatabaseError as error:
                 log.warning("no sweep: %s", error.message)
 
-    def _look_soon(self, thread_key: int) -> None:
-        self._running.spawn(self._recovery.look_quietly(thread_key))
+    def _freed(self, thread_key: int) -> None:
+        """This process has done its part on a thread, and there is more to do."""
+        if not self._running.closing:
+            # The next input runs where the thread is warm.
+            self._running.spawn(self._recovery.look_quietly(thread_key))
+        elif self.waker is not None:
+            self._running.spawn(self.waker.wake(thread_key))
 
     async def _wake(self, thread_key: int) -> None:
         if self.waker is None:
-            self._look_soon(thread_key)
+            self._running.spawn(self._recovery.look_quietly(thread_key))
         else:
             await self.waker.wake(thread_key)
 

@@ -1,0 +1,187 @@
+"""The event log: followed from anywhere, from any place on, without a gap and without repeating anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from drsai_backend import DrSai, RunStatus
+from drsai_backend.errors import InvalidRequest, NotFound
+from drsai_backend.runs import Logged, MessageDone, Position, RunEnded, RunStarted, TextDelta
+from drsai_backend.runs.events import MessageRead
+from tests.runs.conftest import Make
+from tests.runs.crew import QUICK, Crew, disown, ended, request, sources, thread_of, turns
+
+
+def told(log: list[Logged]) -> list[Any]:
+    """What a reader learns that lasts."""
+    found: list[Any] = []
+    for logged in log:
+        event = logged.event
+        if isinstance(event, RunStarted):
+            found.append(("started", event.attempt))
+        elif isinstance(event, MessageDone):
+            found.append(event.message.source)
+        elif isinstance(event, MessageRead):
+            found.append(event.config["source"])
+        elif isinstance(event, RunEnded):
+            found.append(event.status.value)
+    return found
+
+
+async def collect(log: AsyncIterator[Logged], count: int | None = None) -> list[Logged]:
+    found: list[Logged] = []
+    async with asyncio.timeout(20), aclosing(log):  # type: ignore[type-var]
+        async for logged in log:
+            found.append(logged)
+            if len(found) == count:
+                break
+    return found
+
+
+ONE = [("started", 1), "user", "ann", "bob", "eve", "completed"]
+
+
+@pytest.fixture(params=["here", "elsewhere"])
+def where(request: pytest.FixtureRequest) -> int:
+    return int(request.param == "elsewhere")
+
+
+async def two(make: Make, crew: Crew) -> tuple[DrSai, DrSai]:
+    return await make({"crew": crew}, **QUICK), await make({"crew": crew}, **QUICK)
+
+
+async def test_a_run_is_followed_while_it_is_live(make: Make, where: int) -> None:
+    crew = Crew()
+    crew.ann.delay = crew.bob.delay = 0.2
+    workers = await two(make, crew)
+    handle = await workers[0].engine.start(request())
+    log = await collect(workers[where].engine.follow_run("anonymous", handle.run_id))
+    assert told(log) == ONE
+    positions = [logged.position for logged in log]
+    assert positions == sorted(set(positions))
+    assert {logged.run_id for logged in log} == {handle.run_id}
+
+
+async def test_from_any_position_on_there_is_no_gap_and_no_repetition(make: Make, where: int) -> None:
+    crew = Crew()
+    workers = await two(make, crew)
+    handle = await workers[0].engine.start(request())
+    whole = await collect(workers[0].engine.follow_run("anonymous", handle.run_id))
+    for place, logged in enumerate(whole[:-1]):
+        rest = await collect(workers[where].engine.follow_run("anonymous", handle.run_id, logged.position))
+        assert told(rest) == told(whole[place + 1 :])
+    assert await collect(workers[where].engine.follow_run("anonymous", handle.run_id, whole[-1].position)) == []
+
+
+async def test_token_by_token_in_the_same_process(make: Make) -> None:
+    from autogen_agentchat.agents import AssistantAgent
+    from autogen_agentchat.teams import RoundRobinGroupChat
+
+    crew = Crew()
+    crew.bob.delay = 0.5
+
+    def team() -> RoundRobinGroupChat:
+        agents = [AssistantAgent(name, getattr(crew, name), model_client_stream=True) for name in ("ann", "bob")]
+        return RoundRobinGroupChat([*agents], max_turns=2)
+
+    drsai = await make({"crew": team})
+    handle = await drsai.engine.start(request())
+    first = await collect(drsai.engine.follow_run("anonymous", handle.run_id), 5)
+    assert isinstance(first[-1].event, TextDelta)
+    rest = await collect(drsai.engine.follow_run("anonymous", handle.run_id, first[-1].position))
+    assert isinstance(rest[0].event, TextDelta)
+    log = [*first, *rest]
+    text = "".join(
+        logged.event.text for logged in log if isinstance(logged.event, TextDelta) and logged.event.source == "ann"
+    )
+    said = [logged.event.message for logged in log if isinstance(logged.event, MessageDone)]
+    assert text == said[1].to_text()
+
+
+async def test_a_thread_is_followed_run_after_run(make: Make, where: int) -> None:
+    crew = Crew()
+    crew.ann.delay = 0.1
+    workers = await two(make, crew)
+    await workers[0].run("crew", "0", thread_id="t")
+    for text in "12":
+        await workers[0].engine.start(request(text))
+    log = await collect(workers[where].engine.follow_thread("anonymous", "t"), 18)
+    assert told(log) == ONE * 3
+    for place in range(0, 18, 5):
+        rest = await collect(workers[where].engine.follow_thread("anonymous", "t", log[place].position), 17 - place)
+        assert told(rest) == told(log[place + 1 :])
+
+
+async def test_a_recovery_says_so_and_repeats_no_message(make: Make, where: int) -> None:
+    crew = Crew()
+    crew.bob.delay = 0.5
+    workers = await two(make, crew)
+    handle = await workers[0].engine.start(request())
+    following = asyncio.create_task(collect(workers[where].engine.follow_run("anonymous", handle.run_id)))
+    await turns(workers[0], 1)
+    await asyncio.sleep(0.3)
+    await disown(workers[0])
+    log = await following
+    assert told(log) == [("started", 1), "user", "ann", ("started", 2), "bob", "eve", "completed"]
+    positions = [logged.position for logged in log]
+    assert positions == sorted(set(positions))
+
+
+async def test_a_queued_run_is_followed_from_before_it_begins(make: Make, where: int) -> None:
+    crew = Crew()
+    crew.ann.delay = 0.2
+    workers = await two(make, crew)
+    await workers[0].engine.start(request("x"))
+    handle = await workers[0].engine.start(request("y"))
+    log = await collect(workers[where].engine.follow_run("anonymous", handle.run_id))
+    assert told(log) == ONE
+
+
+async def test_a_steered_input_is_followed_in_the_run_that_took_it_up(make: Make, where: int) -> None:
+    crew = Crew()
+    crew.bob.delay = 0.5
+    workers = await two(make, crew)
+    await workers[0].engine.start(request("x"))
+    await turns(workers[0], 1)
+    handle = await workers[0].engine.start(request("y", on_busy="steer"))
+    log = await collect(workers[where].engine.follow_run("anonymous", handle.run_id))
+    assert told(log)[-2:] == ["eve", "completed"]
+
+
+async def test_unknown_and_foreign_ones(make: Make) -> None:
+    drsai = await make({"crew": Crew()})
+    handle = await drsai.engine.start(request())
+    await ended(drsai)
+    for log in (
+        drsai.engine.follow_run("anonymous", "run_x"),
+        drsai.engine.follow_run("somebody", handle.run_id),
+        drsai.engine.follow_thread("anonymous", "x"),
+        drsai.engine.follow_thread("somebody", "t"),
+    ):
+        with pytest.raises(NotFound):
+            await collect(log)
+    for text in ("", "1", "1-2", "1-2-x", "-1-2-3", "1-2-3-4", "99999999999-1-1"):
+        with pytest.raises(InvalidRequest):
+            Position.parse(text)
+    assert Position.parse(str(Position(3, 4, 5))) == Position(3, 4, 5)
+
+
+async def test_readers_of_a_stopped_and_a_deleted_thread_come_to_an_end(make: Make) -> None:
+    crew = Crew()
+    crew.bob.delay = 30
+    drsai = await make({"crew": crew}, **QUICK)
+    handle = await drsai.engine.start(request())
+    await turns(drsai, 1)
+    following = asyncio.create_task(collect(drsai.engine.follow_run("anonymous", handle.run_id)))
+    await drsai.stop("anonymous", "t")
+    assert told(await following) == [("started", 1), "user", "ann", "stopped"]
+    assert sources(await thread_of(drsai)) == ["user", "ann"]
+    following = asyncio.create_task(collect(drsai.engine.follow_thread("anonymous", "t")))
+    await asyncio.sleep(0.2)
+    await drsai.engine.delete_thread("anonymous", "t")
+    assert told(await following)[-1] == RunStatus.STOPPED.value
