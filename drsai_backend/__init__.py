@@ -10,10 +10,11 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from drsai_backend.agents import AssistantAgent, DrSaiAgent, DrSaiAgentMixin
+    from drsai_backend.agents import AssistantAgent, DrSaiAgent, DrSaiAgentMixin, idempotent, requires_approval
     from drsai_backend.database import DatabaseManager
     from drsai_backend.datamodel import RunStatus, TeamResult, Thread, UserInput
     from drsai_backend.drsai import DrSai
+    from drsai_backend.runs import Answer
     from drsai_backend.state import decode_state, encode_state
     from drsai_backend.teams.context import RunContext
     from drsai_backend.teams.group_chats import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Answer",
     "AssistantAgent",
     "DatabaseManager",
     "DrSai",
@@ -46,15 +48,18 @@ __all__ = [
     "UserInput",
     "decode_state",
     "encode_state",
+    "idempotent",
+    "requires_approval",
 ]
 
 # Each name is imported when it is first asked for. AutoGen, the openai client and SQLAlchemy take seconds together, and
 # `drsai --help`, a tool that reads threads, or `import drsai_backend.errors` need none or few of them.
 _HOMES: Final = {
-    "agents": ("AssistantAgent", "DrSaiAgent", "DrSaiAgentMixin"),
+    "agents": ("AssistantAgent", "DrSaiAgent", "DrSaiAgentMixin", "idempotent", "requires_approval"),
     "database": ("DatabaseManager",),
     "datamodel": ("RunStatus", "TeamResult", "Thread", "UserInput"),
     "drsai": ("DrSai",),
+    "runs": ("Answer",),
     "state": ("decode_state", "encode_state"),
     "teams.context": ("RunContext",),
     "teams.group_chats": (

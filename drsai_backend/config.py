@@ -67,7 +67,7 @@ class Settings(BaseSettings):
     )
     sweep_seconds: float = Field(default=3.0, gt=0, description="How often a process looks for runs that nobody runs.")
     shutdown_grace_seconds: float = Field(
-        default=20.0, ge=0, description="How long runs may go on to their next turn boundary when the process is stopped."
+        default=20.0, ge=0, description="How long runs may go on to a turn boundary when the process is stopped."
     )
     outage_seconds: float = Field(
         default=300.0, ge=0, description="How long a live run waits for a database that cannot be reached."

@@ -82,8 +82,8 @@ class DrSai:
         self._jobs = jobs.make_queue(self.database.url, self.engine, sweep_seconds=self.settings.sweep_seconds)
 
     async def open(self) -> None:
-        """Bring the schema up to date (SQLite) or check it (PostgreSQL), go on with what dead processes left behind, and
-        take part in the work of the others."""
+        """Bring the schema up to date (SQLite) or check it (PostgreSQL), go on with what dead processes left behind,
+        and take part in the work of the others."""
         await self.db.ensure_schema()
         await self.engine.open()
         if self._jobs is not None:

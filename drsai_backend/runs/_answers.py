@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import InvalidRequest, StaleAnswer
@@ -43,9 +43,7 @@ def answer_from_text(question: dict[str, Any], text: str) -> dict[str, Any]:
     Raises:
         InvalidRequest: it is none of the choices; the message names them.
     """
-    if question["type"] == "approval":
-        return {**_frame(question), **parse_decision(text, question)}
-    return {**_frame(question), "content": _chosen(question, text, "messages")}
+    return {**_frame(question), **parse_decision(text, question)}
 
 
 def answer_to(question: dict[str, Any], answer: Answer) -> dict[str, Any]:
@@ -55,12 +53,12 @@ def answer_to(question: dict[str, Any], answer: Answer) -> dict[str, Any]:
         InvalidRequest: it does not fit the question; `param` names the field.
     """
     if question["type"] != "approval":
-        return {**_frame(question), "content": _chosen(question, text_of(answer), "text")}
+        return _from_text(question, text_of(answer))
     known = _DECISIONS[question["kind"]]
     if answer.decision is None:
         if answer.content is None:
             raise InvalidRequest(f"`decision` is required: {', '.join(known)}", param="decision")
-        return answer_from_text(question, answer.content)
+        return _from_text(question, answer.content)
     if answer.decision not in known:
         raise InvalidRequest(f"`decision` must be one of {', '.join(known)}", param="decision")
     if answer.decision == "edit" and answer.arguments is None:
@@ -81,11 +79,8 @@ def _frame(question: dict[str, Any]) -> dict[str, Any]:
     return {"source": question["source"], **({} if key is None else {"key": key})}
 
 
-def _chosen(question: dict[str, Any], text: str, param: str) -> str:
-    choices = cast("list[str] | None", question.get("choices"))
-    if not choices:
-        return text
-    for choice in choices:
-        if choice.strip().casefold() == text.strip().casefold():
-            return choice
-    raise InvalidRequest(f"the answer must be one of {', '.join(map(repr, choices))}", param=param)
+def _from_text(question: dict[str, Any], text: str) -> dict[str, Any]:
+    try:
+        return answer_from_text(question, text)
+    except InvalidRequest as error:
+        raise InvalidRequest(error.message, param="text") from None

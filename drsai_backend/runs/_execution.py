@@ -78,8 +78,7 @@ class Execution:
         self._hidden: frozenset[str] = frozenset()
         self.context = context
         self.live = live
-        given = [Step(each.agent, each.step, each.digest, each.value) for each in recorded]
-        self._recorded = bool(given)
+        given = (Step(each.agent, each.step, each.digest, each.value) for each in recorded)
         self.steps = TurnSteps(given, self._store_steps, live.emit)
         self.session: TeamSession
         self.lease: Lease
@@ -177,7 +176,7 @@ class Execution:
         return self._end_write(EndWrite(RunStatus.ERROR, None, None, text, None, self.context.meter.as_dict()))
 
     def _end_write(self, end: EndWrite) -> EndWrite:
-        end.clear_steps = end.status is not RunStatus.PAUSED and (self.steps.turn_done() or self._recorded)
+        end.clear_steps = self.steps.turn_done()
         return end
 
     def on_chunk(self, chunk: ModelClientStreamingChunkEvent) -> None:
@@ -224,7 +223,6 @@ class Execution:
             lambda session, lease=self.lease: append_turn(session, lease, write),
             lambda session, lease=self.lease: confirm_turn(session, lease, write),
         )
-        self._recorded = False
         self._broker.turn_done()
         self.messages += [message.message for message in turn.messages]
         self._show(turn)
@@ -234,8 +232,8 @@ class Execution:
         self.stored_chars += sum(len(message.config) for message in turn.messages)
         payload = turn.entry.encode()
         self.journal_chars += len(payload)
-        clear_steps = self.steps.turn_done() or self._recorded
-        return TurnWrite(payload, rows, clear_answers=bool(self._broker.answers), clear_steps=clear_steps)
+        answered, recorded = bool(self._broker.answers), self.steps.turn_done()
+        return TurnWrite(payload, rows, clear_answers=answered, clear_steps=recorded)
 
     async def _store_steps(self, steps: Sequence[Step]) -> None:
         lease = self.lease
@@ -284,9 +282,18 @@ class Execution:
         self._show_end(end, self.live.failure)
 
     async def _hand_over(self) -> None:
-        lease = self.lease
+        # A turn that was cut is repeated: what is known of it is kept.
+        lease, steps = self.lease, self.steps.unstored()
+
+        def write(session: Any) -> None:
+            if steps:
+                store_steps(session, lease, steps)
+            release(session, lease)
+
         try:
-            await self._database.write(lambda session: release(session, lease))
+            await self._database.write(write)
+        except LeaseLost:
+            return
         except DatabaseError as error:
             log.warning("a lease was not handed over and will run out: %s", error.message, extra=self._names)
 

@@ -12,14 +12,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
-from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, MessageFactory
-
 from drsai_backend.database import Database
 from drsai_backend.database.log import LogPage, read_log, thread_of_run
 from drsai_backend.database.threads import read_head
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DatabaseUnavailable, NotFound
-from drsai_backend.runs._live import LiveRun, Reader
+from drsai_backend.runs._live import LiveRun, Reader, as_done
 from drsai_backend.runs._warm import Name
 from drsai_backend.runs.events import Logged, MessageDone, MessageRead, RunEnded, RunEvent, RunStarted
 from drsai_backend.runs.position import ENDED, STARTED, Position
@@ -214,9 +212,6 @@ def _is_over(page: LogPage, at: Position) -> bool:
     )
 
 
-_FACTORY: Final = MessageFactory()
-
-
 class FollowedRun:
     """A run that this process may or may not run, as a handle: one that waits in the queue, or is another worker's.
 
@@ -271,15 +266,3 @@ class FollowedRun:
     def transcript(self) -> list[MessageDone]:
         """The stored messages of the run that were read so far, in order, its input included."""
         return self._said
-
-
-def as_done(event: RunEvent) -> RunEvent | None:
-    """A message that was read, as one that was heard. None: it is of a type that only its team knows."""
-    if not isinstance(event, MessageRead):
-        return event
-    try:
-        message = _FACTORY.create(event.config)
-    except ValueError:
-        return None
-    is_chat = isinstance(message, BaseChatMessage) and not isinstance(message, HandoffMessage)
-    return MessageDone(event.seq, message, is_chat and message.source not in ("user", "system"))

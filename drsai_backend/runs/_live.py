@@ -7,11 +7,12 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, Protocol
 
+from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, MessageFactory
 from autogen_core import CancellationToken
 
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.runs._failures import HandedOver
-from drsai_backend.runs.events import Logged, MessageDone, RunEnded, RunEvent, RunStarted
+from drsai_backend.runs.events import Logged, MessageDone, MessageRead, RunEnded, RunEvent, RunStarted
 from drsai_backend.runs.position import ENDED, STARTED, Position
 
 _KEEP: Final = 4096
@@ -129,6 +130,21 @@ class Follow(Protocol):
     def __call__(self, run_id: str, after: Position) -> AsyncIterator[Logged]: ...
 
 
+_FACTORY: Final = MessageFactory()
+
+
+def as_done(event: RunEvent) -> RunEvent | None:
+    """A message that was read, as one that was heard. None: it is of a type that only its team knows."""
+    if not isinstance(event, MessageRead):
+        return event
+    try:
+        message = _FACTORY.create(event.config)
+    except ValueError:
+        return None
+    is_chat = isinstance(message, BaseChatMessage) and not isinstance(message, HandoffMessage)
+    return MessageDone(event.seq, message, is_chat and message.source not in ("user", "system"))
+
+
 class RunHandle:
     """Reads a run from its beginning. The run belongs to the engine: a reader may stop at any time.
 
@@ -158,7 +174,9 @@ class RunHandle:
                 if self._moved(event):
                     assert self._follow is not None
                     async for logged in self._follow(self.run_id, self._live.positions[-1]):
-                        yield self._note(logged.event)
+                        followed = as_done(logged.event)
+                        if followed is not None:
+                            yield self._note(followed)
                     return
                 yield self._note(event)
                 if isinstance(event, RunEnded):

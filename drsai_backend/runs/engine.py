@@ -37,7 +37,7 @@ from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.retention import prune
 from drsai_backend.datamodel import RunStatus, Thread
-from drsai_backend.errors import DatabaseError, NotFound, ShuttingDown, ThreadBusy
+from drsai_backend.errors import DatabaseError, NotFound, ShuttingDown, StaleAnswer, ThreadBusy
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs import _queries
 from drsai_backend.runs._begin import Beginner, Busy
@@ -177,6 +177,8 @@ class Engine:
             elif (beginning := self._running.beginning(name)) is not None:
                 await asyncio.wait([beginning])
                 continue
+            elif request.answer is not None:
+                raise StaleAnswer("the thread waits for no answer", param="id")
             queued = await self._busy.take(request, factory, head)
             if queued is not None:
                 return self._followed(queued, request)
