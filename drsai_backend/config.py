@@ -66,6 +66,9 @@ class Settings(BaseSettings):
         default=3, ge=1, description="How often a process may die in the same turn of a run before the run is given up."
     )
     sweep_seconds: float = Field(default=3.0, gt=0, description="How often a process looks for runs that nobody runs.")
+    job_concurrency: int = Field(
+        default=10, ge=1, description="How many runs a process begins at a time that it gets from the job queue."
+    )
     shutdown_grace_seconds: float = Field(
         default=20.0, ge=0, description="How long runs may go on to a turn boundary when the process is stopped."
     )

@@ -79,7 +79,12 @@ class DrSai:
         )
         self.models = ModelClientFactory(self.settings)
         self.engine = Engine(teams, self.db, self.models, self.settings)
-        self._jobs = jobs.make_queue(self.database.url, self.engine, sweep_seconds=self.settings.sweep_seconds)
+        self._jobs = jobs.make_queue(
+            self.database.url,
+            self.engine,
+            concurrency=self.settings.job_concurrency,
+            sweep_seconds=self.settings.sweep_seconds,
+        )
 
     async def open(self) -> None:
         """Bring the schema up to date (SQLite) or check it (PostgreSQL), go on with what dead processes left behind,
@@ -93,13 +98,17 @@ class DrSai:
     async def close(self) -> None:
         """Hand the runs under way over at their next turn boundary, so that the next process to open the database goes
         on with them, and close everything."""
-        if self._jobs is not None:
-            await self._jobs.drain()
-        await self.engine.close()
+        await self.drain()
         if self._jobs is not None:
             await self._jobs.close()
         await self.models.close()
         await self.database.close()
+
+    async def drain(self) -> None:
+        """The first part of `close`: take nothing new, and hand the runs over. What is stored can still be read."""
+        if self._jobs is not None:
+            await self._jobs.drain()
+        await self.engine.close()
 
     async def __aenter__(self) -> Self:
         try:

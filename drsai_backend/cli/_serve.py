@@ -11,6 +11,7 @@ import contextlib
 import errno
 import gc
 import ipaddress
+import os
 import signal
 import socket
 from collections.abc import Callable, Generator
@@ -30,13 +31,11 @@ from drsai_backend.config import Settings
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.models.local import LocalModelServer
-from drsai_backend.runs import Engine
 from drsai_backend.teams.builtin import builtin_teams
 from drsai_backend.teams.registry import TeamRegistry, load_teams
 
-GRACE_SECONDS: Final = 5.0
-"""How long runs may go on after the signal to stop; then they are ended, and their clients told."""
 _CLOSE_SECONDS: Final = 15.0
+"""What clients may take beyond the runs' grace to read the end of their answers."""
 _BACKLOG: Final = 2048
 
 
@@ -70,9 +69,9 @@ async def _serve(settings: Settings, teams: TeamRegistry, listening: socket.sock
             log_config=None,
             access_log=access_log,
             server_header=False,
-            timeout_graceful_shutdown=int(GRACE_SECONDS + _CLOSE_SECONDS),
+            timeout_graceful_shutdown=int(settings.shutdown_grace_seconds + _CLOSE_SECONDS),
         )
-        server = Server(config, drsai.engine)
+        server = Server(config, drsai)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             with contextlib.suppress(NotImplementedError):  # Windows
@@ -83,11 +82,11 @@ async def _serve(settings: Settings, teams: TeamRegistry, listening: socket.sock
 
 
 class Server(uvicorn.Server):
-    """uvicorn, with a stop that ends the runs before the connections."""
+    """uvicorn, with a stop that hands the runs over before the connections are closed."""
 
-    def __init__(self, config: uvicorn.Config, engine: Engine) -> None:
+    def __init__(self, config: uvicorn.Config, drsai: DrSai) -> None:
         super().__init__(config)
-        self._engine = engine
+        self._drsai = drsai
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -100,22 +99,12 @@ class Server(uvicorn.Server):
             make_console(stderr=True).print("Stopping; once more to stop at once.")
             self.should_exit = True
         else:
-            self.force_exit = True
+            # Whoever goes on with the runs finds out by himself.
+            os._exit(128 + sig)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        ending = asyncio.create_task(self._end_runs())
-        try:
-            await super().shutdown(sockets)
-        finally:
-            ending.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await ending
-
-    async def _end_runs(self) -> None:
-        """Runs that are still under way end as ERROR, and their streams with an error that says so. Were connections
-        closed first, clients would be left without a word."""
-        await asyncio.sleep(GRACE_SECONDS)
-        await self._engine.close()
+        # Together: were connections closed first, clients would be left without a word of what becomes of their runs.
+        await asyncio.gather(super().shutdown(sockets), self._drsai.drain())
 
 
 def print_start(drsai: DrSai, teams: TeamRegistry, url: str, bound: str) -> None:

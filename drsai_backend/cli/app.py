@@ -217,6 +217,30 @@ def threads_delete(
     _threads.delete_threads(user, threads, database_url, yes=yes)
 
 
+@threads_app.command("cancel")
+def threads_cancel(thread: ThreadId, user: User = "anonymous", database_url: DatabaseUrl = None) -> None:
+    """End what a thread does, or waits for, as stopped. Its finished turns stay."""
+    from drsai_backend.cli import _control
+
+    _control.cancel(user, thread, database_url)
+
+
+@threads_app.command("pause")
+def threads_pause(thread: ThreadId, user: User = "anonymous", database_url: DatabaseUrl = None) -> None:
+    """Pause a thread's live run at its next turn boundary."""
+    from drsai_backend.cli import _control
+
+    _control.pause(user, thread, database_url)
+
+
+@threads_app.command("resume")
+def threads_resume(thread: ThreadId, user: User = "anonymous", database_url: DatabaseUrl = None) -> None:
+    """Have a running server or worker go on with a paused run."""
+    from drsai_backend.cli import _control
+
+    _control.resume(user, thread, database_url)
+
+
 @threads_app.command("export")
 def threads_export(
     thread: ThreadId,

@@ -183,6 +183,21 @@ def release(session: Session, lease: Lease) -> bool:
     return changed.rowcount == 1
 
 
+def unpause(session: Session, head: ThreadHead) -> bool:
+    """Make a paused run one that nobody runs, so that some worker goes on with it. False: it is not paused any more."""
+    connection = session.connection()
+    control = "steer" if head.queued else None
+    changed = connection.execute(
+        sa.update(thread)
+        .where(thread.c.id == head.key, thread.c.epoch == head.epoch, thread.c.status == RunStatus.PAUSED)
+        .values(status=RunStatus.RUNNING, revision=thread.c.revision + 1, updated_at=utcnow(), control=control)
+    )
+    if changed.rowcount != 1:
+        return False
+    connection.execute(sa.update(run).where(run.c.run_id == head.run_id).values(status=RunStatus.RUNNING))
+    return True
+
+
 def unattended(session: Session) -> tuple[list[ThreadHead], list[int]]:
     """RUNNING threads whose lease has run out or was given back, and the keys of others that want a look: those with
     inputs in the queue and nothing under way, and those whose question was not answered in time."""

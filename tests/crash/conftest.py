@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,14 @@ class Serving:
 
     def thread(self, thread_id: str) -> Any:
         return self.get(f"/threads/{thread_id}")
+
+    def settled(self, thread_id: str, seconds: float = 20) -> Any:
+        """The thread, once its run is over or waits."""
+        end = time.monotonic() + seconds
+        while (thread := self.thread(thread_id))["status"] == "running":
+            assert time.monotonic() < end, "the run does not come to an end"
+            time.sleep(0.05)
+        return thread
 
     def messages(self, thread_id: str) -> list[tuple[int, str, str]]:
         """(seq, source, text) of the stored messages."""
