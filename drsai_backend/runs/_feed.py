@@ -142,15 +142,17 @@ async def _from_live(live: LiveRun, at: Position) -> AsyncIterator[Logged]:
     """The rest of a live run's log, to its end in this process."""
     reader = Reader(live, at)
     while True:
-        for position, event in reader.poll_positions():
+        ready = reader.poll_positions()
+        for position, event in ready:
             if isinstance(event, RunEnded):
                 if event.status is not RunStatus.RUNNING:  # else it goes on elsewhere, and so does its log
                     yield Logged(position, live.run_id, event)
                 return
             yield Logged(position, live.run_id, event)
-        if live.ended is not None:
-            return
-        await live.more()
+        if not ready:
+            if live.ended is not None:
+                return
+            await live.more()
 
 
 def _from_page(page: LogPage, at: Position) -> list[Logged]:

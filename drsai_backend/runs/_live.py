@@ -169,6 +169,8 @@ class RunHandle:
         """Every event of the run from its beginning; ends after `RunEnded`."""
         while True:
             self._batch = self._reader.poll()
+            if not self._batch:
+                await self._live.more()
             while self._batch:
                 event = self._batch.pop(0)
                 if self._moved(event):
@@ -181,7 +183,6 @@ class RunHandle:
                 yield self._note(event)
                 if isinstance(event, RunEnded):
                     return
-            await self._live.more()
 
     def _moved(self, event: RunEvent) -> bool:
         """Whether this is where the run left the process, which itself goes on and can follow it."""

@@ -63,6 +63,15 @@ def test_swarm_handoff(tmp_path: Path) -> None:
     assert lines[-1] == "  (completed)"
 
 
+def test_approval(tmp_path: Path) -> None:
+    lines = run("approval.py", tmp_path).splitlines()
+    assert lines == [
+        'awaiting_input: agency wants to call book_trip with {"city": "Lisbon"}. Is that approved?',
+        "[the trip to Lisbon is booked]",
+        "completed: [offline demo model] book_trip says: Booked: Lisbon.",
+    ]
+
+
 def test_planner(tmp_path: Path) -> None:
     asked, done = run("planner.py", tmp_path).split("> Yes, go on.\n")
     assert "(awaiting_input)\n  step-1: find a place, {'status': 'planned'}" in asked

@@ -70,7 +70,7 @@ def test_the_two_commands(readme: str) -> None:
 
 def test_both_show_the_same_code() -> None:
     assert blocks(READMES[0]) == blocks(READMES[1])
-    assert set(blocks(READMES[0])) == {"resume.py", "my_teams.py", "in_code.py"}
+    assert set(blocks(READMES[0])) == {"resume.py", "my_teams.py", "careful.py", "in_code.py"}
 
 
 @pytest.mark.parametrize("readme", READMES)
@@ -110,6 +110,17 @@ async def test_teams_of_ones_own(tmp_path: Path) -> None:
         result = await drsai.run("debate", "Tea is better than coffee.")
     assert result.status is RunStatus.COMPLETED
     assert [message["source"] for message in result.task_result["messages"]] == ["user", *["pro", "contra"] * 2]
+
+
+async def test_tools_that_need_a_person(tmp_path: Path) -> None:
+    (tmp_path / "careful.py").write_text(blocks("README.md")["careful.py"])
+    teams = load_teams(str(tmp_path / "careful.py"))
+    settings = Settings(demo_delay=0, openai_api_key=None, openai_base_url=None)
+    async with DrSai(teams, f"sqlite:///{tmp_path / 'my.db'}", settings=settings) as drsai:
+        asked = await drsai.run("agency", "Book a trip to Lisbon.", thread_id="t")
+        assert asked.status is RunStatus.AWAITING_INPUT
+        done = await drsai.run("agency", 'edit {"city": "Porto"}', thread_id="t")
+    assert (done.status, "Booked: Porto." in done.text) == (RunStatus.COMPLETED, True)
 
 
 def test_in_code(tmp_path: Path) -> None:

@@ -185,3 +185,21 @@ async def test_readers_of_a_stopped_and_a_deleted_thread_come_to_an_end(make: Ma
     await asyncio.sleep(0.2)
     await drsai.engine.delete_thread("anonymous", "t")
     assert told(await following)[-1] == RunStatus.STOPPED.value
+
+
+@pytest.mark.parametrize("reader", ["handle", "feed"])
+async def test_a_reader_that_takes_its_time_misses_no_end(make: Make, reader: str) -> None:
+    """What happens while it works on one event is there when it asks for the next."""
+    drsai = await make({"crew": Crew()})
+    handle = await drsai.engine.start(request())
+    seen = 0
+    async with asyncio.timeout(10):
+        if reader == "handle":
+            async for _ in handle.events():
+                await asyncio.sleep(0.1)
+                seen += 1
+        else:
+            async for _ in drsai.engine.follow_run("anonymous", handle.run_id):
+                await asyncio.sleep(0.1)
+                seen += 1
+    assert seen == len(ONE)
