@@ -250,26 +250,36 @@ def test_a_model_endpoint_gets_the_parameters_of_the_request(commands: Commands,
     assert all(b"sk-planted" not in file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
 
 
-def test_sigterm_lets_an_answer_end(commands: Commands, tmp_path: Path) -> None:
+def test_sigterm_hands_a_run_over_at_its_next_turn(commands: Commands, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(TEAMS)
     with ModelServer(lambda _: Reply("one two three four five six", chunk_delay=0.1)) as model:
         environment = {"OPENAI_BASE_URL": model.base_url}
         server = commands.start("serve", "mine.py", "--port", "0", cwd=tmp_path, env=environment)
         with openai.OpenAI(base_url=server.base_url(), api_key="unused", max_retries=0) as client:
             stream = client.chat.completions.create(
-                model="pair", messages=[{"role": "user", "content": "Hello."}], stream=True
+                model="pair",
+                messages=[{"role": "user", "content": "Hello."}],
+                stream=True,
+                extra_body={"thread_id": "moved"},
             )
             next(stream)
             server.kill(signal.SIGTERM)
-            text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
-        assert text.count("six") == 2
+            seen, error = read(stream)
+        assert "goes on elsewhere" in error
+        assert seen.count("six") == 1, "the turn in flight comes to its end"
         assert server.wait() == 0
+        asked = len(model.requests)
+        again = commands.start("serve", "mine.py", "--port", "0", cwd=tmp_path, env=environment)
+        assert settled(again.base_url(), "moved") == "completed"
+        assert len(model.requests) == asked + 1
+        again.kill(signal.SIGTERM)
+        assert again.wait() == 0
 
 
-def test_sigterm_ends_a_run_that_does_not_end_and_tells_its_client(commands: Commands, tmp_path: Path) -> None:
+def test_sigterm_cuts_a_turn_that_does_not_end_and_tells_its_client(commands: Commands, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(TEAMS)
     with ModelServer(lambda _: Reply("never ends", hang=True)) as model:
-        environment = {"OPENAI_BASE_URL": model.base_url}
+        environment = {"OPENAI_BASE_URL": model.base_url, "DRSAI_SHUTDOWN_GRACE_SECONDS": "1"}
         server = commands.start("serve", "mine.py", "--port", "0", cwd=tmp_path, env=environment)
         url = server.base_url()
         with openai.OpenAI(base_url=url, api_key="unused", max_retries=0) as client:
@@ -282,12 +292,32 @@ def test_sigterm_ends_a_run_that_does_not_end_and_tells_its_client(commands: Com
             next(stream)
             began = time.monotonic()
             server.kill(signal.SIGTERM)
-            with pytest.raises(openai.APIError, match="the server was shut down"):
+            with pytest.raises(openai.APIError, match="goes on elsewhere"):
                 list(stream)
         assert server.wait() == 0
         assert time.monotonic() - began < 12
     shown = commands.run("threads", "show", "cut", "--json", cwd=tmp_path)
-    assert json.loads(shown.stdout)["status"] == "error"
+    assert json.loads(shown.stdout)["status"] == "running", "for the next process to go on with"
+
+
+def read(stream: Any) -> tuple[str, str]:
+    """The text of a stream, and the error it broke off with."""
+    seen = ""
+    try:
+        for chunk in stream:
+            seen += chunk.choices[0].delta.content or ""
+    except openai.APIError as error:
+        return seen, str(error)
+    return seen, ""
+
+
+def settled(url: str, thread_id: str) -> str:
+    """A thread's status, once its run is over or waits."""
+    end = time.monotonic() + 20
+    while (status := httpx.get(f"{url}/threads/{thread_id}").json()["status"]) == "running":
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return status
 
 
 def test_logs_are_json_on_request_and_quiet_otherwise(commands: Commands, tmp_path: Path) -> None:
