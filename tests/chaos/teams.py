@@ -1,0 +1,87 @@
+"""The teams that the servers under test serve. `model.py` plays their models; it knows agents by their system messages.
+
+The tools write a line into the file `CHAOS_TOOLS` when they take effect, each line with one write: what has happened is
+there whatever becomes of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from typing import Any
+
+from autogen_agentchat.agents import UserProxyAgent
+from autogen_agentchat.conditions import MaxMessageTermination, TextMentionTermination
+
+from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext, SelectorGroupChat, Swarm
+from drsai_backend.agents import idempotent
+
+CHOOSE = "You choose who speaks.\n{roles}\n{history}\nPick one of {participants}."
+
+
+async def _take_effect(tool: str, token: str, before: float, after: float) -> str:
+    await asyncio.sleep(before)
+    line = json.dumps({"tool": tool, "token": token, "time": time.time(), "pid": os.getpid()}) + "\n"
+    file = os.open(os.environ["CHAOS_TOOLS"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(file, line.encode())
+    os.close(file)
+    await asyncio.sleep(after)
+    return f"{tool} {token} done"
+
+
+@idempotent
+async def look(token: str, before: float, after: float) -> str:
+    """Looks something up; may be called again."""
+    return await _take_effect("look", token, before, after)
+
+
+async def pay(token: str, before: float, after: float) -> str:
+    """Pays; must not be called again."""
+    return await _take_effect("pay", token, before, after)
+
+
+def _agent(context: RunContext, name: str, **more: Any) -> AssistantAgent:
+    client = context.model_client()
+    return AssistantAgent(name, client, system_message=f"You are {name}.", model_client_stream=True, **more)
+
+
+def solo(context: RunContext) -> AssistantAgent:
+    """One agent."""
+    return _agent(context, "sam")
+
+
+def rounds(context: RunContext) -> RoundRobinGroupChat:
+    """Three agents, one after the other."""
+    return RoundRobinGroupChat([_agent(context, name) for name in ("ann", "bob", "cid")], max_turns=3)
+
+
+def chosen(context: RunContext) -> SelectorGroupChat:
+    """A model chooses who speaks."""
+    members = [_agent(context, name) for name in ("ann", "bob", "cid")]
+    return SelectorGroupChat(members, context.model_client(), selector_prompt=CHOOSE, max_turns=3)
+
+
+def swarm(context: RunContext) -> Swarm:
+    """Two agents who hand over to each other; one has a tool."""
+    clerk = _agent(context, "clerk", handoffs=["expert"])
+    expert = _agent(context, "expert", handoffs=["clerk"], tools=[look])
+    return Swarm([clerk, expert], termination_condition=TextMentionTermination("DONE") | MaxMessageTermination(12))
+
+
+def tools(context: RunContext) -> RoundRobinGroupChat:
+    """An agent with both kinds of tools, several rounds of them in a turn, and one who sums up."""
+    worker = _agent(context, "worker", tools=[look, pay], max_tool_iterations=4)
+    return RoundRobinGroupChat([worker, _agent(context, "bob")], max_turns=2)
+
+
+def asking(context: RunContext) -> RoundRobinGroupChat:
+    """An agent that asks a person."""
+    return RoundRobinGroupChat(
+        [_agent(context, "asker"), UserProxyAgent("person", description="The user.")],
+        termination_condition=TextMentionTermination("DONE", sources=["asker"]) | MaxMessageTermination(12),
+    )
+
+
+teams = {"solo": solo, "rounds": rounds, "chosen": chosen, "swarm": swarm, "tools": tools, "asking": asking}

@@ -1,0 +1,140 @@
+"""Processes on one database: real `drsai serve` and `drsai worker`, started, killed, stopped and continued."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from tests.chaos.databases import query
+from tests.chaos.model import Models
+from tests.support.commands import Command, Commands
+
+TEAMS = Path(__file__).with_name("teams.py")
+
+QUICK = {"DRSAI_LEASE_SECONDS": "4", "DRSAI_HEARTBEAT_SECONDS": "1", "DRSAI_SWEEP_SECONDS": "1"}
+"""Settings that save time."""
+
+
+@dataclass(eq=False)
+class Process:
+    """One process. `base` is its URL once it answers; None for a worker."""
+
+    command: Command
+    base: str | None = None
+    up: bool = False
+
+
+@dataclass(eq=False)
+class World:
+    """A database and its processes.
+
+    Args:
+        settings: environment of the processes.
+    """
+
+    name: str
+    url: str
+    models: Models
+    commands: Commands
+    folder: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
+    processes: list[Process] = field(default_factory=list)
+    started: int = 0
+    _all: list[Command] = field(default_factory=list)
+
+    @property
+    def tools(self) -> Path:
+        """Where the tools' effects are written."""
+        return self.folder / "tools.jsonl"
+
+    async def start(self, *, serve: bool = True) -> Process:
+        """Start a process; returns when it is up."""
+        process = self.launch(serve=serve)
+        await self.until_up(process)
+        return process
+
+    def launch(self, *, serve: bool = True) -> Process:
+        """Start a process, ready or not."""
+        environment = {
+            "OPENAI_BASE_URL": self.models.base_url,
+            "OPENAI_API_KEY": "unused",
+            "DRSAI_DATABASE_URL": self.url,
+            "CHAOS_TOOLS": str(self.tools),
+            **self.settings,
+        }
+        arguments = ("serve", str(TEAMS), "--port", "0") if serve else ("worker", "--teams", str(TEAMS))
+        process = Process(self.commands.start(*arguments, cwd=self.folder, env=environment))
+        self.started += 1
+        self._all.append(process.command)
+        self.processes.append(process)
+        return process
+
+    async def until_up(self, process: Process, timeout: float = 60) -> bool:
+        """Wait until a process answers. False: it was killed before."""
+        command = process.command
+        async with asyncio.timeout(timeout):
+            while command.running:
+                printed = command.stdout
+                if "Ctrl-C" in printed:
+                    found = re.search(r"serves (http://\S+)/v1\n", printed)
+                    process.base = found.group(1) if found else None
+                    process.up = True
+                    return True
+                await asyncio.sleep(0.02)
+        return False
+
+    def serving(self) -> list[Process]:
+        """The processes that answer."""
+        return [process for process in self.processes if process.up and process.base]
+
+    async def pick(self, chance: Random, avoid: str | None = None) -> str:
+        """The URL of some process that answers; another one than `avoid` where there is one."""
+        while True:
+            bases = [process.base or "" for process in self.serving()]
+            if bases:
+                return chance.choice([base for base in bases if base != avoid] or bases)
+            await asyncio.sleep(0.02)
+
+    def kill(self, process: Process) -> None:
+        """SIGKILL."""
+        process.up = False
+        process.command.kill()
+        self.processes.remove(process)
+
+    def freeze(self, process: Process) -> None:
+        """SIGSTOP."""
+        process.up = False
+        process.command.kill(signal.SIGSTOP)
+
+    def thaw(self, process: Process) -> None:
+        """SIGCONT."""
+        process.command.kill(signal.SIGCONT)
+        process.up = True
+
+    def held(self, process: Process) -> int:
+        """How many runs a process holds."""
+        pattern = f"%:{process.command.pid}:%"
+        text = "SELECT count(*) AS n FROM thread WHERE status = 'running' AND lease_owner LIKE ?"
+        return query(self.url, text, pattern)[0]["n"]
+
+    def complaints(self) -> list[str]:
+        """Lines of all processes' logs that nobody should ever read."""
+        bad = re.compile(r"never retrieved|unhandled|internal_error|^Traceback", re.IGNORECASE | re.MULTILINE)
+        found: list[str] = []
+        for command in self._all:
+            text = command.stderr
+            if bad.search(text):
+                found += [f"pid {command.pid}: {line}" for line in text.splitlines() if bad.search(line)][:3]
+        return found
+
+    async def close(self) -> None:
+        """Kill what runs."""
+        for process in list(self.processes):
+            process.command.kill(signal.SIGCONT)
+            self.kill(process)
+            await asyncio.to_thread(process.command.wait)
