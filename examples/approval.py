@@ -1,8 +1,8 @@
 """A tool call that a person approves, after the process that asked has ended.
 
-Runs offline; keeps `approval.db` in this directory. The first part asks and is over; nothing waits in memory. The second one, which could be another machine a
-week later, brings the answer, and the agent goes on in the middle of its turn: its model is not asked again, and the tool
-is called once.
+Runs offline; keeps `approval.db` in this directory. The first part asks and is over; nothing waits in memory. The
+second one, which could be another machine a week later, brings the answer, and the agent goes on in the middle of its
+turn: its model is not asked again, and the tool is called once.
 """
 
 from __future__ import annotations

@@ -191,8 +191,8 @@ def other(commands: Any, model: ModelServer, database_url: str, tmp_path: Any) -
 
 
 def test_another_server_takes_over_at_once(serving: Serving, other: Serving, model: ModelServer) -> None:
-    """It need not be started after the death: the dead owner is noticed when the thread is asked for. What was under way
-    comes first."""
+    """It need not be started after the death: the dead owner is noticed when the thread is asked for. What was under
+    way comes first."""
     numbered(model, "bob")
     model.script("You are ann.", lambda _: Reply("ann was cut off here", chunk_delay=0.15))
     cut_in_the_middle(serving, "t", "First.", at="ann was")
