@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -102,7 +101,9 @@ class RunModelClient(ChatCompletionClient):
 
         A recorded answer counts on the meter as if it had just been given; in a stream it comes as the result alone.
         """
-        client = copy.copy(self)
+        # `copy.copy` takes ten times as long, for every agent of every run.
+        client = object.__new__(type(self))
+        client.__dict__.update(self.__dict__)
         client._steps = steps
         return client
 

@@ -33,6 +33,7 @@ from drsai_backend.runs._stored_request import messages_from
 from drsai_backend.runs._task import input_request, outward_handoff, spoken
 from drsai_backend.runs.events import MessageDone, RunEnded, TextDelta
 from drsai_backend.state import ResumeRecord
+from drsai_backend.teams._kinds import is_a
 from drsai_backend.teams._recorder import Message, Turn
 from drsai_backend.teams._session import TeamSession
 from drsai_backend.teams._wiring import leaf_agents
@@ -96,7 +97,7 @@ class Execution:
         """Run the team and store the end. Returns the last resume record when the team came to an end by itself, so
         that its objects are the stored state; None otherwise."""
         team = self.session.team
-        self._hidden = frozenset(agent.name for agent in leaf_agents(team) if isinstance(agent, UserProxyAgent))
+        self._hidden = frozenset(agent.name for agent in leaf_agents(team) if is_a(agent, UserProxyAgent))
         try:
             end, last = await self._team()
             await self._store_end(end, last)

@@ -15,6 +15,7 @@ from autogen_core.tools import Workbench
 
 from drsai_backend.agents import RunBound
 from drsai_backend.models import RunModelClient
+from drsai_backend.teams._kinds import is_a
 from drsai_backend.teams._parts import parts
 from drsai_backend.teams._tool_calls import ToolCalls
 from drsai_backend.teams._workbench import RecordedWorkbench
@@ -47,7 +48,7 @@ def inject(team: BaseGroupChat, context: RunContext, broker: InputBroker, steps:
         if workbenches:
             calls = ToolCalls(agent, broker)
             setattr(part, "_workbench", [RecordedWorkbench(each, calls.stream) for each in workbenches])  # noqa: B010 - as above
-        if isinstance(part, UserProxyAgent) and part.input_func is cancellable_input:
+        if is_a(part, UserProxyAgent) and part.input_func is cancellable_input:
             part.input_func = _asking(part.name, broker)
             setattr(part, "_is_async", True)  # noqa: B010 - AutoGen derives it once, from the function it was given
 

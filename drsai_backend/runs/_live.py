@@ -48,6 +48,7 @@ class LiveRun:
         self._at = Position()
         self._limit = _KEEP
         self._waiters: list[asyncio.Future[None]] = []
+        self._end_waiters: list[asyncio.Future[None]] = []
 
     def begin(self, epoch: int, seq: int, attempt: int) -> None:
         """The lease is taken: `seq` is the newest message that was stored before."""
@@ -70,9 +71,9 @@ class LiveRun:
             self._drop()
         if self._waiters:
             waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            _resolve(waiters)
+        if self.ended is not None:
+            _resolve(self._end_waiters)
 
     def _drop(self) -> None:
         lasting = (MessageDone, RunStarted)
@@ -86,11 +87,24 @@ class LiveRun:
         """The index of the first event after `position`."""
         return bisect_right(self.positions, position)
 
+    async def end(self) -> None:
+        """Wait until the run has ended here."""
+        if self.ended is None:
+            waiter = asyncio.get_running_loop().create_future()
+            self._end_waiters.append(waiter)
+            await waiter
+
     async def more(self) -> None:
         """Wait for the next event."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         await waiter
+
+
+def _resolve(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
 
 
 class Reader:
@@ -168,7 +182,7 @@ class RunHandle:
     async def events(self) -> AsyncIterator[RunEvent]:
         """Every event of the run from its beginning; ends after `RunEnded`."""
         while True:
-            self._batch = self._reader.poll()
+            self._batch = self._batch or self._reader.poll()
             if not self._batch:
                 await self._live.more()
             while self._batch:
@@ -205,7 +219,9 @@ class RunHandle:
 
     async def wait(self) -> RunEnded:
         """The end of the run."""
-        if self._ended is None:
+        await self._live.end()
+        self.poll()
+        if self._ended is None:  # It goes on elsewhere.
             async for _ in self.events():
                 pass
         assert self._ended is not None

@@ -11,6 +11,7 @@ from autogen_agentchat.teams import BaseGroupChat, Swarm
 
 from drsai_backend.datamodel import utcnow
 from drsai_backend.runs.events import InputMessage
+from drsai_backend.teams._kinds import is_a
 from drsai_backend.teams._wiring import manager_of
 from drsai_backend.teams.suspension import InputRequired
 
@@ -57,7 +58,7 @@ def _message(message: InputMessage) -> BaseChatMessage:
 
 def _handed_off_by(team: BaseGroupChat) -> str | None:
     """The swarm member whose latest handoff left the team. A swarm refuses any task but an answer to it."""
-    if not isinstance(team, Swarm):
+    if not is_a(team, Swarm):
         return None
     for message in reversed(manager_of(team)._message_thread):
         if isinstance(message, HandoffMessage):

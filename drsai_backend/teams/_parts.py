@@ -12,6 +12,8 @@ from autogen_agentchat.base import ChatAgent
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.tools import StaticWorkbench
 
+from drsai_backend.teams._kinds import is_a
+
 
 def parts(team: BaseGroupChat) -> Iterator[tuple[str, Any]]:
     """Group chats, agents, wrapped agents, and agents and teams used as tools, outermost first, each once.
@@ -35,15 +37,15 @@ def parts(team: BaseGroupChat) -> Iterator[tuple[str, Any]]:
             return
         seen.add(id(part))
         below = f"{path}/" if path else ""
-        if isinstance(part, BaseGroupChat):
+        if is_a(part, BaseGroupChat):
             yield unique(below + part._group_chat_manager_name), part
             for participant in part._participants:
                 yield from walk(participant, below + participant.name)
             return
         yield unique(path), part
-        if isinstance(part, MessageFilterAgent):
+        if is_a(part, MessageFilterAgent):
             yield from walk(part._wrapped_agent, below + part._wrapped_agent.name)
-        elif isinstance(part, SocietyOfMindAgent):
+        elif is_a(part, SocietyOfMindAgent):
             yield from walk(part._team, path)
         for workbench in getattr(part, "_workbench", None) or ():
             if isinstance(workbench, StaticWorkbench):

@@ -49,6 +49,7 @@ from autogen_core._message_handler_context import MessageHandlerContext
 from drsai_backend.errors import StateError
 from drsai_backend.teams._agent_runtime import AgentDirectory
 from drsai_backend.teams._echoes import Echoes, as_text, leaked
+from drsai_backend.teams._kinds import is_a
 from drsai_backend.teams._lane import PATIENCE, Delivery, Lane, cancel_lane, cancel_requested
 from drsai_backend.teams._orphans import tool_tasks, watch_tools
 from drsai_backend.teams.suspension import Branch, InputRequired, StopRequested, current_branch
@@ -91,7 +92,7 @@ class TurnRuntime(AgentDirectory):
     def place(self, agent_id: AgentId, agent: Agent) -> None:
         """Make a constructed agent reachable under `agent_id`."""
         super().place(agent_id, agent)
-        if isinstance(agent, BaseGroupChatManager):
+        if is_a(agent, BaseGroupChatManager):
             lane = self.lane(agent_id.key)
             lane.manager, lane.manager_id = agent, agent_id
             own = type(agent).handle_group_chat_message, type(agent).on_message_impl

@@ -45,6 +45,7 @@ from autogen_core.tools import BaseTool
 
 from drsai_backend.state.journal import Path
 from drsai_backend.teams._cells import Cell, ListCell, StateCell, ValueCell
+from drsai_backend.teams._kinds import is_a
 from drsai_backend.teams._wiring import container_of, manager_of, stateful_tools, task_runner
 
 # Subclasses may edit messages in place (AutoGen's documentation shows one), which a cursor would not see.
@@ -122,7 +123,7 @@ def _team(structure: Structure, team: BaseGroupChat, path: Path) -> dict[str, An
 
 
 def _agent(structure: Structure, agent: Any, path: Path) -> dict[str, Any]:
-    if isinstance(agent, BaseGroupChat):
+    if is_a(agent, BaseGroupChat):
         return _team(structure, agent, path)
     _tools(structure, agent, path)
     if _saves_like(agent, AssistantAgent):
@@ -134,7 +135,7 @@ def _agent(structure: Structure, agent: Any, path: Path) -> dict[str, Any]:
         inner = _agent(structure, agent._team, (*path, "inner_team_state"))
         return {**SocietyOfMindAgentState().model_dump(), "inner_team_state": inner}
     if _saves_like(agent, BaseChatAgent):
-        if isinstance(agent, MessageFilterAgent):
+        if is_a(agent, MessageFilterAgent):
             key = _extra_key(path, "wrapped")
             structure.skeleton["extras"][key] = _agent(structure, agent._wrapped_agent, ("extras", key))
         elif isinstance(agent, CodeExecutorAgent):
@@ -208,10 +209,10 @@ def _manager(structure: Structure, manager: BaseGroupChatManager, path: Path) ->
     structure.cells.append(ListCell((*path, "message_thread"), manager, "_message_thread", manager._message_factory))
     for key, attribute in {"current_turn": "_current_turn", **_MANAGER_VALUES[known]}.items():
         structure.cells.append(_attribute_cell((*path, key), manager, attribute))
-    if isinstance(manager, GraphFlowManager):
+    if is_a(manager, GraphFlowManager):
         _graph(structure, manager, path)
         return {}
-    if isinstance(manager, SelectorGroupChatManager):
+    if is_a(manager, SelectorGroupChatManager):
         # load_state fills the selection context from the message thread.
         structure.selectors.append(manager)
         if type(manager._model_context) in _APPEND_ONLY_CONTEXTS:

@@ -23,6 +23,7 @@ from autogen_core.tools import BaseTool, StaticWorkbench
 
 from drsai_backend.errors import TeamBuildError
 from drsai_backend.teams._conditions import children
+from drsai_backend.teams._kinds import is_a
 from drsai_backend.teams._runtime import TurnRuntime
 
 OutputSink = Callable[[BaseAgentEvent | BaseChatMessage], None]
@@ -68,9 +69,9 @@ def as_team(served: Any) -> BaseGroupChat:
     Raises:
         TeamBuildError: neither an agent nor a group chat.
     """
-    if isinstance(served, BaseGroupChat):
+    if is_a(served, BaseGroupChat):
         return served
-    if isinstance(served, ChatAgent):
+    if is_a(served, ChatAgent):
         known = MessageFactory()
         own = [kind for kind in served.produced_message_types if not known.is_registered(kind)]
         return RoundRobinGroupChat([served], name=f"{served.name}_chat", max_turns=1, custom_message_types=[*own])
@@ -81,11 +82,11 @@ def as_team(served: Any) -> BaseGroupChat:
 
 def inner_team(participant: Any) -> BaseGroupChat | None:
     """The group chat that a participant is, or speaks for."""
-    if isinstance(participant, MessageFilterAgent):
+    if is_a(participant, MessageFilterAgent):
         return inner_team(participant._wrapped_agent)
-    if isinstance(participant, SocietyOfMindAgent):
+    if is_a(participant, SocietyOfMindAgent):
         participant = participant._team
-    return participant if isinstance(participant, BaseGroupChat) else None
+    return participant if is_a(participant, BaseGroupChat) else None
 
 
 _STATELESS = cast(Any, BaseTool).save_state_json
@@ -120,13 +121,13 @@ def nested_teams(team: BaseGroupChat) -> Iterator[BaseGroupChat]:
         if id(part) in seen:
             return
         seen.add(id(part))
-        if isinstance(part, BaseGroupChat):
+        if is_a(part, BaseGroupChat):
             yield part
             for participant in part._participants:
                 yield from walk(participant)
-        elif isinstance(part, MessageFilterAgent):
+        elif is_a(part, MessageFilterAgent):
             yield from walk(part._wrapped_agent)
-        elif isinstance(part, SocietyOfMindAgent):
+        elif is_a(part, SocietyOfMindAgent):
             yield from walk(part._team)
         else:
             for _, tool in stateful_tools(part):
@@ -140,9 +141,9 @@ def leaf_agents(team: BaseGroupChat) -> Iterator[ChatAgent | Team]:
     for participant in team._participants:
         agent: Any = participant
         while agent is not None:
-            if not isinstance(agent, BaseGroupChat):
+            if not is_a(agent, BaseGroupChat):
                 yield agent
-            agent = agent._wrapped_agent if isinstance(agent, MessageFilterAgent) else None
+            agent = agent._wrapped_agent if is_a(agent, MessageFilterAgent) else None
         inner = inner_team(participant)
         if inner is not None:
             yield from leaf_agents(inner)
@@ -185,12 +186,12 @@ def _keepers_of_state(team: BaseGroupChat) -> Iterator[Any]:
     stack: list[Any] = [team._termination_condition, *team._participants]
     while stack:
         part = stack.pop()
-        if part is None or isinstance(part, BaseGroupChat):
+        if part is None or is_a(part, BaseGroupChat):
             continue
         yield part
         if isinstance(part, TerminationCondition):
             stack += children(part)
-        elif isinstance(part, MessageFilterAgent):
+        elif is_a(part, MessageFilterAgent):
             stack.append(part._wrapped_agent)
         else:
             stack += [task_runner(tool) for _, tool in stateful_tools(part)]
@@ -252,5 +253,5 @@ def container_of(team: BaseGroupChat, position: int) -> ChatAgentContainer:
     runtime = team._runtime
     assert isinstance(runtime, TurnRuntime)
     agent = runtime._agents[AgentId(team._participant_topic_types[position], team._team_id)]
-    assert isinstance(agent, ChatAgentContainer)
+    assert is_a(agent, ChatAgentContainer)
     return agent
