@@ -103,7 +103,7 @@ class RunModelClient(ChatCompletionClient):
         """
         # `copy.copy` takes ten times as long, for every agent of every run.
         client = object.__new__(type(self))
-        client.__dict__.update(self.__dict__)
+        vars(client).update(vars(self))
         client._steps = steps
         return client
 
