@@ -66,6 +66,11 @@ class Settings(BaseSettings):
         default=3, ge=1, description="How often a process may die in the same turn of a run before the run is given up."
     )
     sweep_seconds: float = Field(default=3.0, gt=0, description="How often a process looks for runs that nobody runs.")
+    max_runs: int = Field(
+        default=200,
+        ge=1,
+        description="Runs that a process takes up without a request of its own, at a time: recovery, background, queue.",
+    )
     job_concurrency: int = Field(
         default=10, ge=1, description="How many runs a process begins at a time that it gets from the job queue."
     )

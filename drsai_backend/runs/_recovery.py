@@ -65,6 +65,8 @@ class Recovery:
         Raises:
             DatabaseError: the database cannot be used now.
         """
+        if len(self._running.held()) >= self._settings.max_runs:
+            return  # Not all of what a dead process leaves behind at once. Others sweep, too, and this one will again.
         head = await self._db.database.read(lambda session: read_head_of(session, key))
         if head is None or self._running.closing or self._running.is_taken((head.user_id, head.thread_id)):
             return

@@ -306,3 +306,23 @@ async def test_cancel_a_paused_run(make: Make) -> None:
     assert (await drsai.engine.cancel("anonymous", "t")).status is RunStatus.STOPPED
     [thread] = await drsai.db.get(type(await thread_of(drsai)), filters=WHERE)
     assert thread.control is None
+
+
+async def test_a_process_takes_up_only_so_many_runs_by_itself(make: Make) -> None:
+    crew = Crew()
+    crew.ann.delay = 0.3
+    drsai = await make({"crew": crew}, **QUICK, max_runs=2)
+    handles = [await drsai.engine.start(request("x", background=True, thread_id=f"t{number}")) for number in range(5)]
+    most = 0
+
+    async def watch() -> None:
+        nonlocal most
+        while True:
+            most = max(most, len(drsai.engine._running.held()))
+            await asyncio.sleep(0.01)
+
+    watching = asyncio.create_task(watch())
+    ends = await asyncio.gather(*(handle.wait() for handle in handles))
+    watching.cancel()
+    assert {end.status for end in ends} == {RunStatus.COMPLETED}
+    assert most == 2
