@@ -69,7 +69,7 @@ class Settings(BaseSettings):
     max_runs: int = Field(
         default=200,
         ge=1,
-        description="Runs that a process takes up without a request of its own, at a time: recovery, background, queue.",
+        description="Runs that a process takes up by itself at a time: of dead processes, the background, queues.",
     )
     job_concurrency: int = Field(
         default=10, ge=1, description="How many runs a process begins at a time that it gets from the job queue."

@@ -65,8 +65,8 @@ class Recovery:
         Raises:
             DatabaseError: the database cannot be used now.
         """
-        if len(self._running.held()) >= self._settings.max_runs:
-            return  # Not all of what a dead process leaves behind at once. Others sweep, too, and this one will again.
+        if self._is_full():
+            return
         head = await self._db.database.read(lambda session: read_head_of(session, key))
         if head is None or self._running.closing or self._running.is_taken((head.user_id, head.thread_id)):
             return
@@ -78,6 +78,10 @@ class Recovery:
             await self._end_unanswered(head)
         elif head.queued and head.status is not RunStatus.PAUSED:
             await self._start_next(head)
+
+    def _is_full(self) -> bool:
+        """Not all of what a dead process leaves behind is taken up at once. Others sweep, and this one will again."""
+        return self._running.count >= self._settings.max_runs
 
     # --- runs that were cut -------------------------------------------------------------------------------------
 
@@ -108,7 +112,7 @@ class Recovery:
         try:
             registered = self._teams.get(head.team)
             request = await request_of_thread(self._db, head.team, *name)
-            if self._running.is_taken(name):
+            if self._running.is_taken(name) or (going.again and self._is_full()):
                 return None
             return await self._running.launch(
                 name, lambda: self._beginner.go_on(head, request, registered.factory, going)
@@ -160,7 +164,7 @@ class Recovery:
                 registered = self._teams.get(run["team"])
                 key = None if row["api_key"] is None else self._db.secrets.decrypt(row["api_key"])
                 request = from_json(row["request"], team=run["team"], user_id=name[0], thread_id=name[1], api_key=key)
-                if self._running.is_taken(name):
+                if self._running.is_taken(name) or self._is_full():
                     return
                 await self._running.launch(
                     name,

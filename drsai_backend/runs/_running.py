@@ -60,6 +60,11 @@ class Running:
         """Whether this process does something on the thread."""
         return name in self._runs
 
+    @property
+    def count(self) -> int:
+        """How many runs are under way, or begin."""
+        return len(self._runs)
+
     def held(self) -> list[HeldLease]:
         """The leases of the runs under way."""
         return list(self._leases.values())
