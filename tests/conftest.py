@@ -19,6 +19,13 @@ from drsai_backend.database import DatabaseManager, migrations
 SECRET = SecretStr("the tests' secret")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    chaos = parser.getgroup("chaos", "the short part of the chaos suite (tests/chaos)")
+    chaos.addoption("--chaos-kills", type=int, default=6, help="SIGKILLs per database")
+    chaos.addoption("--chaos-seconds", type=float, default=3, help="how long there is load")
+    chaos.addoption("--chaos-seed", type=int, default=1)
+
+
 def _database_named(url: str, name: str) -> str:
     return sa.make_url(url).set(database=name).render_as_string(hide_password=False)
 

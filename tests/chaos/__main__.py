@@ -16,13 +16,14 @@ from tests.chaos.kills import Killing
 from tests.chaos.load import Load
 from tests.chaos.model import Models
 from tests.chaos.report import Outcome, print_report
+from tests.chaos.scaling import DEMO, Scaling
 from tests.chaos.schedule import Schedule
 from tests.chaos.stopped import Stopping
 from tests.chaos.takeover import SLOW, Takeover
 from tests.chaos.world import QUICK, World
 from tests.support.commands import Commands
 
-PARTS = ("kills", "workers", "outage", "disconnects", "stopped", "takeover")
+PARTS = ("kills", "workers", "outage", "disconnects", "stopped", "takeover", "scaling")
 
 
 def main() -> int:
@@ -36,6 +37,7 @@ def main() -> int:
     parser.add_argument("--disconnects", type=int, default=100)
     parser.add_argument("--turns", type=int, default=1000)
     parser.add_argument("--takeovers", type=int, default=3)
+    parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--only", choices=PARTS, action="append")
     options = parser.parse_args()
@@ -82,8 +84,13 @@ def main() -> int:
                     outcomes.append(asyncio.run(leaving.run()))
             if wanted("takeover"):
                 with world(kind, "takeover", {"DRSAI_LOG_FORMAT": "json"}, slow_first=SLOW) as made:
-                    taking = Takeover(made, schedule.part("takeover"), turns=options.turns, times=options.takeovers)
+                    part = schedule.part("takeover")
+                    ways = ("killed",) if kind == "sqlite" else ("killed", "stopped")
+                    taking = Takeover(made, part, turns=options.turns, times=options.takeovers, kinds=ways)
                     outcomes.append(asyncio.run(taking.run()))
+        if wanted("scaling"):
+            with world("postgresql", "scaling", DEMO) as made:
+                outcomes.append(asyncio.run(Scaling(made, requests=options.requests).run()))
     return print_report(options.seed, outcomes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -19,7 +20,7 @@ from tests.chaos.world import World
 
 PATIENCE = 120.0
 """Seconds after which a run is believed to be stuck."""
-_AWAY = (httpx.TransportError, asyncio.TimeoutError)
+_AWAY = (httpx.TransportError,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,17 +142,18 @@ class Client:
             body["stream"] = way == "stream"
             body["on_disconnect"] = "cancel" if cancel_on_leave else "continue"
         headers = {"Idempotency-Key": f"{self.thread}-{self._number}"}
-        async with asyncio.timeout(PATIENCE):
-            while not sent.refused:
-                base = await self._world.pick(self._chance)
-                try:
-                    if await self._try(base, body, headers, sent, cancel_on_leave=cancel_on_leave):
-                        break
-                except _AWAY:
-                    pass
-                if sent.acknowledged:
-                    break  # its log tells the rest
-                await self._pause()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not sent.refused:
+                    base = await self._world.pick(self._chance)
+                    with contextlib.suppress(*_AWAY):
+                        if await self._try(base, body, headers, sent, cancel_on_leave=cancel_on_leave):
+                            break
+                    if sent.acknowledged:
+                        break  # its log tells the rest
+                    await self._pause()
+        except TimeoutError:
+            self._stuck(f"{sent.text} ({way}) was not answered in {PATIENCE:.0f} s", sent.run_id)
         return sent.run_id
 
     async def _try(
@@ -303,23 +305,25 @@ class Client:
             return False
         return True
 
+    async def tend(self) -> bool:
+        """Answer the thread's question, or resume it. Returns whether everything on it has ended."""
+        try:
+            thread = await self.request("GET", f"/v1/threads/{self.thread}")
+        except Refused as refusal:
+            if refusal.status != 404:  # nothing was ever stored
+                self._stuck(f"its state was not told: {refusal}", None)
+            return True
+        if thread["status"] == "awaiting_input" and thread["input_request"] is not None:
+            await self.answer(thread["input_request"])
+        elif thread["status"] == "paused":
+            await self.control("resume")
+        return thread["status"] in FINAL and not thread["queued"]
+
     async def come_to_rest(self) -> None:
         """Answer and resume until everything on the thread has ended."""
         try:
             async with asyncio.timeout(PATIENCE):
-                while True:
-                    try:
-                        thread = await self.request("GET", f"/v1/threads/{self.thread}")
-                    except Refused as refusal:
-                        if refusal.status != 404:  # nothing was ever stored
-                            self._stuck(f"its state was not told: {refusal}", None)
-                        return
-                    if thread["status"] == "awaiting_input" and thread["input_request"] is not None:
-                        await self.answer(thread["input_request"])
-                    elif thread["status"] == "paused":
-                        await self.control("resume")
-                    elif thread["status"] in FINAL and not thread["queued"]:
-                        return
+                while not await self.tend():
                     await asyncio.sleep(self._chance.uniform(0.1, 0.3))
         except TimeoutError:
             self._stuck(f"the thread did not come to rest in {PATIENCE:.0f} s", None)

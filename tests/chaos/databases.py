@@ -50,7 +50,7 @@ _COPIES = {
 }
 
 
-def _audit(dialect: str) -> Iterator[str]:
+def _statements(dialect: str) -> Iterator[str]:
     if dialect == "sqlite":
         kinds = {"key": "INTEGER PRIMARY KEY", "time": "INTEGER"}
     else:
@@ -70,7 +70,12 @@ def _audit(dialect: str) -> Iterator[str]:
 def prepare(url: str) -> None:
     """Bring the schema of an empty database up to date, and add the audit to it."""
     migrations.upgrade(url)
-    for statement in _audit(sa.make_url(url).get_backend_name()):
+    audit(url)
+
+
+def audit(url: str) -> None:
+    """Have a database keep what `evidence` reads."""
+    for statement in _statements(sa.make_url(url).get_backend_name()):
         query(url, statement)
 
 

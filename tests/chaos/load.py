@@ -19,7 +19,7 @@ from tests.chaos.world import World
 TEAMS = (("solo", 2), ("rounds", 3), ("chosen", 2), ("swarm", 2), ("tools", 2), ("asking", 3))
 WAYS = (("stream", 4), ("whole", 1), ("background", 2))
 POLICIES = (("enqueue", 4), ("reject", 1), ("interrupt", 1), ("steer", 2))
-CONTROLS = (("pause", 4), ("resume", 2), ("cancel", 2))
+CONTROLS = (("pause", 4), ("resume", 2), ("cancel", 2), ("answer", 2))
 # Three servers and a worker that only works.
 PROCESSES = (True, True, True, False)
 
@@ -31,6 +31,7 @@ class Load:
         threads: how many, all at once.
         seconds: for how long inputs are sent.
         postgres: is restarted every few seconds.
+        pause: factor of all pauses between what clients do.
     """
 
     def __init__(
@@ -41,12 +42,14 @@ class Load:
         threads: int,
         seconds: float,
         postgres: Postgres | None = None,
+        pause: float = 1.0,
     ) -> None:
         self._world = world
         self._schedule = schedule
         self._threads = threads
         self._seconds = seconds
         self._postgres = postgres
+        self._pause = pause
         self._end = 0.0
         self.outcome = Outcome("workers" if postgres is None else "outage")
 
@@ -73,6 +76,9 @@ class Load:
     def _is_over(self) -> bool:
         return time.monotonic() > self._end
 
+    async def _wait(self, chance: Random, least: float, most: float) -> None:
+        await asyncio.sleep(self._pause * chance.uniform(least, most))
+
     async def _thread(self, http: httpx.AsyncClient, number: int) -> None:
         chance = self._schedule.stream("thread", number)
         name = f"{self.outcome.name[:1]}{number}"
@@ -80,35 +86,42 @@ class Load:
         calm = number % 3 == 0
         # A message to a paused run is handed to it, and one to a run that asks is the answer: both overtake.
         client.account.ordered = calm and client.team != "asking"
-        senders = [self._send(client, chance) for _ in range(2)]
-        await asyncio.gather(*senders, self._meddle(client, chance, calm=calm))
+        async with asyncio.TaskGroup() as group:
+            senders = [group.create_task(self._send(client, chance)) for _ in range(2)]
+            group.create_task(self._meddle(client, chance, senders, calm=calm))
         await settle(client, self._world, self.outcome)
         self.outcome.add("clients that left", client.left)
         self.outcome.add("answers 503", client.away)
 
     async def _send(self, client: Client, chance: Random) -> None:
-        await asyncio.sleep(chance.uniform(0, 3))
+        await self._wait(chance, 0, 3)
         while not self._is_over:
             policy = weighted(chance, POLICIES)
             self.outcome.add(f"on_busy {policy}")
             run_id = await client.say(weighted(chance, WAYS), policy, cancel_on_leave=chance.random() < 0.2)
             if run_id is not None and chance.random() < 0.7:
                 await client.follow(run_id, answer=chance.random() < 0.7)
-            await asyncio.sleep(chance.uniform(0, 3))
+            await self._wait(chance, 0, 3)
 
-    async def _meddle(self, client: Client, chance: Random, *, calm: bool) -> None:
+    async def _meddle(self, client: Client, chance: Random, senders: list[asyncio.Task[None]], *, calm: bool) -> None:
         while not self._is_over:
-            await asyncio.sleep(chance.uniform(0.5, 6))
-            control = "cancel" if calm else weighted(chance, CONTROLS)
-            if await client.control(control):
+            await self._wait(chance, 0.5, 6)
+            control = weighted(chance, (("cancel", 1), ("answer", 2)) if calm else CONTROLS)
+            if control == "answer":
+                await client.tend()
+            elif await client.control(control):
                 self.outcome.add(f"{control} done")
+        while not all(sender.done() for sender in senders):
+            # They may wait for a run that waits for a person.
+            await client.tend()
+            await self._wait(chance, 0.5, 1)
 
     async def _restart(self, postgres: Postgres) -> None:
         chance = self._schedule.stream("outage")
         while not self._is_over:
-            await asyncio.sleep(chance.uniform(2, 6))
+            await self._wait(chance, 2, 6)
             mode = weighted(chance, (("immediate", 1), ("fast", 1)))
             await asyncio.to_thread(postgres.stop, mode)
             self.outcome.add(f"restarts, {mode}")
-            await asyncio.sleep(chance.uniform(0, 3))
+            await self._wait(chance, 0, 3)
             await asyncio.to_thread(postgres.start)

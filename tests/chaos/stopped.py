@@ -16,7 +16,7 @@ from tests.chaos.settling import settle
 from tests.chaos.world import World
 
 TEAMS = (("rounds", 2), ("chosen", 1), ("swarm", 1), ("tools", 3))
-_LATE = 4.0
+_LATE = 2.5
 """Seconds within which a process that was continued would have written."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -42,21 +43,22 @@ class Takeover:
     Args:
         turns: of the long thread; 0: none.
         times: how often each kind of takeover is measured.
+        kinds: of them: "killed", "stopped".
     """
 
-    def __init__(self, world: World, schedule: Schedule, *, turns: int, times: int) -> None:
+    def __init__(self, world: World, schedule: Schedule, *, turns: int, times: int, kinds: Sequence[str]) -> None:
         self._world = world
         self._schedule = schedule
         self._turns = turns
         self._times = times
+        self._kinds = kinds
         self.outcome = Outcome(f"takeover, {world.name}")
 
     async def run(self) -> Outcome:
         """All of it. Needs a world without processes; leaves one without."""
         world, outcome = self._world, self.outcome
-        kinds = ("killed", "stopped") if world.name == "postgresql" else ("killed",)
         async with httpx.AsyncClient(timeout=60) as http:
-            for kind in kinds:
+            for kind in self._kinds:
                 waits = [(await self._take_over(http, f"{kind}{n}", kind))[0] for n in range(self._times)]
                 outcome.figures[f"{kind}: until the next token"] = spread(waits)
                 self._check(kind, waits)

@@ -183,6 +183,8 @@ class ModelServer:
         body = b""
         while True:
             event = await receive()
+            if event["type"] == "http.disconnect":
+                return  # the client died before it had sent all
             body += event.get("body", b"")
             if not event.get("more_body"):
                 break
