@@ -30,6 +30,7 @@ from drsai_backend.runs import (
     InputMessage,
     MessageDone,
     ModelParams,
+    OnBusy,
     RunEnded,
     RunRequest,
     TextDelta,
@@ -142,14 +143,21 @@ class DrSai:
         user_id: str = "anonymous",
         thread_id: str | None = None,
         params: ModelParams | None = None,
+        on_busy: OnBusy = "enqueue",
+        background: bool = False,
     ) -> Handle:
-        """Start a run and return its handle; the run goes on whether the handle is read or not. Raises as `run`."""
+        """Start a run and return its handle; the run goes on whether the handle is read or not. Raises as `run`.
+
+        With `background` it is queued, and whichever process has time runs it.
+        """
         request = RunRequest(
             team=team,
             messages=[InputMessage("user", content) for content in _contents(task)],
             user_id=user_id,
             thread_id=thread_id,
             params=params or ModelParams(),
+            on_busy=on_busy,
+            background=background,
         )
         return await self.engine.start(request)
 
@@ -161,6 +169,7 @@ class DrSai:
         user_id: str = "anonymous",
         thread_id: str | None = None,
         params: ModelParams | None = None,
+        on_busy: OnBusy = "enqueue",
     ) -> TeamResult:
         """Run a team on a thread and return what it produced. Cancelling this call stops the run.
 
@@ -171,16 +180,18 @@ class DrSai:
             thread_id: the thread to go on with, in whatever process it ran before; a new one with that id if there is
                 none. Default: a new thread with an id of its own (`TeamResult.thread_id`).
             params: sampling parameters for the agents' model calls.
+            on_busy: what to do when a run is live on the thread: wait for its end (`enqueue`), raise ThreadBusy
+                (`reject`), stop it (`interrupt`), or hand the message to all its agents at the next turn (`steer`).
 
         Returns:
             The result. Its `status` is AWAITING_INPUT when a person was asked (`input_request`): the next `run` on the
-            thread is the answer.
+            thread is the answer. It is RUNNING when this object was closed meanwhile, and another process goes on.
 
         Raises:
             RunFailed: the run ended as ERROR; `__cause__` is what was raised.
             UnknownModel, InvalidRequest, ThreadBusy, StateError, TeamBuildError, DatabaseError: nothing was stored.
         """
-        handle = await self.start(team, task, user_id=user_id, thread_id=thread_id, params=params)
+        handle = await self.start(team, task, user_id=user_id, thread_id=thread_id, params=params, on_busy=on_busy)
         try:
             end = await handle.wait()
         except asyncio.CancelledError:
@@ -206,12 +217,13 @@ class DrSai:
         user_id: str = "anonymous",
         thread_id: str | None = None,
         params: ModelParams | None = None,
+        on_busy: OnBusy = "enqueue",
     ) -> AsyncGenerator[BaseAgentEvent | BaseChatMessage | TaskResult, None]:
         """`run`, as a stream of AutoGen messages that ends with the `TaskResult`: AutoGen's `Console` shows it.
 
         Streamed chunks come at once, messages when they are stored. Leaving the stream early stops the run.
         """
-        handle = await self.start(team, task, user_id=user_id, thread_id=thread_id, params=params)
+        handle = await self.start(team, task, user_id=user_id, thread_id=thread_id, params=params, on_busy=on_busy)
         finished = False
         try:
             async for event in handle.events():

@@ -65,6 +65,8 @@ def _take_lease(dialect: str) -> sa.ClauseElement:
             thread.c.revision == sa.bindparam("seen_revision"),
             thread.c.epoch == sa.bindparam("seen_epoch"),
             thread.c.turn == sa.bindparam("seen_turn"),
+            # Nothing moves the row when an input is queued behind a run that is over.
+            thread.c.queued <= sa.bindparam("most_queued"),
         )
         .values(
             status=RunStatus.RUNNING,
@@ -79,10 +81,14 @@ def _take_lease(dialect: str) -> sa.ClauseElement:
             last_seq=sa.bindparam("new_seq"),
             lease_owner=sa.bindparam("owner"),
             lease_expires_at=expires_of(dialect),
-            control=sa.bindparam("new_control"),
+            # Asked of a run that goes on, it is asked still.
+            control=sa.case(
+                (sa.bindparam("goes_on") == 1, sa.func.coalesce(thread.c.control, sa.bindparam("new_control"))),
+                else_=None,
+            ),
             queued=thread.c.queued - sa.bindparam("dequeued"),
         )
-        .returning(thread.c.id)
+        .returning(thread.c.control)
     )
 
 
@@ -127,9 +133,10 @@ def _end_thread(_: str) -> sa.ClauseElement:
             updated_at=sa.bindparam("updated"),
             lease_owner=None,
             lease_expires_at=None,
-            control=None,
+            # A run that waits now is not over: whoever wants it stopped must not be forgotten.
+            control=sa.case((sa.and_(sa.bindparam("waits") == 1, thread.c.control == "cancel"), "cancel"), else_=None),
         )
-        .returning(thread.c.queued)
+        .returning(thread.c.queued, thread.c.control)
     )
 
 

@@ -124,6 +124,8 @@ def queued_inputs(session: Session, key: int, policy: str | None = None) -> list
 def drop_queued(session: Session, key: int, run_id: str, status: RunStatus, reason: str) -> bool:
     """End a queued input that was never run. False: it is not in the queue."""
     connection = session.connection()
+    # The thread's row first, as everybody who changes the queue: two who wait for each other would get nowhere.
+    connection.execute(sa.select(thread.c.id).where(thread.c.id == key).with_for_update())
     if connection.execute(sa.delete(queue).where(queue.c.run_id == run_id)).rowcount != 1:
         return False
     now = utcnow()
@@ -140,7 +142,8 @@ _unqueue = Prepared(
         sa.update(thread)
         .where(thread.c.id == sa.bindparam("key"))
         .values(
-            queued=thread.c.queued - sa.bindparam("taken"),
+            # Counted, for one of them may have been taken out of the queue since it was read.
+            queued=sa.select(sa.func.count()).where(queue.c.thread_key == thread.c.id).scalar_subquery(),
             control=sa.case((thread.c.control == "steer", None), else_=thread.c.control),
         )
     )
@@ -148,7 +151,7 @@ _unqueue = Prepared(
 _join = Prepared(
     lambda _: (
         sa.update(run)
-        .where(run.c.run_id == sa.bindparam("run"))
+        .where(run.c.run_id == sa.bindparam("run"), run.c.status == RunStatus.CREATED)
         .values(
             status=RunStatus.COMPLETED,
             joined=sa.bindparam("into"),
@@ -166,11 +169,11 @@ def join_writes(lease: Lease, taken: Sequence[tuple[str, int]]) -> list[Step]:
     """The statements that hand queued inputs to the run that is live: `(run_id, seq)` of each, with the number of the
     last message that came of it. They belong into the transaction that stores those messages."""
     now = utcnow()
-    steps: list[Step] = [(_unqueue, {"key": lease.key, "taken": len(taken)})]
+    steps: list[Step] = []
     for run_id, seq in taken:
         values = {"run": run_id, "into": lease.run_id, "seq": seq, "updated": now, "new_epoch": lease.epoch}
         steps += [(statements.dequeue, values), (_join, values)]
-    return steps
+    return [*steps, (_unqueue, {"key": lease.key})]
 
 
 def release(session: Session, lease: Lease) -> bool:

@@ -25,6 +25,7 @@ from drsai_backend.datamodel.types import JsonText, utcnow
 from drsai_backend.errors import Conflict, LeaseLost
 
 _snapshot = table_of(ThreadSnapshot)
+_ANY_NUMBER = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -73,8 +74,8 @@ class BeginRun:
     """All that the first write of a run needs, or that of one which goes on.
 
     `head=None` creates the thread. `user_input=None`: the stored one stays. A run that is not new has waited in the
-    queue (`queued`), or goes on; `attempt`, `retries` and `retry_turn` are what its row says from now on. `control` is
-    what the run is asked to do as soon as it can.
+    queue (`queued`), or `goes_on`; `attempt`, `retries` and `retry_turn` are what its row says from now on. `control`
+    is what a run that goes on is asked to do as soon as it can, where nothing else is asked of it.
     """
 
     head: ThreadHead | None
@@ -91,6 +92,7 @@ class BeginRun:
     idempotency_key: str | None = None
     fingerprint: str | None = None
     is_new_run: bool = True
+    goes_on: bool = False
     queued: bool = False
     attempt: int = 1
     retries: int = 0
@@ -202,7 +204,8 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
     """Take the lease, store the user input and its messages, and set RUNNING.
 
     Raises:
-        Conflict: the thread is not what `begin.head` says any more, or exists although `head` is None.
+        Conflict: the thread is not what `begin.head` says any more, or exists although `head` is None; inputs that were
+            queued earlier wait; or the input is not in the queue any more.
     """
     connection = session.connection()
     now = utcnow()
@@ -247,6 +250,8 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
                 "new_seq": last_seq,
                 "new_control": begin.control,
                 "dequeued": int(begin.queued),
+                "goes_on": int(begin.goes_on),
+                "most_queued": _ANY_NUMBER if begin.goes_on or begin.queued else 0,
             },
         )
     steps: list[Step] = []
@@ -279,15 +284,28 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
             "new_retry_turn": begin.retry_turn,
         }
         if begin.queued:
-            steps += [(statements.start_queued, values), (statements.dequeue, values)]
+            steps.append((statements.start_queued, values))
         else:
             steps.append((statements.continue_run, values))
     if begin.clear_steps:
         steps.append((statements.clear_steps, {"key": lease.key}))
     steps += _message_steps(lease, begin.messages, now)
-    if run_guarded(connection, guard, steps) is None:
+    seen = run_guarded(connection, guard, steps)
+    # Only once the thread's row is locked it is certain that nobody else takes the input away.
+    if seen is None or (begin.queued and statements.dequeue.run(connection, {"run": begin.run_id}).rowcount != 1):
         raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
+    lease.control = seen[0] if seen else None
     return lease
+
+
+def confirm_begin(session: Session, begin: BeginRun) -> Lease | None:
+    """The lease of a run whose first COMMIT was cut off, if it went through; None: it did not."""
+    head = read_head(session, begin.user_id, begin.thread_id)
+    seen = 0 if begin.head is None else begin.head.epoch
+    if head is None or (head.run_id, head.epoch, head.lease_owner) != (begin.run_id, seen + 1, begin.owner):
+        return None
+    names = (head.user_id, head.thread_id, begin.run_id)
+    return Lease(head.key, *names, head.epoch, begin.owner, head.turn, head.last_seq, head.control)
 
 
 def _message_steps(lease: Lease, messages: Iterable[NewMessage], now: datetime) -> list[Step]:
@@ -381,6 +399,7 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
         "updated": now,
         "finished": now if end.status.is_final else None,
         "new_status": end.status,
+        "waits": int(not end.status.is_final),
         "new_error": end.error_message,
         "new_request": end.input_request,
         "new_usage": end.usage,
@@ -399,7 +418,7 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
     seen = run_guarded(session.connection(), (statements.end_thread, values), steps)
     if seen is None:
         raise _lost(lease)
-    moved.queued = seen[0]
+    moved.queued, moved.control = seen
     return moved
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,10 +12,10 @@ from typing import Any
 from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.threads import BeginRun, NewMessage, ThreadHead, begin_run
+from drsai_backend.database.threads import BeginRun, Lease, NewMessage, ThreadHead, begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.types import JsonText
-from drsai_backend.errors import Conflict, InvalidRequest
+from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs._execution import Execution
 from drsai_backend.runs._identity import new_run_id
@@ -43,6 +45,8 @@ from drsai_backend.teams.suspension import InputBroker
 
 _ATTEMPTS = 5
 _TITLE_LENGTH = 80
+_LOOKS = (0.0, 0.1, 0.4, 1.0, 1.5)
+"""Seconds between the looks whether a first write whose outcome is open has happened."""
 # Objects in memory per character of the stored message dumps: the message, its copies in model contexts, their dicts.
 MEMORY_PER_CHARACTER = 8
 
@@ -229,21 +233,37 @@ class Beginner:
             idempotency_key=request.idempotency_key if made.run_id is None else None,
             fingerprint=fingerprint(request) if request.idempotency_key and made.run_id is None else None,
             is_new_run=made.run_id is None and going.queued is None,
+            goes_on=made.run_id is not None,
             queued=going.queued is not None,
             attempt=1 if run is None else run["attempt"] + going.again,
             retries=going.retries,
             retry_turn=going.retry_turn,
             control=going.control,
+            clear_steps=known is not None and bool(known.steps) and not made.goes_on,
         )
         execution.session = session
-        execution.lease = await self._db.database.write(lambda session: begin_run(session, begin))
-        execution.lease.control = begin.control
+        execution.lease = await self._first_write(begin)
         live.begin(execution.lease.epoch, last_seq, begin.attempt)
         for message in execution.task or ():
             seq = session.recorder.seq_of(message)
             if seq is not None and seq > last_seq:
                 live.emit(MessageDone(seq, message, shown=False))
         return Begun(execution, made, head, _size(known))
+
+    async def _first_write(self, begin: BeginRun) -> Lease:
+        database = self._db.database
+        try:
+            return await database.write(lambda session: begin_run(session, begin))
+        except DatabaseUnavailable as error:
+            # The COMMIT may have happened. Who is told that nothing was stored says it again, and is answered twice.
+            for pause in _LOOKS:
+                await asyncio.sleep(pause)
+                with contextlib.suppress(DatabaseUnavailable):
+                    lease = await database.read(lambda session: confirm_begin(session, begin))
+                    if lease is None:
+                        break
+                    return lease
+            raise error
 
     def _task(
         self,
@@ -280,7 +300,8 @@ class Beginner:
 
 def _refuse_busy(head: ThreadHead, *, is_next: bool) -> None:
     free = head.status.is_final or head.status is RunStatus.CREATED
-    if not (free and (is_next or not head.queued)) and head.status is not RunStatus.AWAITING_INPUT:
+    answers = head.status is RunStatus.AWAITING_INPUT and not is_next
+    if not (free and (is_next or not head.queued)) and not answers:
         raise Busy(head)
 
 
