@@ -203,12 +203,16 @@ def unpause(session: Session, head: ThreadHead) -> bool:
 
 def unattended(session: Session) -> tuple[list[ThreadHead], list[int]]:
     """RUNNING threads whose lease has run out or was given back, and the keys of others that want a look: those with
-    inputs in the queue and nothing under way, and those whose question was not answered in time."""
+    inputs in the queue and nothing under way, or what is to be stopped, and those whose question was not answered in
+    time."""
     connection = session.connection()
     waiting = connection.execute(
         sa.select(thread.c.id).where(
             thread.c.id.in_(sa.select(queue.c.thread_key)),
-            thread.c.status.notin_((*BUSY, RunStatus.AWAITING_INPUT)),
+            sa.or_(
+                thread.c.status.notin_((*BUSY, RunStatus.AWAITING_INPUT)),
+                sa.and_(thread.c.status != RunStatus.RUNNING, thread.c.control == "cancel"),
+            ),
         )
     ).scalars()
     late = connection.execute(

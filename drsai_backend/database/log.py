@@ -40,7 +40,14 @@ def read_log(session: Session, key: int, *, seq: int, epoch: int, run_id: str | 
     if run_id is not None:
         query = query.where(run.c.run_id == run_id)
     else:
-        query = query.where(run.c.status != RunStatus.CREATED, run.c.joined.is_(None), run.c.epoch >= epoch)
+        # Those that have begun, and may have something to tell after that place. Runs of before the log have no epoch.
+        query = query.where(
+            run.c.status != RunStatus.CREATED,
+            run.c.joined.is_(None),
+            run.c.first_seq > 0,
+            run.c.epoch >= epoch,
+            sa.or_(run.c.epoch > epoch, run.c.last_seq >= seq, run.c.status == RunStatus.RUNNING),
+        )
     runs = list(connection.execute(query.order_by(run.c.epoch, run.c.id).limit(PAGE)).mappings())
     texts = sa.select(message.c.seq, message.c.run_id, message.c.config).where(
         message.c.thread_key == key, message.c.seq > seq

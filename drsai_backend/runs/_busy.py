@@ -8,7 +8,7 @@ from drsai_backend.database import DatabaseManager
 from drsai_backend.database.control import NewInput, enqueue
 from drsai_backend.database.threads import ThreadHead, read_head
 from drsai_backend.datamodel import RunStatus
-from drsai_backend.errors import ThreadBusy
+from drsai_backend.errors import Conflict, ThreadBusy
 from drsai_backend.runs._begin import Beginner
 from drsai_backend.runs._controls import STOPPED, Controls
 from drsai_backend.runs._identity import new_run_id
@@ -23,6 +23,7 @@ Queued = tuple[str, int]
 """The run_id of a queued input, and how many agents its team has."""
 
 _CONTROLS = {"interrupt": "cancel", "steer": "steer"}
+_ATTEMPTS = 3
 
 
 class BusyThreads:
@@ -74,7 +75,11 @@ class BusyThreads:
         if key is None:
             return None
         if head.status is RunStatus.PAUSED:
-            await self._controls.resume(user_id, thread_id)
+            try:
+                await self._controls.resume(user_id, thread_id)
+            except Conflict:
+                # The run was ended meanwhile, or goes on elsewhere. The input is in the queue, and its turn will come.
+                await self._wake(key)
         elif head.status.is_final or self._is_orphan(head):
             await self._wake(key)
         elif policy == "interrupt":
@@ -91,10 +96,18 @@ class BusyThreads:
         Raises:
             TeamBuildError: the team's factory failed.
         """
-        run_id, speakers, key = await self._store(request, factory, "enqueue", None)
-        assert key is not None
-        await self._wake(key)
-        return run_id, speakers
+        for attempt in range(_ATTEMPTS):
+            try:
+                run_id, speakers, key = await self._store(request, factory, "enqueue", None)
+            except Conflict:
+                # Two made the thread at the same moment.
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            assert key is not None
+            await self._wake(key)
+            return run_id, speakers
+        raise AssertionError("the last attempt returns or raises")
 
     def _is_orphan(self, head: ThreadHead) -> bool:
         return head.status is RunStatus.RUNNING and self._recovery.is_orphan(head)

@@ -65,8 +65,9 @@ class Controls:
             live = self._running.live(name)
             if live is not None and run_id in (None, live.run_id):
                 self._running.stop(live)
-                await self._until_ended(live.run_id)
-                return
+                if not await self._waits(live.run_id):
+                    return
+                continue
             head = await self.head(*name)
             if run_id not in (None, head.run_id):
                 raise IllegalTransition(f"run {run_id!r} is over", param="run_id")
@@ -75,8 +76,8 @@ class Controls:
             if head.status is RunStatus.RUNNING and not self._recovery.is_orphan(head):
                 if await self._database.write(lambda session, head=head: ask(session, head.key, head.epoch, "cancel")):
                     await self.tell(head.key)
-                    await self._until_ended(head.run_id or "")
-                    return
+                    if not await self._waits(head.run_id or ""):
+                        return
             elif head.status.is_final or head.status is RunStatus.CREATED:
                 raise IllegalTransition(f"thread {thread_id!r} is {head.status.value}: there is nothing to stop")
             else:
@@ -85,16 +86,18 @@ class Controls:
                     return
         raise Conflict(f"thread {thread_id!r} was changed by others again and again; try again", param="thread_id")
 
-    async def _until_ended(self, run_id: str) -> None:
+    async def _waits(self, run_id: str) -> bool:
+        """Once the run is not live any more, or some seconds later: whether it waits now instead of having ended."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 while True:
                     run = await self._database.read(lambda session: read_run(session, run_id))
-                    if run is None or RunStatus(run["status"]) is not RunStatus.RUNNING:
-                        return
+                    status = None if run is None else RunStatus(run["status"])
+                    if status is not RunStatus.RUNNING:
+                        return status in (RunStatus.PAUSED, RunStatus.AWAITING_INPUT)
                     await asyncio.sleep(_LOOK)
         except TimeoutError:
-            return
+            return False
 
     async def cancel_run(self, user_id: str, run_id: str) -> None:
         """End one run: one that waits in the queue, or what its thread does now.

@@ -61,6 +61,7 @@ class Execution:
         messages: what the team has said in this run so far, in order.
         stored_chars: size of the message dumps this run has stored.
         journal_chars: size of its journal entries.
+        steered: texts of the user's that came while the team ran.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Execution:
         self.messages: list[Message] = []
         self.stored_chars = 0
         self.journal_chars = 0
+        self.steered: list[str] = []
 
     @property
     def _names(self) -> dict[str, str]:
@@ -128,12 +130,12 @@ class Execution:
         live = self.live
         try:
             result, last = await self.session.run(self.task, pending=self.pending, token=live.token)
-        except InputRequired as question:
-            return self._ask(question), None
         except (LeaseLost, HandedOver):
             raise
-        except PauseRequested:
-            return self._end(RunStatus.PAUSED, reason="The run was paused."), None
+        except (InputRequired, PauseRequested) as waits:
+            if live.stop_requested:
+                return self._end(RunStatus.STOPPED, reason="The run was stopped."), None
+            return (self._ask(waits) if isinstance(waits, InputRequired) else self._pause()), None
         except StopRequested as stop:
             return self._end(RunStatus.STOPPED, reason=str(stop)), None
         except asyncio.CancelledError:
@@ -158,6 +160,11 @@ class Execution:
         # What was done in the turn so far is not done again when the answer is there.
         steps = self.steps.unstored()
         return EndWrite(RunStatus.AWAITING_INPUT, None, None, None, request, usage, question.deadline, steps)
+
+    def _pause(self) -> EndWrite:
+        # What is recorded of a turn that was cut stays for its repetition.
+        usage = self.context.meter.as_dict()
+        return EndWrite(RunStatus.PAUSED, None, "The run was paused.", None, None, usage)
 
     def _end(
         self,
@@ -201,7 +208,8 @@ class Execution:
             raise HandedOver
         if self.lease.control == "pause":
             raise PauseRequested
-        if self.lease.control == "steer":
+        # A turn that is repeated must see what it saw: then new messages wait for its end.
+        if self.lease.control == "steer" and not (self.steps.repeats or self._broker.answers):
             await self._steer()
 
     async def _steer(self) -> None:
@@ -212,7 +220,9 @@ class Execution:
         taken: list[tuple[str, int]] = []
         for row in waiting:
             # Clients send the whole conversation; what the user said last is new.
-            messages += spoken(messages_from(row["request"])[-1:])
+            new = messages_from(row["request"])[-1:]
+            messages += spoken(new)
+            self.steered += [message.text for message in new]
             taken.append((row["run_id"], self.lease.last_seq + len(messages)))
         await self.session.steer(messages)
         await self._append(await self.session.capture_turn(), also=join_writes(self.lease, taken))

@@ -91,7 +91,8 @@ class Feeds:
                     pause = _SOON
                     continue
             page = await self._read(key, at, run_id)
-            if page is None:
+            # SQLite gives the key of a thread that was deleted to another one.
+            if page is None or (page.head.user_id, page.head.thread_id) != name:
                 return
             if run_id is not None and page.runs and page.runs[0]["joined"] is not None:
                 run = page.runs[0]
@@ -103,7 +104,7 @@ class Feeds:
                 yield logged
                 if run_id is not None and _is_end(logged.event):
                     return
-            if moved or page.full:
+            if moved:
                 pause = _SOON
                 continue
             if self._closing() or (run_id is not None and _is_over(page, at)):

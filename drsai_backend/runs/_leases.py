@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from drsai_backend.database import Database
 from drsai_backend.database.threads import ThreadHead, renew_leases
-from drsai_backend.errors import DatabaseError
+from drsai_backend.errors import DrSaiError
 from drsai_backend.runs._identity import is_proven_dead
 
 log = logging.getLogger("drsai.leases")
@@ -73,7 +73,7 @@ class Heartbeat:
                 continue
             try:
                 renewed = await self._renew({key for key, _ in held})
-            except DatabaseError as error:
+            except DrSaiError as error:
                 log.warning("leases not renewed: %s", error.message)
                 continue
             # A run that ended meanwhile has given its lease back, and its thread may have another run by now, of

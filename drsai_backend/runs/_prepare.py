@@ -58,10 +58,11 @@ def read_known(session: Session, user_id: str, thread_id: str, texts: int) -> Kn
     head = read_head(session, user_id, thread_id)
     if head is None:
         return None
-    run, steps = None, ()
+    run = None
     if head.status in _UNFINISHED and head.run_id is not None:
         run = read_run(session, head.run_id)
-        steps = read_steps(session, head.key)
+    # Of a run that is over as well: somebody may have ended it by hand.
+    steps = read_steps(session, head.key)
     stored = read_state(session, head.key)
     user_texts = _newest_texts(stored, "user", texts)
     system_texts = _newest_texts(stored, "system", 1)

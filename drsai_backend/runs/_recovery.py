@@ -74,6 +74,9 @@ class Recovery:
             # A team that is not known here may be known to another worker.
             if self.is_orphan(head) and head.team in self._teams:
                 await self.recover(head)
+        elif head.control == "cancel" and head.status in (RunStatus.AWAITING_INPUT, RunStatus.PAUSED):
+            # It came too late for the run to end by itself.
+            await self.end(head, RunStatus.STOPPED, reason="The run was stopped.")
         elif head.status is RunStatus.AWAITING_INPUT:
             await self._end_unanswered(head)
         elif head.queued and head.status is not RunStatus.PAUSED:
@@ -102,7 +105,7 @@ class Recovery:
             await self.end(head, RunStatus.ERROR, error=reason)
         else:
             log.warning("going on with a run", extra={"thread_id": head.thread_id, "run_id": head.run_id})
-            await self.go_on(head, Going(again=1, retries=deaths, retry_turn=head.turn, control=head.control))
+            await self.go_on(head, Going(again=1, retries=deaths, retry_turn=head.turn))
 
     async def go_on(self, head: ThreadHead, going: Going) -> LiveRun | None:
         """Go on with a run that nobody holds. None: somebody else was faster, or it cannot be gone on with and has

@@ -36,6 +36,8 @@ def find_replay(session: Session, user_id: str, thread_id: str, key: str, finger
         return None
     if run["fingerprint"] != fingerprint:
         raise IdempotencyMismatch("this Idempotency-Key was used with another request", param="Idempotency-Key")
+    if not run["first_seq"]:
+        return StoredRun(head, run, [])  # It never began.
     last = run["last_seq"] or head.last_seq
     return StoredRun(head, run, read_run_messages(session, head.key, run["first_seq"], last))
 

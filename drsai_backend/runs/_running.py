@@ -9,17 +9,21 @@ from typing import Any
 
 from drsai_backend.database import Database
 from drsai_backend.database.threads import ThreadHead
+from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DatabaseError, LeaseLost, StateError
 from drsai_backend.runs._begin import MEMORY_PER_CHARACTER, Begun
 from drsai_backend.runs._failures import HandedOver
 from drsai_backend.runs._leases import HeldLease
 from drsai_backend.runs._live import LiveRun
+from drsai_backend.runs._prepare import KNOWN_TEXTS
 from drsai_backend.runs._warm import Name, WarmThread, WarmThreads
+from drsai_backend.runs.events import RunEnded
 from drsai_backend.state import ResumeRecord
 from drsai_backend.state.store import COMPACT_ABOVE, compact
 
 log = logging.getLogger("drsai.engine")
 
+_LEFT = "This server does not run it any more; it goes on."
 _LAST_SECONDS = 10.0
 """How long cancelled runs may take to give their leases back."""
 
@@ -106,9 +110,17 @@ class Running:
                 self._keep(name, begun, resume)
             ended = live.ended
             assert ended is not None
-            if (ended.status.is_final and execution.lease.queued) or ended.error_code == HandedOver.code:
+            # Asked to end, it waits for a person or was paused instead.
+            unheard = not ended.status.is_final and execution.lease.control == "cancel"
+            if (ended.status.is_final and execution.lease.queued) or unheard or ended.error_code == HandedOver.code:
                 waiting = execution.lease.key
+        except Exception:
+            log.exception("a run was left where it stood", extra={"thread_id": name[1]})
         finally:
+            live = self.live(name)
+            if live is not None and live.ended is None:
+                # Its readers would wait for ever; whoever goes on with the run shows its end.
+                live.emit(RunEnded(RunStatus.RUNNING, error_code="run_moved", error_message=_LEFT))
             self._runs.pop(name, None)
             self._leases.pop(name, None)
         if waiting is not None:
@@ -164,10 +176,12 @@ class Running:
             lease_owner=None,
             lease_expired=True,
             input_request=end.input_request,
+            queued=lease.queued,
         )
         size = begun.warm_size + execution.stored_chars * MEMORY_PER_CHARACTER
         state = execution.session.release(resume)
-        self._warm.put(name, WarmThread(head, state, made.texts, made.system, size))
+        texts = [*made.texts, *execution.steered][-KNOWN_TEXTS:]
+        self._warm.put(name, WarmThread(head, state, texts, made.system, size))
         if head.journal_debt > COMPACT_ABOVE:
             self.spawn(self._compact(head))
 
@@ -200,6 +214,9 @@ class Running:
                 task.cancel()
             if late:
                 await asyncio.wait(late)
+        if self._tasks:
+            # What they began at their end: to have others look at their threads.
+            await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
 
     def _live_runs(self) -> list[LiveRun]:
         return [run for run in self._runs.values() if isinstance(run, LiveRun)]

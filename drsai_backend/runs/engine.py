@@ -37,7 +37,7 @@ from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.retention import prune
 from drsai_backend.datamodel import RunStatus, Thread
-from drsai_backend.errors import DatabaseError, NotFound, ShuttingDown, StaleAnswer, ThreadBusy
+from drsai_backend.errors import Conflict, DrSaiError, NotFound, ShuttingDown, StaleAnswer, ThreadBusy
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs import _queries
 from drsai_backend.runs._begin import Beginner, Busy
@@ -57,6 +57,7 @@ from drsai_backend.runs._warm import Name, WarmThreads
 from drsai_backend.runs.events import Answer, Logged, RunRequest
 from drsai_backend.runs.position import Position
 from drsai_backend.runs.views import RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
+from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.registry import TeamRegistry
 
 log = logging.getLogger("drsai.engine")
@@ -162,6 +163,17 @@ class Engine:
             earlier = await self._earlier(request, request.thread_id, request.idempotency_key)
             if earlier is not None:
                 return earlier
+            try:
+                return await self._start(request, factory, name, is_new=is_new)
+            except Conflict:
+                # The same request may have come twice at the same moment.
+                earlier = await self._earlier(request, request.thread_id, request.idempotency_key)
+                if earlier is None:
+                    raise
+                return earlier
+        return await self._start(request, factory, name, is_new=is_new)
+
+    async def _start(self, request: RunRequest, factory: TeamFactory, name: Name, *, is_new: bool) -> Handle:
         if request.background:
             return self._followed(await self._busy.enqueue(request, factory), request)
         for _ in range(_ATTEMPTS):
@@ -182,7 +194,7 @@ class Engine:
             queued = await self._busy.take(request, factory, head)
             if queued is not None:
                 return self._followed(queued, request)
-        raise ThreadBusy(f"thread {request.thread_id!r} is too busy; try again", param="thread_id")
+        raise ThreadBusy(f"thread {name[1]!r} is too busy; try again", param="thread_id")
 
     async def answer(self, user_id: str, thread_id: str, answer: Answer) -> Handle:
         """Answer what the thread's run waits for, by the id of the question, and go on with it.
@@ -297,8 +309,11 @@ class Engine:
                 if self.waker is None and time.monotonic() - pruned > _PRUNE_SECONDS:
                     pruned = time.monotonic()
                     await self.prune()
-            except DatabaseError as error:
+            except DrSaiError as error:
                 log.warning("no sweep: %s", error.message)
+            except Exception:
+                # Without sweeps, runs would be left lying.
+                log.exception("a sweep failed")
 
     def _freed(self, thread_key: int) -> None:
         """This process has done its part on a thread, and there is more to do."""

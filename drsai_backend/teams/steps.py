@@ -95,6 +95,11 @@ class TurnSteps:
         self.saved = len(self._recorded)
         """Numbers the states of tools, so that the latest is known."""
 
+    @property
+    def repeats(self) -> bool:
+        """Whether the turn is one that is repeated, and not over yet."""
+        return bool(self._recorded)
+
     def agent(self, path: str) -> AgentSteps:
         """The recorder and replayer of one agent."""
         found = self._agents.get(path)
