@@ -8,7 +8,7 @@ from drsai_backend.database import DatabaseManager
 from drsai_backend.database.control import NewInput, enqueue
 from drsai_backend.database.threads import ThreadHead, read_head
 from drsai_backend.datamodel import RunStatus
-from drsai_backend.errors import Conflict, ThreadBusy
+from drsai_backend.errors import Conflict, InvalidRequest, ThreadBusy
 from drsai_backend.runs._begin import Beginner
 from drsai_backend.runs._controls import STOPPED, Controls
 from drsai_backend.runs._identity import new_run_id
@@ -55,6 +55,7 @@ class BusyThreads:
 
         Raises:
             ThreadBusy: the policy is to refuse it.
+            InvalidRequest: it is to steer a run of another team.
             TeamBuildError: the team's factory failed.
         """
         user_id, thread_id = request.user_id, request.thread_id
@@ -71,6 +72,12 @@ class BusyThreads:
             return None
         if head.status is RunStatus.PAUSED:
             policy = "steer"  # A message to a paused run is handed to everybody, and the run goes on.
+        if policy == "steer" and head.team not in (None, request.team):
+            raise InvalidRequest(
+                f"the run on thread {thread_id!r} is one of model {head.team!r}: it takes no message to "
+                f"{request.team!r}",
+                param="model",
+            )
         run_id, speakers, key = await self._store(request, factory, policy, _CONTROLS.get(policy))
         if key is None:
             return None

@@ -146,7 +146,7 @@ def plan(request: RunRequest, known: Known | None) -> Plan:
     if known is None:
         return made
     head = known.head
-    if head.team is not None and head.team != request.team and head.turn > 0:
+    if head.team is not None and head.team != request.team and (head.turn or head.status is RunStatus.AWAITING_INPUT):
         raise InvalidRequest(
             f"thread {head.thread_id!r} is a conversation with model {head.team!r}; start a new thread to talk to "
             f"{request.team!r}",

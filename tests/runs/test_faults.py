@@ -15,7 +15,7 @@ from drsai_backend import AssistantAgent, DrSai, DrSaiAgent, RunStatus
 from drsai_backend.database.control import drop_queued
 from drsai_backend.database.threads import read_head
 from drsai_backend.datamodel import AutoGenMessage, QueuedInput, Run, Thread, TurnStep
-from drsai_backend.errors import Conflict, DatabaseUnavailable
+from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest
 from drsai_backend.runs import RunEnded
 from drsai_backend.runs.events import MessageRead
 from tests.runs.conftest import Make
@@ -480,6 +480,30 @@ async def test_a_message_to_a_run_that_is_ended_while_it_is_resumed_is_run(make:
     handle = await drsai.engine.start(request("y"))
     assert (await handle.wait()).status is RunStatus.COMPLETED
     assert said(await thread_of(drsai)) == ["x", "y"]
+
+
+# --- other teams ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_is_not_steered_by_a_message_to_another_team(make: Make) -> None:
+    crew = Crew()
+    crew.ann.delay = 0.2
+    drsai = await make({"crew": crew, "other": Crew()}, **QUICK)
+    first = await drsai.engine.start(request("x"))
+    with pytest.raises(InvalidRequest) as refused:
+        await drsai.engine.start(request("y", team="other", on_busy="steer"))
+    assert refused.value.param == "model"
+    assert (await first.wait()).status is RunStatus.COMPLETED
+    assert (said(await thread_of(drsai)), (await thread_of(drsai)).queued) == (["x"], 0)
+
+
+async def test_a_question_is_not_answered_by_a_message_to_another_team(make: Make) -> None:
+    drsai = await make({"crew": Asker(), "other": Crew()}, **QUICK)
+    assert (await drsai.run("crew", "x", thread_id="t")).status is RunStatus.AWAITING_INPUT
+    with pytest.raises(InvalidRequest) as refused:
+        await drsai.run("other", "y", thread_id="t")
+    assert refused.value.param == "model"
+    assert (await thread_of(drsai)).status is RunStatus.AWAITING_INPUT
 
 
 # --- the event log --------------------------------------------------------------------------------------------------
