@@ -8,7 +8,7 @@ from drsai_backend.cli._screen import make_console
 from drsai_backend.cli._threads import open_manager
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.control import ask, end_unheld, unpause, withdraw
-from drsai_backend.database.threads import ThreadHead, read_head
+from drsai_backend.database.heads import ThreadHead, read_head
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import Conflict, IllegalTransition, NotFound
 

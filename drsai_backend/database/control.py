@@ -16,7 +16,8 @@ from sqlalchemy.orm import Session
 from drsai_backend.database import _run_statements as statements
 from drsai_backend.database._prepared import Prepared, Step
 from drsai_backend.database._run_statements import now_of, queue, run, thread
-from drsai_backend.database.threads import Lease, ThreadHead, live_threads
+from drsai_backend.database.heads import ThreadHead, live_threads
+from drsai_backend.database.threads import Lease
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import SCHEMA_VERSION
 

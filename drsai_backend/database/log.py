@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database._run_statements import message, run, thread
-from drsai_backend.database.threads import ThreadHead, read_head_of
+from drsai_backend.database.heads import ThreadHead, read_head_of
 from drsai_backend.datamodel import RunStatus
 
 PAGE: Final = 200

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-import orjson
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database import _run_statements as statements
 from drsai_backend.database._prepared import Step, run_guarded
-from drsai_backend.database._run_statements import expires_of, journal, message, now_of, run, thread
+from drsai_backend.database._run_statements import expires_of, thread
+from drsai_backend.database.heads import ThreadHead, read_head, read_head_of
 from drsai_backend.database.steps import StepRow, step_writes
 from drsai_backend.datamodel import RunStatus, ThreadSnapshot
 from drsai_backend.datamodel.base import SCHEMA_VERSION, table_of
@@ -26,39 +26,6 @@ from drsai_backend.errors import Conflict, LeaseLost
 
 _snapshot = table_of(ThreadSnapshot)
 _ANY_NUMBER = 2**31 - 1
-
-
-@dataclass(slots=True)
-class ThreadHead:
-    """The short columns of a thread row, as one run needs them. `lease_expired`: by the clock that leases go by."""
-
-    key: int
-    user_id: str
-    thread_id: str
-    status: RunStatus
-    team: str | None
-    revision: int
-    last_seq: int
-    turn: int
-    journal_debt: int
-    run_id: str | None
-    epoch: int
-    lease_owner: str | None
-    lease_expired: bool
-    input_request: dict[str, Any] | None
-    control: str | None = None
-    queued: int = 0
-
-
-@dataclass(slots=True)
-class StoredState:
-    """What is stored of a thread's state, undecoded, and the message dumps it refers to, oldest first. `config_chars`:
-    how long they are as text."""
-
-    snapshot: str | None
-    entries: list[str]
-    configs: dict[int, dict[str, Any]]
-    config_chars: int
 
 
 @dataclass(slots=True)
@@ -146,58 +113,6 @@ class EndWrite:
     deadline: datetime | None = None
     steps: Sequence[StepRow] = ()
     clear_steps: bool = False
-
-
-def _select_heads(session: Session, *where: sa.ColumnElement[bool]) -> list[ThreadHead]:
-    t = thread.c
-    expired = sa.func.coalesce(t.lease_expires_at < now_of(session.get_bind().dialect.name), sa.true())
-    columns = (t.id, t.user_id, t.thread_id, t.status, t.team, t.revision, t.last_seq, t.turn, t.journal_debt)
-    rest = (t.run_id, t.epoch, t.lease_owner, expired, t.input_request, t.control, t.queued)
-    query = sa.select(*columns, *rest).where(*where)
-    return [ThreadHead(*row) for row in session.connection().execute(query, {"now": utcnow()})]
-
-
-def read_head(session: Session, user_id: str, thread_id: str) -> ThreadHead | None:
-    """The head of a user's thread, or None."""
-    heads = _select_heads(session, thread.c.user_id == user_id, thread.c.thread_id == thread_id)
-    return heads[0] if heads else None
-
-
-def read_head_of(session: Session, key: int) -> ThreadHead | None:
-    """The head of the thread with that row key, or None."""
-    heads = _select_heads(session, thread.c.id == key)
-    return heads[0] if heads else None
-
-
-def live_threads(session: Session) -> list[ThreadHead]:
-    """All threads that are RUNNING, whoever runs them."""
-    # In the words of the partial index. A thread that is RUNNING has a run that is.
-    live = sa.select(run.c.thread_key).where(run.c.status == sa.literal_column("'running'"))
-    return _select_heads(session, thread.c.id.in_(live), thread.c.status == RunStatus.RUNNING)
-
-
-_NUMBER, _DUMP = sa.cast(message.c.seq, sa.Text), sa.cast(message.c.config, sa.Text)
-# All message dumps of a thread as one text, `[seq,dump]` after `[seq,dump]`: as rows, the thousands of a long thread
-# take half as long again.
-_CONFIGS = sa.select(sa.func.aggregate_strings("[" + _NUMBER + "," + _DUMP + "]", ",")).where(
-    message.c.thread_key == sa.bindparam("key")
-)
-
-
-def read_state(session: Session, key: int) -> StoredState:
-    """Snapshot, the journal since it, and all message dumps of a thread."""
-    connection = session.connection()
-    snapshot = connection.execute(
-        sa.select(_snapshot.c.turn, _snapshot.c.payload).where(_snapshot.c.thread_key == key)
-    ).first()
-    entries = connection.execute(
-        sa.select(journal.c.payload)
-        .where(journal.c.thread_key == key, journal.c.turn > (0 if snapshot is None else snapshot.turn))
-        .order_by(journal.c.turn)
-    ).scalars()
-    text: str = connection.execute(_CONFIGS, {"key": key}).scalar() or ""
-    pairs: list[tuple[int, dict[str, Any]]] = orjson.loads(f"[{text}]")
-    return StoredState(None if snapshot is None else snapshot.payload, list(entries), dict(sorted(pairs)), len(text))
 
 
 def begin_run(session: Session, begin: BeginRun) -> Lease:
@@ -422,42 +337,25 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
     return moved
 
 
-def has_ended(session: Session, lease: Lease) -> bool:
-    """Whether an end whose COMMIT was cut off went through."""
+def confirm_end(session: Session, lease: Lease) -> Lease | None:
+    """The lease after an end whose COMMIT was cut off, if it went through; None: it did not."""
     head = read_head_of(session, lease.key)
-    return head is not None and head.epoch == lease.epoch and head.status is not RunStatus.RUNNING
+    if head is None or head.epoch != lease.epoch or head.status is RunStatus.RUNNING:
+        return None
+    return replace(lease, queued=head.queued)
 
 
-def renew_leases(session: Session, owner: str, keys: Iterable[int], lease: timedelta) -> dict[int, str | None]:
-    """Renew a worker's leases on these threads in one statement; of those that are still its own, what their runs are
-    asked to do (`Thread.control`)."""
+def renew_leases(
+    session: Session, owner: str, keys: Iterable[int], lease: timedelta
+) -> dict[tuple[int, int], str | None]:
+    """Renew a worker's leases on these threads in one statement; of those that are still its own, by key and epoch,
+    what their runs are asked to do (`Thread.control`)."""
     dialect = session.get_bind().dialect.name
     statement = (
         sa.update(thread)
         .where(thread.c.id.in_(list(keys)), thread.c.lease_owner == owner, thread.c.status == RunStatus.RUNNING)
         .values(lease_expires_at=expires_of(dialect))
-        .returning(thread.c.id, thread.c.control)
+        .returning(thread.c.id, thread.c.epoch, thread.c.control)
     )
     rows = session.connection().execute(statement, {"lease": lease, "expires": utcnow() + lease})
-    return {row[0]: row[1] for row in rows}
-
-
-def find_run(session: Session, key: int, idempotency_key: str) -> Any:
-    """The run row that an idempotency key of this thread stands for, or None."""
-    query = sa.select(run).where(run.c.thread_key == key, run.c.idempotency_key == idempotency_key)
-    return session.connection().execute(query).mappings().first()
-
-
-def read_run(session: Session, run_id: str) -> Any:
-    """The run row, or None."""
-    return session.connection().execute(sa.select(run).where(run.c.run_id == run_id)).mappings().first()
-
-
-def read_run_messages(session: Session, key: int, first_seq: int, last_seq: int) -> list[tuple[int, dict[str, Any]]]:
-    """`(seq, dump)` of the messages in a range, in order."""
-    rows = session.connection().execute(
-        sa.select(message.c.seq, message.c.config)
-        .where(message.c.thread_key == key, message.c.seq >= first_seq, message.c.seq <= last_seq)
-        .order_by(message.c.seq)
-    )
-    return [(seq, config) for seq, config in rows]
+    return {(row[0], row[1]): row[2] for row in rows}

@@ -12,7 +12,8 @@ from typing import Any
 from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.threads import BeginRun, Lease, NewMessage, ThreadHead, begin_run, confirm_begin
+from drsai_backend.database.heads import ThreadHead
+from drsai_backend.database.threads import BeginRun, Lease, NewMessage, begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.types import JsonText
 from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest

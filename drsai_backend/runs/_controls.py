@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from drsai_backend.database import Database
-from drsai_backend.database.control import ask, drop_queued, withdraw
+from drsai_backend.database.control import ask, drop_queued, unpause, withdraw
+from drsai_backend.database.heads import ThreadHead, read_head, read_run
 from drsai_backend.database.log import thread_of_run
-from drsai_backend.database.threads import ThreadHead, read_head, read_run
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import Conflict, IllegalTransition, NotFound
 from drsai_backend.runs._begin import Going
@@ -140,7 +140,10 @@ class Controls:
             head = await self.head(user_id, thread_id)
             if head.status is RunStatus.PAUSED:
                 control = "steer" if head.queued else None
-                if await self._recovery.go_on(head, Going(control=control)) is not None:
+                if not self._recovery.knows(head):
+                    if await self._database.write(lambda session, head=head: unpause(session, head)):
+                        return  # Some worker that serves the team goes on with it.
+                elif await self._recovery.go_on(head, Going(control=control)) is not None:
                     return
                 await asyncio.sleep(_LOOK)
             elif head.status is RunStatus.RUNNING and head.control == "pause":

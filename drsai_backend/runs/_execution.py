@@ -20,13 +20,13 @@ from drsai_backend.database.threads import (
     NewMessage,
     TurnWrite,
     append_turn,
+    confirm_end,
     confirm_turn,
     end_run,
-    has_ended,
 )
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.types import JsonText
-from drsai_backend.errors import DatabaseError, DatabaseUnavailable, LeaseLost
+from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, LeaseLost
 from drsai_backend.runs._failures import HandedOver, PauseRequested, RunInterrupted, safe_message
 from drsai_backend.runs._live import LiveRun
 from drsai_backend.runs._stored_request import messages_from
@@ -271,8 +271,11 @@ class Execution:
                     if confirmed is not None:
                         return confirmed
                 return await self._database.write(write)
-            except DatabaseUnavailable as error:
-                if waited >= self._outage:
+            except LeaseLost:
+                raise
+            except (DatabaseUnavailable, Conflict) as error:
+                # A conflict here is a deadlock that the database has broken up.
+                if waited >= (self._outage if isinstance(error, DatabaseUnavailable) else _LONGEST_PAUSE):
                     raise
                 log.warning("a run waits for the database: %s", error.message, extra=self._names)
                 await asyncio.sleep(pause)
@@ -286,7 +289,7 @@ class Execution:
         lease = self.lease
         self.lease = await self._patiently(
             lambda session: end_run(session, lease, end),
-            lambda session: lease if has_ended(session, lease) else None,
+            lambda session: confirm_end(session, lease),
         )
         if last is not None:
             self._show(last)

@@ -10,7 +10,8 @@ from datetime import timedelta
 from typing import TypeAlias
 
 from drsai_backend.database import Database
-from drsai_backend.database.threads import ThreadHead, renew_leases
+from drsai_backend.database.heads import ThreadHead
+from drsai_backend.database.threads import renew_leases
 from drsai_backend.errors import DrSaiError
 from drsai_backend.runs._identity import is_proven_dead
 
@@ -25,7 +26,7 @@ class Heartbeat:
     Args:
         holds: gives the leases that this process holds at the moment, as (thread key, epoch).
         lost: called with those that it does not hold any more.
-        asked: called with what the runs of the others are asked to do, by thread key.
+        asked: called with what the runs of the others are asked to do, by lease.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class Heartbeat:
         lease: timedelta,
         holds: Callable[[], Iterable[HeldLease]],
         lost: Callable[[set[HeldLease]], None],
-        asked: Callable[[dict[int, str | None]], None],
+        asked: Callable[[dict[HeldLease, str | None]], None],
     ) -> None:
         self._asked = asked
         self._database = database
@@ -78,13 +79,14 @@ class Heartbeat:
                 continue
             # A run that ended meanwhile has given its lease back, and its thread may have another run by now, of
             # another epoch: lost is only what was not renewed and is held still.
-            gone = {lease for lease in held if lease[0] not in renewed} & set(self._holds())
+            known = {key for key, _ in renewed}
+            gone = {lease for lease in held if lease[0] not in known} & set(self._holds())
             if gone:
                 log.error("leases of %d threads lost", len(gone))
                 self._lost(gone)
             self._asked(renewed)
 
-    async def _renew(self, keys: set[int]) -> dict[int, str | None]:
+    async def _renew(self, keys: set[int]) -> dict[HeldLease, str | None]:
         return await self._database.write(lambda session: renew_leases(session, self._owner, keys, self._lease))
 
 

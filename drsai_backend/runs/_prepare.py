@@ -17,8 +17,8 @@ from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRob
 from autogen_agentchat.teams._group_chat._swarm_group_chat import SwarmGroupChatManager
 from sqlalchemy.orm import Session
 
+from drsai_backend.database.heads import StoredState, ThreadHead, read_head, read_run, read_state
 from drsai_backend.database.steps import read_steps
-from drsai_backend.database.threads import StoredState, ThreadHead, read_head, read_run, read_state
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DamagedState, DrSaiError, InvalidRequest
 from drsai_backend.runs._answers import answer_from_text, answer_to, check_current, check_in_time, text_of

@@ -12,7 +12,7 @@ from typing import Any
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.control import deadline_of, drop_queued, end_unheld, queued_inputs, unattended
-from drsai_backend.database.threads import ThreadHead, read_head_of, read_run
+from drsai_backend.database.heads import ThreadHead, read_head_of, read_run
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.errors import Conflict, DatabaseError, DrSaiError, UnknownModel
 from drsai_backend.runs._begin import Beginner, Busy, Going
@@ -52,6 +52,10 @@ class Recovery:
         """Whether nobody runs this RUNNING thread any more."""
         return not self._running.is_taken((head.user_id, head.thread_id)) and is_orphan(head, self._worker_id)
 
+    def knows(self, head: ThreadHead) -> bool:
+        """Whether this process serves the thread's team. Another worker may."""
+        return head.team in self._teams
+
     async def sweep(self) -> list[int]:
         """The keys of the threads that want a look: one query, which touches live and waiting runs only."""
         running, others = await self._db.database.read(unattended)
@@ -71,8 +75,7 @@ class Recovery:
         if head is None or self._running.closing or self._running.is_taken((head.user_id, head.thread_id)):
             return
         if head.status is RunStatus.RUNNING:
-            # A team that is not known here may be known to another worker.
-            if self.is_orphan(head) and head.team in self._teams:
+            if self.is_orphan(head) and self.knows(head):
                 await self.recover(head)
         elif head.control == "cancel" and head.status in (RunStatus.AWAITING_INPUT, RunStatus.PAUSED):
             # It came too late for the run to end by itself.

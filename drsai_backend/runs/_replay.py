@@ -8,7 +8,7 @@ from typing import Any
 from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, MessageFactory
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.threads import ThreadHead, find_run, read_head, read_run_messages
+from drsai_backend.database.heads import ThreadHead, find_run, read_head, read_run_messages
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import IdempotencyMismatch
 from drsai_backend.runs._live import LiveRun

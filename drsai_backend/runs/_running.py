@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from drsai_backend.database import Database
-from drsai_backend.database.threads import ThreadHead
+from drsai_backend.database.heads import ThreadHead
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DatabaseError, LeaseLost, StateError
 from drsai_backend.runs._begin import MEMORY_PER_CHARACTER, Begun
@@ -142,11 +142,11 @@ class Running:
                 live.failure = LeaseLost(f"thread {name[1]!r} is run by another worker now", param="thread_id")
                 live.token.cancel()
 
-    def asked(self, controls: Mapping[int, str | None]) -> None:
-        """What runs are asked to do, by thread key. Only a cancel does not wait for the next turn boundary."""
-        for name, (key, _) in list(self._leases.items()):
+    def asked(self, controls: Mapping[HeldLease, str | None]) -> None:
+        """What runs are asked to do. Only a cancel does not wait for the next turn boundary."""
+        for name, lease in list(self._leases.items()):
             live = self.live(name)
-            if live is not None and controls.get(key) == "cancel":
+            if live is not None and controls.get(lease) == "cancel":
                 self.stop(live)
 
     def stop(self, live: LiveRun) -> None:

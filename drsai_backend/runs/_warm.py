@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from drsai_backend.database.threads import ThreadHead
+from drsai_backend.database.heads import ThreadHead
 from drsai_backend.teams._recorder import WarmState
 
 Name = tuple[str, str]

@@ -35,7 +35,7 @@ from drsai_backend.database._delete import NAMED
 from drsai_backend.database._live import is_live
 from drsai_backend.database._model import ModelField, ModelInfo, model_info
 from drsai_backend.database._values import clean_text
-from drsai_backend.database.threads import read_state
+from drsai_backend.database.heads import read_state
 from drsai_backend.datamodel import (
     AutoGenMessage,
     QueuedInput,

@@ -18,7 +18,7 @@ class Beats:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, database: Database) -> None:
         self.held: set[HeldLease] = set()
         self.lost: list[set[HeldLease]] = []
-        self.asked: list[dict[int, str | None]] = []
+        self.asked: list[dict[HeldLease, str | None]] = []
         self.controls: dict[int, str | None] = {}
         self.renewed: set[int] = set()
         self.beaten = asyncio.Event()
@@ -36,9 +36,10 @@ class Beats:
     def meanwhile(self) -> None:
         """What happens while the statement is under way."""
 
-    def _renew(self, session: object, owner: str, keys: set[int], lease: timedelta) -> dict[int, str | None]:
+    def _renew(self, session: object, owner: str, keys: set[int], lease: timedelta) -> dict[HeldLease, str | None]:
         self.meanwhile()
-        return {key: self.controls.get(key) for key in keys & self.renewed}
+        epochs = dict(self.held)
+        return {(key, epochs.get(key, 0)): self.controls.get(key) for key in keys & self.renewed}
 
     async def beat(self, times: int = 3) -> None:
         self.heartbeat.start()
@@ -93,4 +94,4 @@ async def test_it_tells_what_runs_are_asked_to_do_and_may_be_hurried(beats: Beat
         while not beats.asked:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await beats.heartbeat.stop()
-    assert beats.asked == [{1: "cancel"}]
+    assert beats.asked == [{(1, 5): "cancel"}]

@@ -1,0 +1,126 @@
+"""What is read of threads and runs: the short columns that every decision goes by, and the stored state.
+
+Synchronous functions of a `Session`, to be run by `Database.read` and `Database.write`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database._run_statements import journal, message, now_of, run, thread
+from drsai_backend.datamodel import RunStatus, ThreadSnapshot
+from drsai_backend.datamodel.base import table_of
+from drsai_backend.datamodel.types import utcnow
+
+_snapshot = table_of(ThreadSnapshot)
+
+
+@dataclass(slots=True)
+class ThreadHead:
+    """The short columns of a thread row, as one run needs them. `lease_expired`: by the clock that leases go by."""
+
+    key: int
+    user_id: str
+    thread_id: str
+    status: RunStatus
+    team: str | None
+    revision: int
+    last_seq: int
+    turn: int
+    journal_debt: int
+    run_id: str | None
+    epoch: int
+    lease_owner: str | None
+    lease_expired: bool
+    input_request: dict[str, Any] | None
+    control: str | None = None
+    queued: int = 0
+
+
+@dataclass(slots=True)
+class StoredState:
+    """What is stored of a thread's state, undecoded, and the message dumps it refers to, oldest first. `config_chars`:
+    how long they are as text."""
+
+    snapshot: str | None
+    entries: list[str]
+    configs: dict[int, dict[str, Any]]
+    config_chars: int
+
+
+def _select_heads(session: Session, *where: sa.ColumnElement[bool]) -> list[ThreadHead]:
+    t = thread.c
+    expired = sa.func.coalesce(t.lease_expires_at < now_of(session.get_bind().dialect.name), sa.true())
+    columns = (t.id, t.user_id, t.thread_id, t.status, t.team, t.revision, t.last_seq, t.turn, t.journal_debt)
+    rest = (t.run_id, t.epoch, t.lease_owner, expired, t.input_request, t.control, t.queued)
+    query = sa.select(*columns, *rest).where(*where)
+    return [ThreadHead(*row) for row in session.connection().execute(query, {"now": utcnow()})]
+
+
+def read_head(session: Session, user_id: str, thread_id: str) -> ThreadHead | None:
+    """The head of a user's thread, or None."""
+    heads = _select_heads(session, thread.c.user_id == user_id, thread.c.thread_id == thread_id)
+    return heads[0] if heads else None
+
+
+def read_head_of(session: Session, key: int) -> ThreadHead | None:
+    """The head of the thread with that row key, or None."""
+    heads = _select_heads(session, thread.c.id == key)
+    return heads[0] if heads else None
+
+
+def live_threads(session: Session) -> list[ThreadHead]:
+    """All threads that are RUNNING, whoever runs them."""
+    # In the words of the partial index. A thread that is RUNNING has a run that is.
+    live = sa.select(run.c.thread_key).where(run.c.status == sa.literal_column("'running'"))
+    return _select_heads(session, thread.c.id.in_(live), thread.c.status == RunStatus.RUNNING)
+
+
+_NUMBER, _DUMP = sa.cast(message.c.seq, sa.Text), sa.cast(message.c.config, sa.Text)
+# All message dumps of a thread as one text, `[seq,dump]` after `[seq,dump]`: as rows, the thousands of a long thread
+# take half as long again.
+_CONFIGS = sa.select(sa.func.aggregate_strings("[" + _NUMBER + "," + _DUMP + "]", ",")).where(
+    message.c.thread_key == sa.bindparam("key")
+)
+
+
+def read_state(session: Session, key: int) -> StoredState:
+    """Snapshot, the journal since it, and all message dumps of a thread."""
+    connection = session.connection()
+    snapshot = connection.execute(
+        sa.select(_snapshot.c.turn, _snapshot.c.payload).where(_snapshot.c.thread_key == key)
+    ).first()
+    entries = connection.execute(
+        sa.select(journal.c.payload)
+        .where(journal.c.thread_key == key, journal.c.turn > (0 if snapshot is None else snapshot.turn))
+        .order_by(journal.c.turn)
+    ).scalars()
+    text: str = connection.execute(_CONFIGS, {"key": key}).scalar() or ""
+    pairs: list[tuple[int, dict[str, Any]]] = orjson.loads(f"[{text}]")
+    return StoredState(None if snapshot is None else snapshot.payload, list(entries), dict(sorted(pairs)), len(text))
+
+
+def find_run(session: Session, key: int, idempotency_key: str) -> Any:
+    """The run row that an idempotency key of this thread stands for, or None."""
+    query = sa.select(run).where(run.c.thread_key == key, run.c.idempotency_key == idempotency_key)
+    return session.connection().execute(query).mappings().first()
+
+
+def read_run(session: Session, run_id: str) -> Any:
+    """The run row, or None."""
+    return session.connection().execute(sa.select(run).where(run.c.run_id == run_id)).mappings().first()
+
+
+def read_run_messages(session: Session, key: int, first_seq: int, last_seq: int) -> list[tuple[int, dict[str, Any]]]:
+    """`(seq, dump)` of the messages in a range, in order."""
+    rows = session.connection().execute(
+        sa.select(message.c.seq, message.c.config)
+        .where(message.c.thread_key == key, message.c.seq >= first_seq, message.c.seq <= last_seq)
+        .order_by(message.c.seq)
+    )
+    return [(seq, config) for seq, config in rows]
