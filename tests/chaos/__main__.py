@@ -38,6 +38,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=1000)
     parser.add_argument("--takeovers", type=int, default=3)
     parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--keep", type=Path, help="a folder for the logs of all processes; default: they are deleted")
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--only", choices=PARTS, action="append")
     options = parser.parse_args()
@@ -51,7 +52,8 @@ def main() -> int:
         def world(kind: str, part: str, settings: Mapping[str, str], **models_as: float) -> Iterator[World]:
             models = Models(schedule.part(part), **models_as)
             with tempfile.TemporaryDirectory(prefix="drsai-chaos-") as folder, models:
-                path = Path(folder)
+                path = (options.keep or Path(folder)) / f"{part}-{kind}"
+                path.mkdir(parents=True)
                 with databases.sqlite(path) if kind == "sqlite" else server.database() as url:
                     yield World(kind, url, models, commands, path, settings)
 

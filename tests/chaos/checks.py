@@ -34,7 +34,7 @@ class Sent:
 
     Attributes:
         acknowledged: the server has said that it took the input.
-        refused: the server has said that it did not.
+        refused: what the server said when it did not take it.
         withdrawn: the client has asked to stop this very run, maybe before it began.
         began, taken: when it was sent first, and when it was acknowledged.
     """
@@ -43,7 +43,7 @@ class Sent:
     policy: str = "enqueue"
     run_id: str | None = None
     acknowledged: bool = False
-    refused: bool = False
+    refused: str | None = None
     withdrawn: bool = False
     began: float = 0.0
     taken: float = 0.0
@@ -136,7 +136,8 @@ def check_inputs(found: Evidence, sent: Sequence[Sent], *, ordered: bool = True)
                 Broken(f"the input {tag.group()} is stored {len(at)} times", found.thread, each.run_id, at[1])
             )
         if at and each.refused:
-            broken.append(Broken(f"the input {tag.group()} was refused and is stored", found.thread, None, at[0]))
+            what = f"the input {tag.group()} is stored and was refused: {each.refused}"
+            broken.append(Broken(what, found.thread, None, at[0]))
         if each.acknowledged and not at:
             stopped = run is not None and run.status == "stopped"
             never_begun = stopped and run is not None and run.first_seq == 0 and each.withdrawn

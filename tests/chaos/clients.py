@@ -168,9 +168,9 @@ class Client:
                 if response.status_code == 503:
                     self.away += 1
                     return False
-                sent.refused = True
+                sent.refused = f"{response.status_code} {response.text[:200]}"
                 if response.status_code != 409:
-                    self._stuck(f"refused: {response.status_code} {response.text[:200]}", None)
+                    self._stuck(f"refused: {sent.refused}", None)
                 return True
             assert run_id is not None, response.headers
             if sent.run_id not in (None, run_id):
@@ -323,7 +323,7 @@ class Client:
         """Answer and resume until everything on the thread has ended."""
         try:
             async with asyncio.timeout(PATIENCE):
-                while not await self.tend():
+                while not await self.tend():  # noqa: ASYNC110  # others bring it to rest
                     await asyncio.sleep(self._chance.uniform(0.1, 0.3))
         except TimeoutError:
             self._stuck(f"the thread did not come to rest in {PATIENCE:.0f} s", None)

@@ -124,7 +124,7 @@ def out_of_order(case: Case) -> None:
 
 def refused_and_stored(case: Case) -> None:
     case.account.sent[1].acknowledged = False
-    case.account.sent[1].refused = True
+    case.account.sent[1].refused = "409"
 
 
 def no_row(case: Case) -> None:
@@ -240,7 +240,7 @@ def unreadable(case: Case) -> None:
         (withdrawn_and_begun, "[t.2] is lost"),
         (doubled_input, "stored 2 times"),
         (out_of_order, "out of order"),
-        (refused_and_stored, "was refused and is stored"),
+        (refused_and_stored, "is stored and was refused: 409"),
         (no_row, "has no row"),
         (unfinished_run, "a run is running"),
         (unfinished_thread, "the thread is awaiting_input"),

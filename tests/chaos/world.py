@@ -123,14 +123,8 @@ class World:
         return query(self.url, text, pattern)[0]["n"]
 
     def complaints(self) -> list[str]:
-        """Lines of all processes' logs that nobody should ever read."""
-        bad = re.compile(r"never retrieved|unhandled|internal_error|^Traceback", re.IGNORECASE | re.MULTILINE)
-        found: list[str] = []
-        for command in self._all:
-            text = command.stderr
-            if bad.search(text):
-                found += [f"pid {command.pid}: {line}" for line in text.splitlines() if bad.search(line)][:3]
-        return found
+        """What all processes' logs say that nobody should ever read: of a traceback, the error that it ends with."""
+        return [f"pid {command.pid}: {line}" for command in self._all for line in _complaints(command.stderr)]
 
     async def close(self) -> None:
         """Kill what runs."""
@@ -138,3 +132,20 @@ class World:
             process.command.kill(signal.SIGCONT)
             self.kill(process)
             await asyncio.to_thread(process.command.wait)
+
+
+_BAD = re.compile(r"never retrieved|unhandled|internal_error", re.IGNORECASE)
+
+
+def _complaints(log: str) -> list[str]:
+    found: list[str] = []
+    traced = False
+    for line in log.splitlines():
+        if traced and not line.startswith((" ", "Traceback")) and line.strip():
+            traced = False
+            found.append(line)
+        elif line.startswith("Traceback"):
+            traced = True
+        elif _BAD.search(line):
+            found.append(line)
+    return found
