@@ -11,7 +11,15 @@ import structlog
 from drsai_backend.config import Settings
 
 # These tell each message, request and connection at INFO; AutoGen's would cost a JSON dump each.
-_TALKATIVE: Final = ("autogen_core", "autogen_core.events", "autogen_agentchat", "httpx", "uvicorn.error", "alembic")
+_TALKATIVE: Final = (
+    "autogen_core",
+    "autogen_core.events",
+    "autogen_agentchat",
+    "httpx",
+    "httpx2",
+    "uvicorn.error",
+    "alembic",
+)
 # While a database is away they repeat themselves with tracebacks; `drsai.jobs` says in a line what that means.
 _ALARMED: Final = ("procrastinate", "psycopg.pool")
 

@@ -121,8 +121,13 @@ class PostgresBackend:
         # middle of a COMMIT would leave it open whether it happened.
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # Whoever waited may be gone.
 
     async def _run(self, engine: AsyncEngine, how: Any, fn: StorageFunction) -> Any:
         async with self._slots:

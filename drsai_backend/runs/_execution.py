@@ -87,6 +87,7 @@ class Execution:
         self.task: list[BaseChatMessage] | None = None
         self.pending: list[str] | None = None
         self.messages: list[Message] = []
+        self._in_doubt: tuple[Turn, TurnWrite] | None = None
         self.stored_chars = 0
         self.journal_chars = 0
         self.steered: list[str] = []
@@ -230,10 +231,28 @@ class Execution:
     async def _append(self, turn: Turn, also: Sequence[Any] = ()) -> None:
         write = self._write(turn)
         write.also = also
+        self._in_doubt = turn, write
         self.lease = await self._patiently(
             lambda session, lease=self.lease: append_turn(session, lease, write),
             lambda session, lease=self.lease: confirm_turn(session, lease, write),
         )
+        self._stored(turn)
+
+    async def _resolve_doubt(self) -> bool:
+        """Whether a turn was stored although the run was cancelled before it heard of that: a write that has begun is
+        committed all the same. Then it counts, and is shown."""
+        if self._in_doubt is None:
+            return False
+        (turn, write), self._in_doubt = self._in_doubt, None
+        confirmed = await self._database.read(lambda session: confirm_turn(session, self.lease, write))
+        if confirmed is None:
+            return False
+        self.lease = confirmed
+        self._stored(turn)
+        return True
+
+    def _stored(self, turn: Turn) -> None:
+        self._in_doubt = None
         self._broker.turn_done()
         self.messages += [message.message for message in turn.messages]
         self._show(turn)
@@ -286,18 +305,26 @@ class Execution:
 
     async def _store_end(self, end: EndWrite, last: Turn | None) -> None:
         """Store the end, patiently, and show it."""
-        lease = self.lease
-        self.lease = await self._patiently(
-            lambda session: end_run(session, lease, end),
-            lambda session: confirm_end(session, lease),
-        )
+        try:
+            self.lease = await self._end_run(end)
+        except LeaseLost:
+            if not await self._resolve_doubt():
+                raise
+            self.lease = await self._end_run(end)
         if last is not None:
             self._show(last)
         self._show_end(end, self.live.failure)
 
+    async def _end_run(self, end: EndWrite) -> Lease:
+        lease = self.lease
+        return await self._patiently(
+            lambda session: end_run(session, lease, end),
+            lambda session: confirm_end(session, lease),
+        )
+
     async def _hand_over(self) -> None:
-        # A turn that was cut is repeated: what is known of it is kept.
-        lease, steps = self.lease, self.steps.unstored()
+        # A turn that was cut is repeated: what is known of it is kept. One that may be stored has none.
+        lease, steps = self.lease, () if self._in_doubt else self.steps.unstored()
 
         def write(session: Any) -> None:
             if steps:

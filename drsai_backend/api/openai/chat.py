@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -24,6 +25,7 @@ from drsai_backend.api.errors import RunMoved, error_response
 from drsai_backend.api.openai.inputs import ChatBody, ChatCall, parse_call
 from drsai_backend.api.openai.stream import gather, send_chunks
 from drsai_backend.api.openai.wire import BROKEN, ChunkWriter, failure
+from drsai_backend.errors import IllegalTransition, NotFound
 
 _log = logging.getLogger(__name__)
 PATH: Final = "/v1/chat/completions"
@@ -77,7 +79,8 @@ class ChatCompletions:
 
     async def _cancel(self, call: ChatCall, handle: RunHandle) -> None:
         try:
-            await self._engine.cancel_run(call.request.user_id, handle.run_id)
+            with suppress(IllegalTransition, NotFound):  # it has just ended
+                await self._engine.cancel_run(call.request.user_id, handle.run_id)
         except Exception:  # noqa: BLE001 - nobody is left to be told
             _log.exception("run %s was not cancelled when its client left", handle.run_id)
 
