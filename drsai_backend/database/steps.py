@@ -84,8 +84,10 @@ def store_steps(session: Session, held: Held, steps: Sequence[StepRow]) -> None:
 
 
 def read_steps(session: Session, key: int) -> list[Any]:
-    """The recorded steps of a thread's turn in flight: rows with agent, step, digest, value."""
-    query = sa.select(table.c.agent, table.c.step, table.c.digest, table.c.value).where(table.c.thread_key == key)
+    """The recorded steps of a thread's turn in flight: rows with agent, step, digest, value, epoch."""
+    query = sa.select(table.c.agent, table.c.step, table.c.digest, table.c.value, table.c.epoch).where(
+        table.c.thread_key == key
+    )
     return list(session.connection().execute(query))
 
 

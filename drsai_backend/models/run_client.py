@@ -52,6 +52,11 @@ class UsageMeter:
         self.prompt_tokens += usage.get("prompt_tokens", 0)
         self.completion_tokens += usage.get("completion_tokens", 0)
 
+    def leave_out(self, usage: Mapping[str, int]) -> None:
+        """Take out what is counted already and will be counted once more, when the turn is repeated."""
+        self.prompt_tokens -= usage.get("prompt_tokens", 0)
+        self.completion_tokens -= usage.get("completion_tokens", 0)
+
     def as_dict(self) -> dict[str, int]:
         """prompt_tokens, completion_tokens and total_tokens, as OpenAI names them."""
         return {

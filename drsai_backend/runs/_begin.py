@@ -42,6 +42,7 @@ from drsai_backend.teams._recorder import Recorder, dump_message, storable
 from drsai_backend.teams._session import TeamSession
 from drsai_backend.teams._wiring import as_team, leaf_agents
 from drsai_backend.teams.context import RunContext, TeamFactory, build_team
+from drsai_backend.teams.steps import usage_of
 from drsai_backend.teams.suspension import InputBroker
 
 _ATTEMPTS = 5
@@ -194,8 +195,12 @@ class Beginner:
             request.api_key,
         )
         run = None if known is None or not made.goes_on else known.run
-        if run is not None:
-            context.meter.start_from(run["usage"] or {})
+        if known is not None and run is not None and run["usage"]:
+            context.meter.start_from(run["usage"])
+            for step in known.steps:
+                # Of an epoch that came to its end in order, and so are in the sum.
+                if known.head.status is not RunStatus.RUNNING or step.epoch < run["epoch"]:
+                    context.meter.leave_out(usage_of(step.step, step.value))
         broker = InputBroker(list(made.answers or []))
         team = as_team(await build_team(factory, context))
         speakers = sum(1 for _ in leaf_agents(team))

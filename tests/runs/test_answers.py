@@ -82,6 +82,7 @@ async def test_approval_by_chat_in_another_process(make: Make, said: str, sent: 
     assert told in result.text
     # The model was asked once for the calls and once for the words; the other call was not made again.
     assert (office.sent, office.read, office.client.calls) == (sent, ["x"], 2)
+    assert result.usage["completion_tokens"] == 2, "what is replayed is not counted twice"
     assert await other.db.get(TurnStep) == []
     assert "user" not in sources(await thread_of(other))[1:]
 
@@ -202,6 +203,8 @@ async def test_a_deadline_ends_the_wait(make: Make) -> None:
 
 async def test_an_answer_after_the_deadline_is_refused(make: Make) -> None:
     drsai = await make({"crew": choosing(0.1)}, sweep_seconds=60)
+    if drsai._jobs is not None:
+        await drsai._jobs.drain()  # No sweep is to end the wait before the answer comes.
     question = await asked(drsai)
     await asyncio.sleep(0.15)
     with pytest.raises(StaleAnswer, match="time"):
