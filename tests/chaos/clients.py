@@ -218,9 +218,15 @@ class Client:
                     connection += 1
                     base = await self._world.pick(self._chance)
                     status, question = await self._read(base, run_id, log, connection, question)
-                    if status == "awaiting_input" and answer and question is not None:
-                        await self.answer(question)
+                    if status == "awaiting_input" and answer:
+                        if question is None:
+                            # Read before the answer was lost with its server.
+                            run = await self.request("GET", f"/v1/runs/{run_id}")
+                            question = run["input_request"] if run["status"] == "awaiting_input" else None
+                        if question is not None:
+                            await self.answer(question)
                         question = None
+                        await self._pause()
                     elif status:
                         return status
                     else:
