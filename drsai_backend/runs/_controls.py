@@ -106,6 +106,9 @@ class Controls:
             NotFound: no such run of this user.
             IllegalTransition: it is over.
         """
+        live = self._running.live_run(run_id)
+        if live is not None and live.user_id == user_id:
+            self._running.stop(live)  # Whether the database can be reached now or not.
         found = await self._database.read(lambda session: thread_of_run(session, user_id, run_id))
         if found is None:
             raise NotFound(f"no run {run_id!r}", param="run_id")

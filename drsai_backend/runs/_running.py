@@ -55,6 +55,10 @@ class Running:
         found = self._runs.get(name)
         return found if isinstance(found, LiveRun) else None
 
+    def live_run(self, run_id: str) -> LiveRun | None:
+        """The run of this process with that id."""
+        return next((live for live in self._live_runs() if live.run_id == run_id), None)
+
     def beginning(self, name: Name) -> asyncio.Future[LiveRun] | None:
         """What resolves when the run that begins on a thread has begun, or could not."""
         found = self._runs.get(name)

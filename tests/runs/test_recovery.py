@@ -229,5 +229,23 @@ async def test_an_outage_that_lasts_leaves_the_run_to_be_gone_on_with(make: Make
     assert sources(thread)[:2] == ["user", "ann"][: len(sources(thread))]
 
 
+async def test_a_run_of_this_process_is_cancelled_also_while_the_database_is_away(make: Make) -> None:
+    crew = Crew()
+    crew.bob.delay = 30
+    drsai = await make({"crew": crew})
+    handle = await drsai.engine.start(request())
+    await turns(drsai, 1)
+    read = drsai.database.read
+
+    async def away(fn: Any) -> Any:
+        raise DatabaseUnavailable("away")
+
+    drsai.database.read = away  # type: ignore[method-assign, assignment]
+    with pytest.raises(DatabaseUnavailable):
+        await drsai.engine.cancel_run("anonymous", handle.run_id)
+    drsai.database.read = read  # type: ignore[method-assign]
+    assert (await handle.wait()).status is RunStatus.STOPPED
+
+
 async def _is_empty(outage: Outage) -> bool:
     return not outage.fail

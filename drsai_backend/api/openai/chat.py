@@ -25,7 +25,7 @@ from drsai_backend.api.errors import RunMoved, error_response
 from drsai_backend.api.openai.inputs import ChatBody, ChatCall, parse_call
 from drsai_backend.api.openai.stream import gather, send_chunks
 from drsai_backend.api.openai.wire import BROKEN, ChunkWriter, failure
-from drsai_backend.errors import IllegalTransition, NotFound
+from drsai_backend.errors import DrSaiError, IllegalTransition, NotFound
 
 _log = logging.getLogger(__name__)
 PATH: Final = "/v1/chat/completions"
@@ -81,6 +81,8 @@ class ChatCompletions:
         try:
             with suppress(IllegalTransition, NotFound):  # it has just ended
                 await self._engine.cancel_run(call.request.user_id, handle.run_id)
+        except DrSaiError as error:
+            _log.warning("run %s was not cancelled when its client left: %s", handle.run_id, error.message)
         except Exception:  # noqa: BLE001 - nobody is left to be told
             _log.exception("run %s was not cancelled when its client left", handle.run_id)
 
