@@ -68,8 +68,8 @@ class Served:
 
     async def idle(self) -> None:
         """Wait until nothing is left to do behind the runs: a snapshot, for one."""
-        if self.engine._tasks:
-            await asyncio.wait(self.engine._tasks)
+        if self.engine._running._tasks:
+            await asyncio.wait(self.engine._running._tasks)
 
     async def __aenter__(self) -> Self:
         await self._drsai.open()
