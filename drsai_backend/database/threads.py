@@ -58,6 +58,7 @@ class BeginRun:
     answers: list[dict[str, Any]] | None
     idempotency_key: str | None = None
     fingerprint: str | None = None
+    answer_id: str | None = None
     is_new_run: bool = True
     goes_on: bool = False
     queued: bool = False
@@ -202,6 +203,23 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
             steps.append((statements.start_queued, values))
         else:
             steps.append((statements.continue_run, values))
+        if begin.answer_id is not None:
+            answer = {
+                **common,
+                "run_id": begin.answer_id,
+                "status": RunStatus.COMPLETED,
+                "joined": begin.run_id,
+                "thread_key": lease.key,
+                "attempt": 1,
+                "idempotency_key": begin.idempotency_key,
+                "fingerprint": begin.fingerprint,
+                "first_seq": lease.last_seq,
+                "last_seq": lease.last_seq,
+                "started_at": now,
+                "finished_at": now,
+                "epoch": lease.epoch,
+            }
+            steps.append((statements.insert_joined, answer))
     if begin.clear_steps:
         steps.append((statements.clear_steps, {"key": lease.key}))
     steps += _message_steps(lease, begin.messages, now)

@@ -224,3 +224,20 @@ async def test_a_message_while_the_answer_is_worked_on_waits(make: Make) -> None
     assert (await answered.wait()).status is RunStatus.COMPLETED
     assert (await following.wait()).status is RunStatus.COMPLETED
     assert sources(await thread_of(drsai))[-2:] == ["user", "clerk"]
+
+
+async def test_a_repeated_answer_with_an_idempotency_key_is_given_once(make: Make) -> None:
+    """Of a client that did not hear whether its answer has arrived, and sends it once more, to another server."""
+    office = Office()
+    drsai, other = await make({"crew": office}), await make({"crew": office})
+    await asked(drsai)
+    answered = await drsai.engine.start(request("approve", idempotency_key="k"))
+    assert (await answered.wait()).status is RunStatus.COMPLETED
+    again = await other.engine.start(request("approve", idempotency_key="k"))
+    end = await again.wait()
+    assert end.status is RunStatus.COMPLETED
+    assert [done.message.source for done in again.transcript()][-1] == "clerk"
+    assert office.sent == ["ada"]
+    assert sources(await thread_of(drsai)).count("user") == 1
+    with pytest.raises(Conflict):
+        await other.engine.start(request("deny", idempotency_key="k"))
