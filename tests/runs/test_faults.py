@@ -351,7 +351,8 @@ async def test_a_cancel_is_not_lost_when_the_run_is_taken_over_at_that_moment(ma
     await workers[2].database.write(lambda session: session.execute(sa.update(table).values(control="cancel")))
     gate.opened.set()
     await taking
-    assert (await head_of(workers[2])).control == "cancel"
+    now = await head_of(workers[2])
+    assert now.control == "cancel" or now.status is RunStatus.STOPPED, "done already, or still to be done"
     workers[1].engine._heartbeat.beat_now()
     assert (await ended(workers[2])).status is RunStatus.STOPPED
 
