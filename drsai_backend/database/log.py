@@ -70,11 +70,3 @@ def thread_of_run(session: Session, user_id: str, run_id: str) -> tuple[int, str
         .first()
     )
     return None if row is None else (row[0], row[1])
-
-
-def read_runs(session: Session, key: int, *, before: int | None, limit: int) -> list[Any]:
-    """The run rows of a thread, newest first; `before` is the `id` of the last one of the page before."""
-    query = sa.select(run).where(run.c.thread_key == key)
-    if before is not None:
-        query = query.where(run.c.id < before)
-    return list(session.connection().execute(query.order_by(run.c.id.desc()).limit(limit)).mappings())

@@ -43,6 +43,7 @@ class BeginRun:
     `head=None` creates the thread. `user_input=None`: the stored one stays. A run that is not new has waited in the
     queue (`queued`), or `goes_on`; `attempt`, `retries` and `retry_turn` are what its row says from now on. `control`
     is what a run that goes on is asked to do as soon as it can, where nothing else is asked of it.
+    `answer_id`: an answer with an idempotency key gets a row under that run_id, which has joined the run that goes on.
     """
 
     head: ThreadHead | None
