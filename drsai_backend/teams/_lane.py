@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import types
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Coroutine, Generator, Sequence
+from contextvars import Context
+from typing import Any, TypeVar
 
 # Private: the group chat protocol. tests/teams/test_upstream.py fails when it changes.
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
@@ -14,6 +16,8 @@ from autogen_core import AgentId, CancellationToken, TopicId
 
 from drsai_backend.teams._orphans import tool_tasks
 from drsai_backend.teams.suspension import Branch
+
+T = TypeVar("T")
 
 logger = logging.getLogger("drsai.turns")
 Delivery = tuple[Any, TopicId, AgentId | None, CancellationToken]
@@ -115,6 +119,25 @@ class Lane:
         self.clear()
         self.speaking.clear()
         self.stopping = False
+
+
+@types.coroutine
+def in_context(context: Context, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Await `work` in this task, but with the context variables of `context`: what a task of its own would do, at a
+    hundredth of its price."""
+    step, value = work.send, None
+    while True:
+        try:
+            awaited = context.run(step, value)
+        except StopIteration as stop:
+            return stop.value
+        try:
+            step, value = work.send, (yield awaited)
+        except GeneratorExit:
+            context.run(work.close)
+            raise
+        except BaseException as error:  # noqa: BLE001 - handed on to `work`
+            step, value = work.throw, error
 
 
 def current_task() -> asyncio.Task[Any] | None:

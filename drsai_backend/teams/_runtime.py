@@ -30,6 +30,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from typing import Any
 
 from autogen_agentchat.messages import ModelClientStreamingChunkEvent, StopMessage, ToolCallRequestEvent
@@ -50,7 +51,7 @@ from drsai_backend.errors import StateError
 from drsai_backend.teams._agent_runtime import AgentDirectory
 from drsai_backend.teams._echoes import Echoes, as_text, leaked
 from drsai_backend.teams._kinds import is_a
-from drsai_backend.teams._lane import PATIENCE, Delivery, Lane, cancel_lane, cancel_requested
+from drsai_backend.teams._lane import PATIENCE, Delivery, Lane, cancel_lane, cancel_requested, in_context
 from drsai_backend.teams._orphans import tool_tasks, watch_tools
 from drsai_backend.teams.suspension import Branch, InputRequired, StopRequested, current_branch
 
@@ -442,6 +443,11 @@ class TurnRuntime(AgentDirectory):
 
 
 async def _handle(agent: Agent, message: Any, context: MessageContext) -> Any:
+    # As on stock, where each delivery is a task: what an agent sets in a context variable nobody else sees.
+    return await in_context(copy_context(), _handle_here(agent, message, context))
+
+
+async def _handle_here(agent: Agent, message: Any, context: MessageContext) -> Any:
     with MessageHandlerContext.populate_context(agent.id):
         return await agent.on_message(message, context)
 
