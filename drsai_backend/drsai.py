@@ -88,18 +88,34 @@ class DrSai:
         )
 
     async def open(self) -> None:
-        """Bring the schema up to date (SQLite) or check it (PostgreSQL), go on with what dead processes left behind,
-        and take part in the work of the others."""
-        await self.db.ensure_schema()
-        await self.engine.open()
-        if self._jobs is not None:
-            await self._jobs.open()
-            self.engine.waker = self._jobs
+        """Bring the schema up to date (SQLite) or check it (PostgreSQL), continue what dead processes left behind, and
+        take part in the work of the others. Once only: an object that was closed, or could not be opened, stays closed.
+
+        Raises:
+            ConfigurationError: it is open already, or was closed.
+            SchemaOutdated, DatabaseUnavailable, DatabaseError: the database cannot be used.
+        """
+        self.engine.lifecycle.claim()
+        try:
+            await self.db.ensure_schema()
+            await self.engine.open()
+            if self._jobs is not None:
+                await self._jobs.open()
+                self.engine.waker = self._jobs
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Hand the runs under way over at their next turn boundary, so that the next process to open the database goes
-        on with them, and close everything."""
+        on with them, and close everything. In the event loop that opened it.
+
+        Raises:
+            NotOpened: in another event loop.
+        """
+        self.engine.lifecycle.check_loop()
         await self.drain()
+        self.engine.lifecycle.closed()
         if self._jobs is not None:
             await self._jobs.close()
         await self.models.close()
@@ -112,11 +128,7 @@ class DrSai:
         await self.engine.close()
 
     async def __aenter__(self) -> Self:
-        try:
-            await self.open()
-        except BaseException:
-            await self.close()
-            raise
+        await self.open()
         return self
 
     async def __aexit__(
@@ -124,16 +136,23 @@ class DrSai:
     ) -> None:
         await self.close()
 
+    @asynccontextmanager
+    async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
+        """Open and close this object with an application: `FastAPI(lifespan=drsai.lifespan)` for the one that mounts
+        `drsai.app()`, whose own lifespan no server runs then. An application with a lifespan of its own has
+        `async with drsai:` in it."""
+        async with self:
+            yield
+
     def app(self) -> FastAPI:
-        """The FastAPI application that serves these teams. It opens and closes this object with its lifespan."""
+        """The FastAPI application that serves these teams. It opens and closes this object with its lifespan.
+
+        Mounted (`outer.mount("/ai", drsai.app())`), it answers 503 `not_opened` until the outer application opens this
+        object, with `lifespan`.
+        """
         from drsai_backend.api import create_app
 
-        @asynccontextmanager
-        async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
-            async with self:
-                yield
-
-        return create_app(self.engine, self.settings, lifespan=lifespan)
+        return create_app(self.engine, self.settings, lifespan=self.lifespan)
 
     async def start(
         self,

@@ -20,6 +20,7 @@
     ├── ReplayMismatch            500  a repeated turn does not ask what was recorded of it
     ├── TeamBuildError            500  a team factory failed; nothing was stored
     ├── ConfigurationError        500  settings or arguments that cannot work
+    ├── NotOpened                 503  `DrSai` is used before it was opened, after it was closed, or in another loop
     ├── ShuttingDown              503  this process takes nothing new; another one does
     └── DatabaseError             503
         ├── DatabaseUnavailable        cannot be reached, or gave up
@@ -151,6 +152,16 @@ class ConfigurationError(DrSaiError):
     """Settings or arguments that cannot work together."""
 
     code = "configuration_error"
+
+
+class NotOpened(DrSaiError):
+    """`DrSai` is used before it was opened, after it was closed, or in another event loop. The text says what to write.
+
+    A mounted application whose lifespan nobody ran answers every request with it.
+    """
+
+    code = "not_opened"
+    status = 503
 
 
 class ShuttingDown(DrSaiError):

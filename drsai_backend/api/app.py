@@ -12,7 +12,7 @@ from starlette.types import Lifespan
 from drsai_backend.api._backend import ApiSettings, Engine
 from drsai_backend.api.errors import install_error_handlers
 from drsai_backend.api.health import health_routes
-from drsai_backend.api.middleware import RequestBoundary, RequestId
+from drsai_backend.api.middleware import OpenOnly, RequestBoundary, RequestId
 from drsai_backend.api.openai import chat
 from drsai_backend.api.openai.models import model_routes
 from drsai_backend.api.runs import run_routes
@@ -51,6 +51,7 @@ def create_app(
     install_error_handlers(app)
     _describe_chat(app)
     # The last one added is the outermost.
+    app.add_middleware(OpenOnly, check=engine.check_open)
     app.add_middleware(RequestBoundary)
     if settings.cors_origins:
         app.add_middleware(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from typing import Final
 from uuid import uuid4
 
@@ -11,6 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drsai_backend.api.errors import InternalError, error_response
+from drsai_backend.errors import NotOpened
 
 _log = logging.getLogger(__name__)
 _SANE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -70,3 +72,23 @@ class RequestBoundary:
                 raise  # the server cuts the connection: the client must not take half an answer for a whole one
             error = InternalError(f"something went wrong here; the log has it under request {request_id}")
             await error_response(error)(scope, receive, send)
+
+
+class OpenOnly:
+    """Refuses requests to an application that nobody opened: mounted, and without the outer one's lifespan.
+
+    `/healthz` is answered: the process is alive.
+    """
+
+    def __init__(self, app: ASGIApp, *, check: Callable[[], None]) -> None:
+        self._app = app
+        self._check = check
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not scope["path"].endswith("/healthz"):
+            try:
+                self._check()
+            except NotOpened as error:
+                await error_response(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)

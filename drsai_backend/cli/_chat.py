@@ -84,11 +84,7 @@ async def _local(teams: str | None, database_url: str | None, user_id: str) -> T
         logging.getLogger().addHandler(logging.NullHandler())
     registry = TeamRegistry(builtin_teams() if teams is None else load_teams(teams))
     drsai = DrSai(registry, settings=settings)
-    try:
-        await drsai.open()
-    except BaseException:
-        await drsai.close()
-        raise
+    await drsai.open()
     return LocalTalk(drsai, registry.names(), show_url(drsai.database), user_id)
 
 

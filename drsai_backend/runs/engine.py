@@ -30,11 +30,9 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
-from types import TracebackType
-from typing import Self
 
 from drsai_backend.config import Settings
-from drsai_backend.database import DatabaseManager
+from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.database.retention import prune
 from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.errors import Conflict, DrSaiError, NotFound, ShuttingDown, StaleAnswer, ThreadBusy
@@ -46,6 +44,7 @@ from drsai_backend.runs._controls import Controls
 from drsai_backend.runs._feed import Feeds, FollowedRun
 from drsai_backend.runs._identity import new_thread_id, new_worker_id
 from drsai_backend.runs._leases import Heartbeat
+from drsai_backend.runs._lifecycle import Lifecycle
 from drsai_backend.runs._live import Follow, LiveRun, RunHandle
 from drsai_backend.runs._prepare import fingerprint
 from drsai_backend.runs._recovery import Recovery
@@ -85,6 +84,7 @@ class Engine:
         self.teams = teams
         self.db = db
         self.worker_id = new_worker_id()
+        self.lifecycle = Lifecycle()
         self.waker: Waker | None = None
         """Has other processes look at a thread, and sweeps. None: this one does, and by itself."""
         self._settings = settings
@@ -108,11 +108,22 @@ class Engine:
         self._sweeping: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Start the heartbeat, and look for runs that nobody runs: now and every few seconds."""
+        """Start the heartbeat, and look for runs that nobody runs: now and every few seconds. Once only, in the event
+        loop that has claimed the `lifecycle`, and with the schema as it should be."""
         self._heartbeat.start()
         for key in await self.sweep():
             await self._recovery.look_quietly(key)
         self._sweeping = asyncio.create_task(self._sweep_for_ever())
+        self.lifecycle.opened()
+
+    def check_open(self) -> None:
+        """Raises NotOpened unless it is open, in this event loop. All that is asked of it below begins with this."""
+        self.lifecycle.check()
+
+    @property
+    def _open_database(self) -> Database:
+        self.check_open()
+        return self.db.database
 
     async def close(self) -> None:
         """Take nothing new. Runs under way are handed over at their next turn boundary, and after
@@ -124,15 +135,6 @@ class Engine:
         await self._running.close(self._settings.shutdown_grace_seconds)
         await self._heartbeat.stop()
         self._warm.clear()
-
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # --- runs ---------------------------------------------------------------------------------------------------
 
@@ -149,8 +151,10 @@ class Engine:
             TeamBuildError: the team's factory failed.
             ShuttingDown: this process takes nothing new.
             DatabaseError: the database refused or cannot be reached.
+            NotOpened: it is not open here.
         In all cases nothing was stored.
         """
+        self.check_open()
         if self._running.closing:
             raise ShuttingDown("this server is shut down; another one takes the request")
         factory = self.teams.get(request.team).factory
@@ -205,6 +209,7 @@ class Engine:
             InvalidRequest: it does not fit the question.
             StateError, TeamBuildError, ShuttingDown, DatabaseError: as `start`; nothing was stored.
         """
+        self.check_open()
         head = await self._controls.head(user_id, thread_id)
         request = await request_of_thread(self.db, head.team or "", user_id, thread_id)
         return await self.start(replace(request, answer=answer))
@@ -250,21 +255,25 @@ class Engine:
 
     async def cancel(self, user_id: str, thread_id: str) -> ThreadDetail:
         """End what the thread does, or waits for, as STOPPED; see `Controls.cancel`."""
+        self.check_open()
         await self._controls.cancel(user_id, thread_id)
         return await self.get_thread(user_id, thread_id)
 
     async def pause(self, user_id: str, thread_id: str) -> ThreadDetail:
         """Pause the thread's live run at its next turn boundary; see `Controls.pause`."""
+        self.check_open()
         await self._controls.pause(user_id, thread_id)
         return await self.get_thread(user_id, thread_id)
 
     async def resume(self, user_id: str, thread_id: str) -> ThreadDetail:
         """Go on with the thread's paused run; see `Controls.resume`."""
+        self.check_open()
         await self._controls.resume(user_id, thread_id)
         return await self.get_thread(user_id, thread_id)
 
     async def cancel_run(self, user_id: str, run_id: str) -> RunView:
         """End one run, queued or live; see `Controls.cancel_run`."""
+        self.check_open()
         await self._controls.cancel_run(user_id, run_id)
         return await self.get_run(user_id, run_id)
 
@@ -333,31 +342,34 @@ class Engine:
 
     async def get_run(self, user_id: str, run_id: str) -> RunView:
         """One run. Raises NotFound for an unknown or foreign one."""
-        found = await self.db.database.read(lambda session: _queries.get_run(session, user_id, run_id))
+        found = await self._open_database.read(lambda session: _queries.get_run(session, user_id, run_id))
         if found is None:
             raise NotFound(f"no run {run_id!r}", param="run_id")
         return found
 
     async def list_runs(self, user_id: str, thread_id: str, *, after: str | None, limit: int) -> RunPage:
         """A page of a thread's runs, newest first; `after` is the `next` of the page before."""
-        return await self.db.database.read(
+        return await self._open_database.read(
             lambda session: _queries.list_runs(session, user_id, thread_id, after, limit)
         )
 
     def follow_run(self, user_id: str, run_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
         """The log of a run from a position on; see `Feeds.run`."""
+        self.check_open()
         return self._feeds.run(user_id, run_id, after)
 
     def follow_thread(self, user_id: str, thread_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
         """The log of a thread from a position on; see `Feeds.thread`."""
+        self.check_open()
         return self._feeds.thread(user_id, thread_id, after)
 
     async def list_threads(self, user_id: str, *, after: str | None, limit: int) -> ThreadPage:
         """A page of the user's threads, newest first; `after` is the `next` of the page before."""
-        return await self.db.database.read(lambda session: _queries.list_threads(session, user_id, after, limit))
+        return await self._open_database.read(lambda session: _queries.list_threads(session, user_id, after, limit))
 
     async def get_thread(self, user_id: str, thread_id: str) -> ThreadDetail:
         """One thread, without its messages and state. Raises NotFound for an unknown or foreign one."""
+        self.check_open()
         filters = {"user_id": user_id, "thread_id": thread_id}
         rows = await self.db.get(Thread, filters=filters, load_messages=True, load_state=False)
         if not rows:
@@ -366,7 +378,7 @@ class Engine:
 
     async def list_messages(self, user_id: str, thread_id: str, *, after: int, limit: int) -> list[StoredMessage]:
         """Messages with `seq > after`, in order. Raises NotFound for an unknown or foreign thread."""
-        return await self.db.database.read(
+        return await self._open_database.read(
             lambda session: _queries.list_messages(session, user_id, thread_id, after, limit)
         )
 
@@ -377,6 +389,7 @@ class Engine:
             NotFound: an unknown or foreign thread.
             Conflict: a run is live on it.
         """
+        self.check_open()
         if self._running.is_taken((user_id, thread_id)):
             raise ThreadBusy(f"a run is live on thread {thread_id!r}; stop it first")
         self._warm.take((user_id, thread_id))

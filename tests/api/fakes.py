@@ -209,6 +209,9 @@ class FakeEngine:
         self.scripts[name] = (speakers, lambda _: steps)
         return name
 
+    def check_open(self) -> None:
+        pass
+
     async def start(self, request: RunRequest) -> FakeHandle:
         if self.refusal is not None:
             raise self.refusal

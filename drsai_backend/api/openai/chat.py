@@ -50,7 +50,7 @@ class ChatCompletions:
                 await send_chunks(handle, writer, headers, receive, send, ping=self._ping)
                 return
             response = await (
-                self._accepted(call, handle) if call.request.background else self._whole(call, handle, receive)
+                self._accepted(call, handle, scope) if call.request.background else self._whole(call, handle, receive)
             )
         except ClientLeft:
             if call.cancel_on_disconnect:
@@ -70,11 +70,13 @@ class ChatCompletions:
             response.headers["x-should-retry"] = "false"
         return response
 
-    async def _accepted(self, call: ChatCall, handle: RunHandle) -> Response:
+    async def _accepted(self, call: ChatCall, handle: RunHandle, scope: Scope) -> Response:
         user_id = call.request.user_id
         response = json_response(run_object(await self._engine.get_run(user_id, handle.run_id)), 202)
+        # Where the application is mounted, or what a proxy in front has taken away.
+        path = quote(scope.get("root_path", "").rstrip("/"))
         whose = "" if user_id == ANONYMOUS else f"?user={quote(user_id, safe='')}"
-        response.headers["location"] = f"/v1/runs/{quote(handle.run_id, safe='')}{whose}"
+        response.headers["location"] = f"{path}/v1/runs/{quote(handle.run_id, safe='')}{whose}"
         return response
 
     async def _cancel(self, call: ChatCall, handle: RunHandle) -> None:

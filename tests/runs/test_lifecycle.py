@@ -1,0 +1,104 @@
+"""A `DrSai` that is not open, open already, closed, or of another event loop: what it says; nothing is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from drsai_backend import Answer, DrSai
+from drsai_backend.datamodel import Thread
+from drsai_backend.errors import ConfigurationError, DrSaiError, NotOpened, SchemaOutdated
+from drsai_backend.runs import InputMessage, RunRequest
+from tests.runs.conftest import settings
+
+CALLS: dict[str, Callable[[DrSai], Awaitable[Any]]] = {
+    "run": lambda drsai: drsai.run("writers", "rain"),
+    "run_stream": lambda drsai: anext(drsai.run_stream("writers", "rain")),
+    "start": lambda drsai: drsai.start("writers", "rain"),
+    "start in the background": lambda drsai: drsai.start("writers", "rain", background=True),
+    "stop": lambda drsai: drsai.stop("anonymous", "t"),
+    "pause": lambda drsai: drsai.pause("anonymous", "t"),
+    "resume": lambda drsai: drsai.resume("anonymous", "t"),
+    "answer": lambda drsai: drsai.answer("anonymous", "t", Answer("id", "yes")),
+    "engine.start": lambda drsai: drsai.engine.start(RunRequest("writers", [InputMessage("user", "rain")])),
+    "list_threads": lambda drsai: drsai.engine.list_threads("anonymous", after=None, limit=1),
+    "get_thread": lambda drsai: drsai.engine.get_thread("anonymous", "t"),
+    "list_messages": lambda drsai: drsai.engine.list_messages("anonymous", "t", after=0, limit=1),
+    "get_run": lambda drsai: drsai.engine.get_run("anonymous", "r"),
+    "list_runs": lambda drsai: drsai.engine.list_runs("anonymous", "t", after=None, limit=1),
+    "cancel_run": lambda drsai: drsai.engine.cancel_run("anonymous", "r"),
+    "delete_thread": lambda drsai: drsai.engine.delete_thread("anonymous", "t"),
+}
+
+
+@pytest.fixture
+def made(database_url: str) -> Callable[[], DrSai]:
+    return lambda: DrSai(database_url=database_url, settings=settings())
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+async def test_not_opened_says_so_and_what_to_write(database_url: str, call: Callable[[DrSai], Awaitable[Any]]):
+    drsai = DrSai(database_url=database_url, settings=settings())
+    with pytest.raises(NotOpened, match=r"async with DrSai\(\.\.\.\) as drsai"):
+        await call(drsai)
+    assert await drsai.db.get(Thread) == []
+    async with drsai:
+        pass
+    with pytest.raises(NotOpened, match="was closed: make a new one"):
+        await call(drsai)
+
+
+async def test_open_twice(made: Callable[[], DrSai]):
+    async with made() as drsai:
+        with pytest.raises(ConfigurationError, match="open already, here"):
+            await drsai.open()
+        with pytest.raises(ConfigurationError, match="open already, here"):
+            async with drsai:
+                pytest.fail("it was opened")
+        # Whoever failed to open it has not closed it.
+        assert (await drsai.run("writers", "rain")).text
+    with pytest.raises(ConfigurationError, match="was closed, with its database: make a new one"):
+        await drsai.open()
+    await drsai.close()
+
+
+async def test_open_twice_at_once(made: Callable[[], DrSai]):
+    drsai = made()
+    outcomes = await asyncio.gather(drsai.open(), drsai.open(), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [type(None), ConfigurationError]
+    assert (await drsai.run("writers", "rain")).text
+    await drsai.close()
+
+
+async def test_another_event_loop(made: Callable[[], DrSai]):
+    """As with an `asyncio.run` for opening it and another one for using it, and as from a thread of one's own."""
+
+    def elsewhere(call: Callable[[], Awaitable[Any]]) -> DrSaiError:
+        async def there() -> None:
+            await call()
+
+        with pytest.raises(DrSaiError) as caught:
+            asyncio.run(there())
+        return caught.value
+
+    async with made() as drsai:
+        for call in CALLS.values():
+            error = await asyncio.to_thread(elsewhere, lambda call=call: call(drsai))
+            assert isinstance(error, NotOpened)
+            assert "the event loop that opened it" in error.message
+        error = await asyncio.to_thread(elsewhere, drsai.open)
+        assert isinstance(error, ConfigurationError)
+        assert "open already, in another event loop" in error.message
+        assert isinstance(await asyncio.to_thread(elsewhere, drsai.close), NotOpened)
+        assert (await drsai.run("writers", "rain")).text
+
+
+async def test_what_could_not_be_opened_is_closed(empty_postgres: str):
+    drsai = DrSai(database_url=empty_postgres, settings=settings())
+    with pytest.raises(SchemaOutdated):
+        await drsai.open()
+    with pytest.raises(NotOpened, match="closed"):
+        await drsai.run("writers", "rain")
