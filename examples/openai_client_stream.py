@@ -42,7 +42,7 @@ async def ask(base_url: str, model: str, text: str, thread_id: str | None = None
         async for chunk in stream:
             thread_id = (chunk.model_extra or {})["thread_id"]
             if chunk.choices:
-                # In a group chat each delta names its speaker: choices[0].delta.model_extra["name"]
+                # In a group chat each chunk names its speaker: chunk.model_extra["drsai"]["source"]
                 print(chunk.choices[0].delta.content or "", end="", flush=True)
             if chunk.usage:
                 print(f"\n({chunk.usage.total_tokens} tokens, thread {thread_id})")

@@ -19,7 +19,7 @@ from drsai_backend.api.runs import run_routes
 from drsai_backend.api.threads import thread_routes
 
 PING_SECONDS: Final = 15.0
-_EXPOSED: Final = ("X-Request-Id", "X-Thread-Id", "X-Run-Id", "Location", "Retry-After")
+_EXPOSED: Final = ("X-Request-Id", "X-Thread-Id", "X-Run-Id", "X-Ignored-Fields", "Location", "Retry-After")
 
 
 def create_app(

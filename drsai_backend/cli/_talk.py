@@ -172,11 +172,11 @@ class RemoteTalk:
                     more = chunk.model_extra or {}
                     self.thread_id = more.get("thread_id") or self.thread_id
                     for choice in chunk.choices:
-                        name = str((choice.delta.model_extra or {}).get("name") or model)
+                        details = more.get("drsai", {})
                         if choice.delta.content:
-                            yield Piece(name, choice.delta.content)
+                            yield Piece(str(details.get("source") or model), choice.delta.content)
                         if choice.finish_reason is not None:
-                            status, ended = RunStatus(more.get("drsai", {}).get("status", "completed")), None
+                            status, ended = RunStatus(details.get("status", "completed")), None
         except openai.APIError as error:
             status, ended = RunStatus.ERROR, describe_api_error(error, self._base_url)
         yield Ended(status, self.thread_id, ended)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ _thread = table_of(Thread)
 _message = table_of(AutoGenMessage)
 _run = table_of(Run)
 _head_run = _thread.c.run_id.label("head_run")
+_CURSOR = re.compile(r"([0-9]{1,11}\.[0-9]{6})-([0-9]{1,18})")
 
 
 def list_threads(session: Session, user_id: str, after: str | None, limit: int) -> ThreadPage:
@@ -54,11 +56,10 @@ def _cursor(moment: datetime, key: int) -> str:
 
 
 def _read_cursor(text: str) -> tuple[datetime, int]:
-    moment, _, key = text.partition("-")
-    try:
-        return datetime.fromtimestamp(float(moment), UTC), int(key)
-    except (ValueError, OverflowError, OSError):
-        raise InvalidRequest("`after` is not the `next` of an earlier page", param="after") from None
+    found = _CURSOR.fullmatch(text)
+    if found is None:
+        raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
+    return datetime.fromtimestamp(float(found[1]), UTC), int(found[2])
 
 
 def detail(thread: Thread) -> ThreadDetail:

@@ -363,6 +363,10 @@ class Engine:
         self.check_open()
         return self._feeds.thread(user_id, thread_id, after)
 
+    async def check_thread(self, user_id: str, thread_id: str) -> None:
+        """Raises NotFound for an unknown or foreign thread."""
+        await self._controls.head(user_id, thread_id)
+
     async def list_threads(self, user_id: str, *, after: str | None, limit: int) -> ThreadPage:
         """A page of the user's threads, newest first; `after` is the `next` of the page before."""
         return await self._open_database.read(lambda session: _queries.list_threads(session, user_id, after, limit))

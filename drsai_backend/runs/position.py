@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 from drsai_backend.errors import InvalidRequest
 
 STARTED: Final = 1
 ENDED: Final = 2**31 - 1
+PATTERN: Final = rf"^[0-9]{{1,9}}-[0-9]{{1,9}}-([0-9]{{1,9}}|{ENDED - 1}|{ENDED})$"
+"""What an event's id looks like. Its numbers fit into the databases' integers. Just before the end of a run comes what
+it ended with, a question or an error."""
 
 
 class Position(NamedTuple):
@@ -32,7 +36,6 @@ class Position(NamedTuple):
         Raises:
             InvalidRequest: it is no such id.
         """
-        parts = text.split("-")
-        if len(parts) == 3 and all(part.isascii() and part.isdigit() and len(part) <= 10 for part in parts):
-            return cls(*map(int, parts))
+        if re.fullmatch(PATTERN, text):
+            return cls(*map(int, text.split("-")))
         raise InvalidRequest(f"`{param}` is not the id of an event", param=param)

@@ -291,6 +291,9 @@ class FakeEngine:
                 if isinstance(logged.event, RunEnded):
                     return
 
+    async def check_thread(self, user_id: str, thread_id: str) -> None:
+        self._detail(user_id, thread_id)
+
     async def follow_thread(self, user_id: str, thread_id: str, after: Position | None) -> AsyncIterator[Logged]:
         self._detail(user_id, thread_id)
         with self._following():

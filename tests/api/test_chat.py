@@ -83,17 +83,23 @@ async def test_usage_comes_last_and_only_when_asked_for(client: openai.AsyncOpen
 
 
 async def test_the_clients_own_accumulator_takes_the_stream(client: openai.AsyncOpenAI) -> None:
+    sources: list[str] = []
     async with client.chat.completions.stream(model="writers", messages=HELLO) as events:
-        async for _ in events:
-            pass
+        async for event in events:
+            if event.type == "chunk" and event.chunk.choices[0].delta.content:
+                sources.append((event.chunk.model_extra or {})["drsai"]["source"])
+                assert event.chunk.choices[0].delta.to_dict().keys() == {"content"}
         answer = await events.get_final_completion()
-    assert answer.choices[0].message.content == "**writer**\n\nA draft of it.\n\n**reviewer**\n\nAPPROVE"
+    message = answer.choices[0].message
+    assert message.content == "**writer**\n\nA draft of it.\n\n**reviewer**\n\nAPPROVE"
+    assert "name" not in message.to_dict()
+    assert sources == ["writer", "writer", "reviewer"]
 
 
 async def test_a_group_chat_marks_its_speakers(client: openai.AsyncOpenAI) -> None:
     chunks = await stream(client, "writers")
     assert text_of(chunks) == "**writer**\n\nA draft of it.\n\n**reviewer**\n\nAPPROVE"
-    named = [(chunk.choices[0].delta.name, chunk.choices[0].delta.content) for chunk in chunks[1:-1]]
+    named = [(chunk.drsai["source"], chunk.choices[0].delta.content) for chunk in chunks[1:-1]]
     assert named == [
         ("writer", "**writer**\n\nA draft"),
         ("writer", " of it."),

@@ -40,6 +40,11 @@ def image(url: str) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
+def tool(**function: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", **function}}
+
+
+OFFERED = tool()
 TEXT = {"type": "text", "text": "look"}
 TOOL = {"role": "tool", "tool_call_id": "c1", "content": "42"}
 ANSWER = {"role": "assistant", "content": "hi"}
@@ -136,8 +141,20 @@ REFUSED: list[tuple[str, Any, int, str | None, str]] = [
         "stream_options.include_usage",
         "true or false",
     ),
-    ("tools", chat(tools=[{"type": "function"}]), 400, "tools", "tools of their own"),
-    ("functions", chat(functions=[{"name": "f"}]), 400, "functions", "tools of their own"),
+    ("a tool that must be called", chat(tools=[OFFERED], tool_choice="required"), 400, "tool_choice", "of their own"),
+    ("a named tool", chat(tool_choice={"type": "function", "function": {"name": "f"}}), 400, "tool_choice", "own"),
+    ("a named function", chat(functions=[{"name": "f"}], function_call={"name": "f"}), 400, "function_call", "own"),
+    ("tool_choice is a number", chat(tool_choice=1), 400, "tool_choice", "'auto' or 'none'"),
+    ("tools is an object", chat(tools={}), 400, "tools", "list"),
+    ("a tool is a string", chat(tools=[OFFERED, "f"]), 400, "tools[1]", "object"),
+    ("a tool without a type", chat(tools=[{"function": {"name": "f"}}]), 400, "tools[0].type", "'function'"),
+    ("a tool without its function", chat(tools=[{"type": "function"}]), 400, "tools[0].function", "object"),
+    ("a tool without a name", chat(tools=[tool(name="")]), 400, "tools[0].function.name", "1 to 128"),
+    ("parameters are a list", chat(tools=[tool(parameters=[])]), 400, "tools[0].function.parameters", "object"),
+    ("description is a list", chat(functions=[{"name": "f", "description": []}]), 400, "functions[0].description", ""),
+    ("too many tools", chat(tools=[OFFERED] * 129), 400, "tools", "at most 128"),
+    ("too much of tools", chat(tools=[tool(description="d" * 300_000)]), 400, "tools", "at most 262144 bytes"),
+    ("parallel_tool_calls", chat(parallel_tool_calls="yes"), 400, "parallel_tool_calls", "true or false"),
     ("json answers", chat(response_format={"type": "json_object"}), 400, "response_format.type", "text"),
     ("metadata is a string", chat(metadata="x"), 400, "metadata", "object"),
     ("user is a number", chat(user=1), 400, "user", "string or an object"),
@@ -245,6 +262,37 @@ async def test_nulls_are_as_good_as_nothing(http: httpx.AsyncClient, engine: Fak
     assert response.status_code == 200
     request = engine.requests[0]
     assert (request.user_id, request.thread_id, request.params, request.extra) == ("anonymous", None, ModelParams(), {})
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [None, "auto", "none", {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}],
+    ids=["absent", "auto", "none", "allowed"],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_tools_of_the_client_are_kept_and_left_aside(
+    client: openai.AsyncOpenAI, engine: FakeEngine, choice: Any, streamed: bool
+) -> None:
+    """Open WebUI sends its own with every chat."""
+    tools = [tool(name=f"tool_{n}", description="Does.", parameters={"type": "object"}) for n in range(36)]
+    given: dict[str, Any] = {"tools": tools} if choice is None else {"tools": tools, "tool_choice": choice}
+    raw = await client.chat.completions.with_raw_response.create(
+        model="assistant", messages=HELLO, stream=streamed, **given
+    )
+    assert raw.headers["x-ignored-fields"] == ", ".join(given)
+    if streamed:
+        assert "".join([chunk.choices[0].delta.content or "" async for chunk in raw.parse()]) == "You said: hello"  # type: ignore[attr-defined]
+    assert engine.requests[0].extra == given
+
+
+async def test_functions_of_the_client_are_left_aside(http: httpx.AsyncClient, engine: FakeEngine) -> None:
+    given = {"functions": [{"name": "f", "parameters": {}}], "function_call": "auto"}
+    response = await http.post(URL, json=chat(**given))
+    assert (response.status_code, response.headers["x-ignored-fields"]) == (200, "functions, function_call")
+    assert engine.requests[0].extra == given
+    plain = await http.post(URL, json=chat(tools=[], functions=[]))
+    assert "x-ignored-fields" not in plain.headers
+    assert engine.requests[1].extra == {}
 
 
 async def test_max_completion_tokens_wins(http: httpx.AsyncClient, engine: FakeEngine) -> None:

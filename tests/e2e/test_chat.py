@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -141,6 +142,31 @@ async def test_a_stream_that_fails_says_so(serve: Serve, model: ModelServer) -> 
     with pytest.raises(openai.APIError):
         async for _ in stream:
             pass
+
+
+@pytest.mark.parametrize(
+    "after", ["1-99999999999999999999", f"{'9' * 400}-1", "nan-1", "9999999999999.000000-1", "1.000000-1\n", ""]
+)
+async def test_a_cursor_that_is_none_names_its_field(serve: Serve, after: str) -> None:
+    service = await serve()
+    response = await service.http.get("/v1/threads", params={"after": after})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "after")
+
+
+async def test_events_of_an_unknown_thread_are_a_404_also_when_the_database_is_slow(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = await serve()
+    read = service.drsai.db.database.read
+
+    async def slow(work: Any) -> Any:
+        await asyncio.sleep(0.7)  # longer than a stream waits before it sends its headers
+        return await read(work)
+
+    monkeypatch.setattr(service.drsai.db.database, "read", slow)
+    response = await service.http.get("/v1/threads/nobody/events")
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
+    assert not caplog.records
 
 
 def proxied(context: RunContext) -> RoundRobinGroupChat:

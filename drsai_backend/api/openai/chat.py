@@ -44,6 +44,8 @@ class ChatCompletions:
         call = await parse_call(body, scope)
         handle = await self._engine.start(call.request)
         headers = run_headers(handle.thread_id, handle.run_id)
+        if call.left_aside:
+            headers.append((b"x-ignored-fields", ", ".join(call.left_aside).encode()))
         try:
             if call.request.stream:
                 writer = ChunkWriter(handle, include_usage=call.include_usage)

@@ -13,6 +13,7 @@ from starlette.types import Scope
 from drsai_backend.api.auth import check_name, user_of
 from drsai_backend.api.body import header_of
 from drsai_backend.api.errors import refusal
+from drsai_backend.api.openai import client_tools
 from drsai_backend.api.openai.messages import has_images, parse_messages
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.runs.events import ModelParams, RunRequest
@@ -95,8 +96,19 @@ class ChatBody(BaseModel):
     seed: int | None = Field(default=None, ge=-_INT64 - 1, le=_INT64)
     n: int | None = Field(default=None, description="1 is the only value.")
     api_key: SecretStr | None = Field(default=None, description="For the model calls of this thread.")
-    tools: list[Any] | None = Field(default=None, description="Must be empty: the agents have tools of their own.")
-    functions: list[Any] | None = Field(default=None, description="Must be empty.")
+    tools: Annotated[Any, WithJsonSchema(client_tools.TOOLS_SCHEMA)] = Field(
+        default=None, description="Kept and left aside: the agents use tools of their own."
+    )
+    tool_choice: Annotated[Any, WithJsonSchema(client_tools.TOOL_CHOICE_SCHEMA)] = Field(
+        default=None, description="A tool of the client's cannot be asked for."
+    )
+    functions: Annotated[Any, WithJsonSchema(client_tools.FUNCTIONS_SCHEMA)] = Field(
+        default=None, description="As `tools`."
+    )
+    function_call: Annotated[Any, WithJsonSchema(client_tools.FUNCTION_CALL_SCHEMA)] = Field(
+        default=None, description="As `tool_choice`."
+    )
+    parallel_tool_calls: bool | None = Field(default=None, description="Left aside with `tools`.")
     response_format: ResponseFormat | None = None
     on_busy: Literal["enqueue", "reject", "interrupt", "steer"] | None = Field(
         default=None, description="What to do when a run is live on the thread. Default: enqueue."
@@ -113,21 +125,15 @@ class ChatBody(BaseModel):
             raise ValueError("must be 1: a thread goes on with one answer")
         return value
 
-    @field_validator("tools", "functions")
-    @classmethod
-    def _no_tools(cls, value: list[Any] | None) -> list[Any] | None:
-        if value:
-            raise ValueError("must be empty: the agents use tools of their own, on this server")
-        return value
-
 
 @dataclass(frozen=True, slots=True)
 class ChatCall:
-    """A chat request that was understood."""
+    """A chat request that was understood. `left_aside`: the fields that nothing was done with."""
 
     request: RunRequest
     include_usage: bool
     cancel_on_disconnect: bool
+    left_aside: Sequence[str] = ()
 
 
 async def parse_call(body: dict[str, Any], scope: Scope) -> ChatCall:
@@ -153,6 +159,8 @@ async def parse_call(body: dict[str, Any], scope: Scope) -> ChatCall:
     extra = dict(chat.model_extra or {})
     if chat.metadata:
         extra["metadata"] = chat.metadata
+    tools = client_tools.set_aside({name: getattr(chat, name) for name in client_tools.FIELDS})
+    extra |= tools
     request = RunRequest(
         team=chat.model,
         messages=messages,
@@ -174,7 +182,7 @@ async def parse_call(body: dict[str, Any], scope: Scope) -> ChatCall:
         background=bool(chat.background),
     )
     include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
-    return ChatCall(request, include_usage, chat.on_disconnect == "cancel")
+    return ChatCall(request, include_usage, chat.on_disconnect == "cancel", tuple(tools))
 
 
 def _thread_of(chat: ChatBody, scope: Scope) -> str | None:

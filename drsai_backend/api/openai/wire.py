@@ -3,9 +3,10 @@
 Fields that OpenAI does not have, for programs (its clients keep unknown fields in `model_extra`):
 
 - `thread_id` in every chunk and body;
-- `name` in the delta of a group chat: who says it;
 - `drsai` in the chunk that has the `finish_reason`, and in the body: `run_id`, `status`, `stop_reason`, `duration`
-  (seconds), `input_request`, and `messages`, the shown ones as `{"seq", "source", "type", "content"}`.
+  (seconds), `input_request`, and `messages`, the shown ones as `{"seq", "source", "type", "content"}`;
+- `drsai` in the other chunks of a group chat: `source`, who says it. Never in the delta: OpenAI's clients join all
+  strings there.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ class ChunkWriter:
         self._before = self._head + b'{"index":0,"delta":{"content":'
         usage = b',"usage":null' if include_usage else b""
         self._tail = b"]" + usage + b"}\n\n"
-        self._after = b'},"logprobs":null,"finish_reason":null}' + self._tail
+        self._end = b'},"logprobs":null,"finish_reason":null}' + self._tail
         # By speaker, what follows the text of a delta.
-        self._names: dict[str, bytes] | None = {} if marks else None
+        self._tails: dict[str, bytes] | None = {} if marks else None
 
     def opening(self) -> bytes:
         """The first frame: the role, and no text yet."""
@@ -94,13 +95,14 @@ class ChunkWriter:
         return b"".join(parts)
 
     def _piece(self, piece: Piece) -> bytes:
-        after = self._after
-        if self._names is not None:
-            cached = self._names.get(piece.source)
+        end = self._end
+        if self._tails is not None:
+            cached = self._tails.get(piece.source)
             if cached is None:
-                cached = self._names[piece.source] = b',"name":' + dumps(piece.source) + self._after
-            after = cached
-        return self._before + dumps(piece.text) + after
+                said_by = b',"drsai":' + dumps({"source": piece.source}) + b"}\n\n"
+                cached = self._tails[piece.source] = self._end.removesuffix(b"}\n\n") + said_by
+            end = cached
+        return self._before + dumps(piece.text) + end
 
     def _ending(self, ended: RunEnded) -> bytes:
         if ended.status in BROKEN:

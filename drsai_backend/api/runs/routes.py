@@ -127,8 +127,10 @@ def run_routes(engine: Engine, *, max_body_bytes: int, ping: float) -> APIRouter
         thread_id: str, user: User = None, after: After = None, last_event_id: LastEventId = None
     ) -> Response:
         """What all runs of a thread tell, as server-sent events, until the client leaves."""
-        position = _position(after, last_event_id)
-        log = engine.follow_thread(user_of(user), check_name(thread_id, "thread_id"), position)
+        position, user_id = _position(after, last_event_id), user_of(user)
+        # Before the stream: once it is open, it is too late for an error status.
+        await engine.check_thread(user_id, check_name(thread_id, "thread_id"))
+        log = engine.follow_thread(user_id, thread_id, position)
         headers = [(b"x-thread-id", thread_id.encode())]
         return LogResponse(log, LogWriter(thread_id, position), headers, ping=ping)
 
