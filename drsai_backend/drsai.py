@@ -16,6 +16,7 @@ from autogen_agentchat.messages import (
     ModelClientStreamingChunkEvent,
     MultiModalMessage,
 )
+from pydantic import BaseModel
 
 from drsai_backend import jobs
 from drsai_backend.config import Settings
@@ -38,6 +39,7 @@ from drsai_backend.runs import (
 from drsai_backend.state.store import JournalStateStore
 from drsai_backend.teams.builtin import builtin_teams
 from drsai_backend.teams.context import TeamFactory
+from drsai_backend.teams.messages import dump_of
 from drsai_backend.teams.registry import TeamRegistry
 
 if TYPE_CHECKING:
@@ -217,7 +219,7 @@ class DrSai:
             await self._abandon(user_id, handle)
             raise
         _raise_failure(handle, end)
-        messages = [dict(done.message.dump()) for done in handle.transcript()]
+        messages = [dump_of(done.message) for done in handle.transcript()]
         return TeamResult(
             task_result={"messages": messages, "stop_reason": end.stop_reason},
             usage=end.usage,
@@ -226,7 +228,7 @@ class DrSai:
             run_id=handle.run_id,
             status=end.status,
             input_request=end.input_request,
-        )
+        ).with_output(_output(handle))
 
     async def run_stream(
         self,
@@ -300,6 +302,13 @@ def _contents(task: Task) -> list[Any]:
                 f"a task is text, TextMessage or MultiModalMessage, not {type(message).__name__}", param="task"
             )
     return contents
+
+
+def _output(handle: Handle) -> BaseModel | None:
+    """The structured content of the run's last chat message, if it is one."""
+    last = next((each.message for each in reversed(handle.transcript()) if each.shown), None)
+    content = getattr(last, "content", None)
+    return content if isinstance(content, BaseModel) else None
 
 
 def _raise_failure(handle: Handle, end: RunEnded) -> None:

@@ -1,8 +1,9 @@
 """The result of a run, as stored in `Thread.team_result` and returned by `DrSai.run`."""
 
-from typing import Any
+import json
+from typing import Any, Self, cast
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, PrivateAttr
 
 from drsai_backend.datamodel.enums import RunStatus
 
@@ -25,10 +26,42 @@ class TeamResult(BaseModel):
     status: RunStatus | None = None
     input_request: dict[str, Any] | None = None
 
+    _output: BaseModel | None = PrivateAttr(default=None)
+
     @property
     def text(self) -> str:
-        """The content of the run's last chat message, as text; empty when there is none."""
+        """The content of the last chat message that is not the user's, as text; empty when there is none.
+
+        A structured answer is its JSON, or what its format string makes of it; of several parts, the text ones.
+        """
         for message in reversed(self.task_result.get("messages", [])):
-            if isinstance(message.get("content"), str) and not str(message.get("type", "")).endswith("Event"):
-                return message["content"]
+            if message.get("source") != "user" and not str(message.get("type", "")).endswith("Event"):
+                return _text(message.get("content"), message.get("format_string"))
         return ""
+
+    @property
+    def output(self) -> BaseModel | None:
+        """The answer as an object of the agent's `output_content_type`; None when it is not a structured one.
+
+        What `DrSai.run` returns has it; a result that was read from the database has not.
+        """
+        return self._output
+
+    def with_output(self, output: BaseModel | None) -> Self:
+        """This result, which it changes, with that `output`."""
+        self._output = output
+        return self
+
+
+def _text(content: Any, format_string: str | None) -> str:
+    match content:
+        case str():
+            return content
+        case list():
+            return "\n\n".join(part for part in cast("list[Any]", content) if isinstance(part, str))
+        case dict() if format_string is not None:
+            return format_string.format(**cast("dict[str, Any]", content))
+        case None:
+            return ""
+        case _:
+            return json.dumps(content, ensure_ascii=False, separators=(",", ":"))

@@ -240,8 +240,6 @@ class FollowedRun:
         """Every event of the run from its beginning; ends after `RunEnded`."""
         async for logged in self._log:
             event = as_done(logged.event)
-            if event is None:
-                continue
             if isinstance(event, MessageDone):
                 self._said.append(event)
             elif isinstance(event, RunEnded):

@@ -7,13 +7,14 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, Protocol
 
-from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, MessageFactory
+from autogen_agentchat.messages import BaseChatMessage, HandoffMessage
 from autogen_core import CancellationToken
 
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.runs._failures import HandedOver
 from drsai_backend.runs.events import Logged, MessageDone, MessageRead, RunEnded, RunEvent, RunStarted
 from drsai_backend.runs.position import ENDED, STARTED, Position
+from drsai_backend.teams.messages import read_message
 
 _KEEP: Final = 4096
 """Events that are kept whatever they are."""
@@ -144,17 +145,11 @@ class Follow(Protocol):
     def __call__(self, run_id: str, after: Position) -> AsyncIterator[Logged]: ...
 
 
-_FACTORY: Final = MessageFactory()
-
-
-def as_done(event: RunEvent) -> RunEvent | None:
-    """A message that was read, as one that was heard. None: it is of a type that only its team knows."""
+def as_done(event: RunEvent) -> RunEvent:
+    """A message that was read, as one that was heard."""
     if not isinstance(event, MessageRead):
         return event
-    try:
-        message = _FACTORY.create(event.config)
-    except ValueError:
-        return None
+    message = read_message(event.config)
     is_chat = isinstance(message, BaseChatMessage) and not isinstance(message, HandoffMessage)
     return MessageDone(event.seq, message, is_chat and message.source not in ("user", "system"))
 
@@ -190,9 +185,7 @@ class RunHandle:
                 if self._moved(event):
                     assert self._follow is not None
                     async for logged in self._follow(self.run_id, self._live.positions[-1]):
-                        followed = as_done(logged.event)
-                        if followed is not None:
-                            yield self._note(followed)
+                        yield self._note(as_done(logged.event))
                     return
                 yield self._note(event)
                 if isinstance(event, RunEnded):

@@ -13,6 +13,7 @@ from drsai_backend.datamodel import AutoGenMessage, Run, RunStatus, Thread
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.runs.views import RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage, ThreadSummary
+from drsai_backend.teams.messages import read_message
 
 _thread = table_of(Thread)
 _message = table_of(AutoGenMessage)
@@ -168,7 +169,7 @@ def list_messages(session: Session, user_id: str, thread_id: str, after: int, li
             id=row.config.get("id"),
             source=row.config.get("source", ""),
             type=row.config.get("type", ""),
-            content=_text(row.config.get("content")),
+            content=_text(row.config),
             created_at=row.created_at,
             run_id=row.run_id,
             message=row.config,
@@ -177,13 +178,14 @@ def list_messages(session: Session, user_id: str, thread_id: str, after: int, li
     ]
 
 
-def _text(content: Any) -> str:
+def _text(config: dict[str, Any]) -> str:
     """A message's content as text, whatever kind of message it is."""
+    content = config.get("content")
     if isinstance(content, str):
         return content
     if isinstance(content, list):
         return "\n".join(filter(None, map(_part, cast("list[Any]", content))))
-    return "" if content is None else str(content)
+    return read_message(config).to_text()
 
 
 def _part(part: Any) -> str:

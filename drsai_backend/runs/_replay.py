@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, MessageFactory
+from autogen_agentchat.messages import BaseChatMessage, HandoffMessage
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.heads import ThreadHead, find_run, read_head, read_run_messages
@@ -13,6 +13,7 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import IdempotencyMismatch
 from drsai_backend.runs._live import LiveRun
 from drsai_backend.runs.events import MessageDone, RunEnded
+from drsai_backend.teams.messages import read_message
 
 
 @dataclass(slots=True)
@@ -43,15 +44,11 @@ def find_replay(session: Session, user_id: str, thread_id: str, key: str, finger
 
 
 def replay(stored: StoredRun) -> LiveRun:
-    """The run as a live one that has said all. Messages of types that only its team knows are left out."""
+    """The run as a live one that has said all."""
     head, run = stored.head, stored.run
-    factory = MessageFactory()
     said: list[MessageDone] = []
     for seq, config in stored.messages:
-        try:
-            message = factory.create(config)
-        except ValueError:
-            continue
+        message = read_message(config)
         is_chat = isinstance(message, BaseChatMessage) and not isinstance(message, HandoffMessage)
         said.append(MessageDone(seq, message, is_chat and message.source != "user"))
     speakers = len({done.message.source for done in said if done.shown})

@@ -17,6 +17,7 @@ from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage
 from drsai_backend.state.codec import Exact, dump_exact, load_exact
 from drsai_backend.state.fold import resolve
 from drsai_backend.state.journal import Entry, Item, Path
+from drsai_backend.teams.messages import dump_of
 
 ContentKey = tuple[str | None, Any]
 
@@ -49,7 +50,7 @@ class MessageBook:
     def message_item(self, message: Any) -> Item:
         """A message of the group chat in reference form."""
         found = self._by_id.get(id(message))
-        return found[0] if found is not None else normalise(message.dump())
+        return found[0] if found is not None else normalise(dump_of(message))
 
     def context_item(self, message: Any) -> Item:
         """A message of a model context in reference form."""

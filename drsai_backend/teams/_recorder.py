@@ -20,6 +20,7 @@ from drsai_backend.teams import _conditions
 from drsai_backend.teams._cells import ListCell, MessageBook, MessageObjects, StateCell, ValueCell
 from drsai_backend.teams._structure import survey
 from drsai_backend.teams._wiring import manager_of, nested_teams
+from drsai_backend.teams.messages import dump_of
 
 Message = BaseChatMessage | BaseAgentEvent
 
@@ -220,8 +221,8 @@ def _at(tree: Any, path: Path) -> Any:
 
 
 def dump_message(message: Message) -> str:
-    """`message.dump()` as JSON text."""
-    return dump_json(message.dump()).decode()
+    """`dump_of` as JSON text."""
+    return dump_json(dump_of(message)).decode()
 
 
 def storable(config: str) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, cast
 
 from autogen_agentchat.agents import MessageFilterAgent, SocietyOfMindAgent
 from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
-from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, MessageFactory
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 
 # Private: how a team is put together. tests/teams/test_upstream.py fails when it changes.
 from autogen_agentchat.teams import BaseGroupChat, RoundRobinGroupChat
@@ -24,7 +24,9 @@ from autogen_core.tools import BaseTool, StaticWorkbench
 from drsai_backend.errors import TeamBuildError
 from drsai_backend.teams._conditions import children
 from drsai_backend.teams._kinds import is_a
+from drsai_backend.teams._parts import parts
 from drsai_backend.teams._runtime import TurnRuntime
+from drsai_backend.teams.messages import TeamMessages, message_types
 
 OutputSink = Callable[[BaseAgentEvent | BaseChatMessage], None]
 
@@ -72,9 +74,10 @@ def as_team(served: Any) -> BaseGroupChat:
     if is_a(served, BaseGroupChat):
         return served
     if is_a(served, ChatAgent):
-        known = MessageFactory()
-        own = [kind for kind in served.produced_message_types if not known.is_registered(kind)]
-        return RoundRobinGroupChat([served], name=f"{served.name}_chat", max_turns=1, custom_message_types=[*own])
+        team = RoundRobinGroupChat([served], name=f"{served.name}_chat", max_turns=1)
+        # An agent on its own may show what it likes, and takes any task.
+        team._message_factory = TeamMessages(takes_all=True)
+        return team
     raise TeamBuildError(
         f"a team factory must return an AutoGen ChatAgent or BaseGroupChat, not {type(served).__name__}", param="team"
     )
@@ -161,6 +164,7 @@ async def wire(team: BaseGroupChat, runtime: TurnRuntime, sink: OutputSink | Non
     runtime.outermost = team._team_id
     if sink is not None:
         team._output_message_queue = OutputQueue(sink)
+    _share_message_types(team, teams)
     for each in teams:
         if each._group_chat_manager_topic_type in each._participant_topic_types:
             raise TeamBuildError(f"no participant may be called {each._group_chat_manager_name!r}", param="team")
@@ -179,6 +183,18 @@ async def wire(team: BaseGroupChat, runtime: TurnRuntime, sink: OutputSink | Non
             await each._init(runtime)
             for topic_type in (*each._participant_topic_types, each._group_chat_manager_topic_type):
                 await runtime.instance(AgentId(topic_type, each._team_id))
+
+
+def _share_message_types(team: BaseGroupChat, teams: Iterable[BaseGroupChat]) -> None:
+    """Let all teams know the message types of all agents: what an inner one shows passes the outer ones, and AutoGen
+    asks to have each named in each `custom_message_types`."""
+    known = {kind.__name__: kind for _, part in parts(team) for kind in message_types(part)}
+    for each in teams:
+        known |= each._message_factory._message_types
+    for each in teams:
+        own = each._message_factory
+        takes_all = isinstance(own, TeamMessages) and own.takes_all
+        each._message_factory = TeamMessages({**known, **own._message_types}, takes_all=takes_all)
 
 
 def _keepers_of_state(team: BaseGroupChat) -> Iterator[Any]:

@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, MessageFactory
-
 from drsai_backend.api._json import dumps
 from drsai_backend.api.errors import error_body
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import RunFailed
 from drsai_backend.runs.events import Logged, MessageDone, MessageRead, RunEnded, RunEvent, RunStarted, TextDelta
 from drsai_backend.runs.position import Position
+from drsai_backend.teams.messages import Message, dump_of, read_message
 from drsai_backend.teams.steps import ToolFinished, ToolStarted
 
 OPENING: Final = b"retry: 1000\n\n"
-_FACTORY: Final = MessageFactory()
 
 
 def broken_frame(body: dict[str, Any]) -> bytes:
@@ -75,10 +73,10 @@ def _told(event: RunEvent) -> tuple[str, dict[str, Any]]:
         case TextDelta():
             return "delta", {"source": event.source, "text": event.text, "message_id": event.message_id}
         case MessageDone():
-            config = dict(event.message.dump())
+            config = dump_of(event.message)
             return "message", _message(event.seq, config, event.message, event.shown)
         case MessageRead():
-            return "message", _message(event.seq, event.config, _read(event.config), None)
+            return "message", _message(event.seq, event.config, read_message(event.config), None)
         case ToolStarted():
             call = {"source": event.source, "call_id": event.call_id, "name": event.name}
             return "tool_call", {**call, "arguments": event.arguments}
@@ -91,22 +89,12 @@ def _told(event: RunEvent) -> tuple[str, dict[str, Any]]:
             raise AssertionError("an end is more than one event")
 
 
-def _message(
-    seq: int, config: dict[str, Any], message: BaseChatMessage | BaseAgentEvent | None, shown: bool | None
-) -> dict[str, Any]:
+def _message(seq: int, config: dict[str, Any], message: Message, shown: bool | None) -> dict[str, Any]:
     return {
         "seq": seq,
         "source": config.get("source", ""),
         "message_type": config.get("type", ""),
-        "content": "" if message is None else message.to_text(),
+        "content": message.to_text(),
         "shown": shown,
         "message": config,
     }
-
-
-def _read(config: dict[str, Any]) -> BaseChatMessage | BaseAgentEvent | None:
-    """The message of a dump. None: it is of a type that only its team knows."""
-    try:
-        return _FACTORY.create(config)
-    except ValueError:
-        return None

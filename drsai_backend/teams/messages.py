@@ -1,0 +1,176 @@
+"""Messages of any class, made from their dumps; and the message types that a team knows.
+
+AutoGen's `MessageFactory` knows AutoGen's own types and those that a team was told of. A stored thread may hold others:
+a lone agent shows what it likes, and whoever reads a thread in another process has no team at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+
+from autogen_agentchat.messages import (
+    BaseAgentEvent,
+    BaseChatMessage,
+    BaseMessage,
+    MessageFactory,
+    StructuredMessage,
+)
+from autogen_core.models import UserMessage
+from pydantic import ConfigDict, ValidationError
+
+from drsai_backend.state.codec import dump_json
+
+Message = BaseChatMessage | BaseAgentEvent
+
+
+class UnknownMessage(BaseChatMessage):
+    """A chat message of a class that is not in this process. Its dump is the one that it was made from."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    content: Any = None
+    format_string: str | None = None
+
+    def to_text(self) -> str:
+        """The content as text; what is not text, as JSON."""
+        return content_text(self.content, self.format_string)
+
+    def to_model_text(self) -> str:
+        return self.to_text()
+
+    def to_model_message(self) -> UserMessage:
+        """As `StructuredMessage` does it: the content, whatever it looks like."""
+        return UserMessage(content=content_text(self.content), source=self.source)
+
+    def dump(self) -> Mapping[str, Any]:
+        return self.model_dump(mode="json", exclude_unset=True, warnings=False)
+
+
+class UnknownEvent(BaseAgentEvent):
+    """An event of a class that is not in this process. Its dump is the one that it was made from."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    content: Any = None
+
+    def to_text(self) -> str:
+        """The content as text; what is not text, as JSON."""
+        return content_text(self.content)
+
+    def dump(self) -> Mapping[str, Any]:
+        return self.model_dump(mode="json", exclude_unset=True, warnings=False)
+
+
+def content_text(content: Any, format_string: str | None = None) -> str:
+    """A message's content as text, as `StructuredMessage.to_text` gives it."""
+    if isinstance(content, str):
+        return content
+    if content is None:
+        return ""
+    if format_string is not None and isinstance(content, dict):
+        return format_string.format(**cast("dict[str, Any]", content))
+    return dump_json(content).decode()
+
+
+class TeamMessages(MessageFactory):
+    """The message types of a team, which makes messages of other types as well as it can.
+
+    Args:
+        types: by name.
+        takes_all: messages of every type may be shown and taken, as where an agent runs without a team.
+    """
+
+    def __init__(self, types: Mapping[str, type[Message]] | None = None, *, takes_all: bool = False) -> None:
+        super().__init__()
+        self._message_types.update(types or {})
+        self.takes_all = takes_all
+
+    def is_registered(self, message_type: type[Message]) -> bool:
+        return self.takes_all or super().is_registered(message_type)
+
+    def create(self, data: Mapping[str, Any]) -> Message:
+        """The message of a dump: of the team's class of that name, else as `read_message`.
+
+        Raises:
+            pydantic.ValidationError: it is not the dump of a message of that type.
+        """
+        known = self._message_types.get(str(data.get("type")))
+        if known is None:
+            return read_message(data)
+        try:
+            return known.load(data)
+        except ValidationError:
+            # Two agents may each have an `Answer` of their own.
+            other = _of_this_process(data)
+            if other is None:
+                raise
+            return other
+
+
+_STOCK: Final = MessageFactory()
+
+
+def read_message(config: Mapping[str, Any]) -> Message:
+    """The message of a dump: of AutoGen's class of that name, else of one that is defined in this process and loses
+    nothing of it, else an `UnknownMessage` or `UnknownEvent`. Raises nothing: what is stored can be shown."""
+    try:
+        return _STOCK.create(config)
+    except ValueError:
+        found = _of_this_process(config)
+    if found is not None:
+        return found
+    # The dump does not say which it is, and AutoGen names its events so.
+    kind = UnknownEvent if str(config.get("type")).endswith("Event") else UnknownMessage
+    try:
+        return kind.load(config)
+    except ValidationError:
+        return kind.model_construct(**{"source": "", "type": "", **config})
+
+
+def _of_this_process(config: Mapping[str, Any]) -> Message | None:
+    for kind in reversed(list(_classes_named(str(config.get("type"))))):  # the newest: an older one may be replaced
+        try:
+            made = kind.load(config)
+        except (ValidationError, ValueError, TypeError):
+            continue
+        if _is_part_of(config, dump_of(made)):
+            return made
+    return None
+
+
+def _classes_named(name: str) -> Iterator[type[Message]]:
+    stack: list[type[Any]] = [BaseChatMessage, BaseAgentEvent]
+    while stack:
+        kind = stack.pop()
+        stack += kind.__subclasses__()
+        if kind.__name__ == name and issubclass(kind, BaseMessage) and not getattr(kind, "__abstractmethods__", None):
+            yield cast("type[Message]", kind)
+
+
+def _is_part_of(given: Any, made: Any) -> bool:
+    """Whether everything in `given` is in `made`, which may have more."""
+    if isinstance(given, Mapping) and isinstance(made, Mapping):
+        given, made = cast("Mapping[str, Any]", given), cast("Mapping[str, Any]", made)
+        return all(key in made and _is_part_of(value, made[key]) for key, value in given.items())
+    return bool(given == made)
+
+
+def dump_of(message: Message) -> dict[str, Any]:
+    """`message.dump()`, and in any case its `type`: the name of its class where that declares none."""
+    config = dict(message.dump())
+    config.setdefault("type", type(message).__name__)
+    return config
+
+
+def message_types(part: Any) -> Iterator[type[Message]]:
+    """The types of messages that an agent says it shows, its structured answer's among them."""
+    # AssistantAgent names the bare StructuredMessage there.
+    for kind in getattr(part, "produced_message_types", ()):
+        if isinstance(kind, type) and kind is not StructuredMessage:
+            yield cast("type[Message]", kind)
+    structured = getattr(part, "_structured_message_factory", None)
+    if structured is not None:
+        yield structured.StructuredMessage

@@ -1,0 +1,225 @@
+"""Messages of every class: what agents answer with, what teams are given, stored, loaded, replayed and listed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import pytest
+from autogen_agentchat.agents import AssistantAgent, BaseChatAgent
+from autogen_agentchat.base import Response
+from autogen_agentchat.messages import (
+    BaseAgentEvent,
+    BaseChatMessage,
+    StructuredMessage,
+    StructuredMessageFactory,
+    TextMessage,
+)
+from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_agentchat.tools import AgentTool
+from autogen_core import CancellationToken, Component, FunctionCall
+from pydantic import BaseModel
+
+from drsai_backend import DrSai, Thread
+from drsai_backend.datamodel import AutoGenMessage
+from drsai_backend.runs import InputMessage, RunRequest
+from drsai_backend.teams.messages import UnknownEvent, UnknownMessage, dump_of, read_message
+from tests.runs.conftest import Make
+from tests.support.scripted import Answer, ScriptedClient, user_count
+
+
+class Verdict(BaseModel):
+    sound: bool
+    reason: str
+
+
+class Progress(BaseAgentEvent):
+    """Declares no `type`, as nothing asks for it."""
+
+    done: int
+
+    def to_text(self) -> str:
+        return f"{self.done} %"
+
+
+class Walker(BaseChatAgent):
+    """Shows an event of its own class before it answers, and in its second answer says what the first one was."""
+
+    def __init__(self) -> None:
+        super().__init__("walker", "walks")
+
+    @property
+    def produced_message_types(self) -> Sequence[type[BaseChatMessage]]:
+        return (TextMessage,)
+
+    async def on_messages(self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken) -> Response:
+        raise NotImplementedError
+
+    async def on_messages_stream(
+        self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken
+    ) -> AsyncGenerator[BaseAgentEvent | BaseChatMessage | Response, None]:
+        yield Progress(source=self.name, done=50)
+        yield Response(chat_message=TextMessage(content=f"walked after {messages[-1].content}", source=self.name))
+
+    async def on_reset(self, cancellation_token: CancellationToken) -> None: ...
+
+
+def judge(name: str = "judge", **values: Any) -> AssistantAgent:
+    def rule(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+        return Verdict(sound=True, reason=f"{user_count(messages)} asked").model_dump_json()
+
+    return AssistantAgent(name, ScriptedClient(rule), output_content_type=Verdict, **values)
+
+
+def caller() -> AssistantAgent:
+    """Asks the judge, who is a tool."""
+
+    def rule(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+        if type(messages[-1]).__name__ == "UserMessage":
+            return [FunctionCall(id=f"c{len(messages)}", name="judge", arguments='{"task": "Judge."}')]
+        return f"The judge says {messages[-1].content[0].content}"
+
+    return AssistantAgent("caller", ScriptedClient(rule), tools=[AgentTool(judge())], reflect_on_tool_use=True)
+
+
+FROM_CONFIG: dict[str, Any] = {
+    "provider": "autogen_agentchat.agents.AssistantAgent",
+    "config": {
+        "name": "judge",
+        "model_client": {"provider": "tests.runs.test_messages.JudgeClient", "config": {}},
+        "structured_message_factory": StructuredMessageFactory(input_model=Verdict).dump_component().model_dump(),
+    },
+}
+
+
+class JudgeConfig(BaseModel):
+    """Nothing to be set."""
+
+
+class JudgeClient(ScriptedClient, Component[JudgeConfig]):
+    """What a component config can name."""
+
+    component_type = "model"
+    component_config_schema = JudgeConfig
+    component_provider_override = "tests.runs.test_messages.JudgeClient"
+
+    def __init__(self) -> None:
+        super().__init__(lambda messages, options: '{"sound": true, "reason": "so it is"}')
+
+    @classmethod
+    def _from_config(cls, config: Any) -> JudgeClient:
+        return cls()
+
+
+TEAMS: dict[str, Any] = {
+    "lone": lambda: judge(),
+    "config": FROM_CONFIG,
+    "tool": caller,
+    "walker": Walker,
+    "pair": lambda: RoundRobinGroupChat([judge("one"), judge("two")], max_turns=2),
+    "nested": lambda: RoundRobinGroupChat(
+        [RoundRobinGroupChat([judge("one")], max_turns=1, name="inner"), judge("two")], max_turns=2
+    ),
+}
+
+
+async def configs(drsai: DrSai) -> list[dict[str, Any]]:
+    rows = await drsai.db.get(AutoGenMessage)
+    return [row.config for row in sorted(rows, key=lambda row: row.seq or 0)]
+
+
+@pytest.mark.parametrize("team", TEAMS)
+async def test_messages_of_every_class_are_stored_loaded_and_read(make: Make, team: str) -> None:
+    first = await make({team: TEAMS[team]})
+    said = await first.run(team, "One.", thread_id="t")
+    second = await make({team: TEAMS[team]}, warm_threads=0)  # all of its state comes from the database
+    again = await second.run(team, "Two.", thread_id="t")
+    stored = await configs(second)
+    assert stored == [*said.task_result["messages"], *again.task_result["messages"]]
+    for config in stored:
+        message = read_message(config)
+        assert not isinstance(message, UnknownMessage | UnknownEvent)
+        assert dump_of(message) == config
+    listed = await second.engine.list_messages("anonymous", "t", after=0, limit=100)
+    assert [each.message for each in listed] == stored
+    assert not any(each.content.startswith("{'") for each in listed)
+
+
+@pytest.mark.parametrize("team", ["lone", "config", "pair", "nested"])
+async def test_a_structured_answer_is_text_and_object(make: Make, team: str) -> None:
+    drsai = await make({team: TEAMS[team]})
+    result = await drsai.run(team, "Is it sound?", thread_id="t")
+    assert result.output is not None
+    assert result.text == result.output.model_dump_json()
+    assert result.output.model_dump()["sound"] is True
+    if team != "config":  # which makes the class from its schema
+        assert isinstance(result.output, Verdict)
+    [thread] = await drsai.db.get(Thread)
+    assert thread.messages[-1]["content"] == result.output.model_dump()
+
+
+async def test_text_is_no_question_of_the_users_and_has_no_object(make: Make) -> None:
+    drsai = await make({"walker": Walker})
+    result = await drsai.run("walker", "x")
+    assert (result.text, result.output) == ("walked after x", None)
+
+
+async def test_a_format_string_says_how_an_answer_reads(make: Make) -> None:
+    drsai = await make({"judge": lambda: judge(output_content_type_format="{sound}: {reason}")})
+    result = await drsai.run("judge", "x", thread_id="t")
+    assert result.text == "True: 1 asked"
+    assert isinstance(result.output, Verdict)
+    [_, answer] = await drsai.engine.list_messages("anonymous", "t", after=0, limit=10)
+    assert answer.content == "True: 1 asked"
+
+
+@pytest.mark.parametrize("team", TEAMS)
+async def test_a_repeated_request_is_told_all_messages(make: Make, team: str) -> None:
+    request = RunRequest(team, [InputMessage("user", "x")], thread_id="t", idempotency_key="k")
+    first = await (await make({team: TEAMS[team]})).engine.start(request)
+    await first.wait()
+    second = await (await make({team: TEAMS[team]})).engine.start(request)
+    await second.wait()
+    assert [dump_of(done.message) for done in second.transcript()] == [
+        dump_of(done.message) for done in first.transcript()
+    ]
+    assert [type(done.message).__name__ for done in second.transcript()] == [
+        type(done.message).__name__ for done in first.transcript()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({"type": "StructuredMessage[Gone]", "content": {"a": [1], "b": "é"}}, '{"a":[1],"b":"é"}'),
+        ({"type": "StructuredMessage[Gone]", "content": {"a": 1}, "format_string": "a is {a}"}, "a is 1"),
+        ({"type": "GoneEvent", "content": "half", "step": 3}, "half"),
+        ({"type": "Gone"}, ""),
+    ],
+)
+def test_a_message_whose_class_is_gone_keeps_everything(config: dict[str, Any], text: str) -> None:
+    config = {"source": "a", "id": "1", "metadata": {}, **config}
+    message = read_message(config)
+    assert dict(message.dump()) == config
+    assert message.to_text() == text
+    assert isinstance(message, UnknownEvent) is config["type"].endswith("Event")
+
+
+def test_what_is_no_dump_can_be_read_all_the_same() -> None:
+    for config in ({}, {"type": "TextMessage"}, {"type": 3, "source": None, "created_at": "never"}):
+        assert read_message(config).to_text() == ""
+
+
+def test_of_two_classes_of_one_name_the_one_that_loses_nothing_is_taken() -> None:
+    class Verdict(BaseModel):
+        sound: bool
+
+    local, whole = StructuredMessage[Verdict], read_message
+    config = dump_of(
+        judge()._structured_message_factory.StructuredMessage(  # type: ignore[union-attr]
+            source="a", content=globals()["Verdict"](sound=True, reason="r")
+        )
+    )
+    assert not isinstance(whole(config), local)
+    short = dump_of(local(source="a", content=Verdict(sound=False)))
+    assert isinstance(read_message(short), local)
