@@ -313,4 +313,11 @@ def _output(handle: Handle) -> BaseModel | None:
 
 def _raise_failure(handle: Handle, end: RunEnded) -> None:
     if end.status is RunStatus.ERROR:
-        raise RunFailed(end.error_message or "the run failed") from handle.failure
+        raise RunFailed(
+            f"{end.error_message or 'the run failed'} (thread {handle.thread_id!r}, run {handle.run_id!r})",
+            run_code=end.error_code,
+            team=handle.team,
+            agent=handle.failed_agent,
+            thread_id=handle.thread_id,
+            run_id=handle.run_id,
+        ) from handle.failure

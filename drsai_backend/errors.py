@@ -130,10 +130,32 @@ class UnsupportedStateVersion(StateError):
 
 
 class RunFailed(DrSaiError):
-    """A run ended as ERROR. `__cause__` holds the original exception when the run was in this process."""
+    """A run ended as ERROR. `__cause__` holds the original exception when the run was in this process.
+
+    The message names team, agent, what kind of thing failed, thread and run, and is safe to show. So do the attributes:
+    `run_code` says what failed ("model_auth", "timeout", … or "run_failed"), `team` and `agent` where (None: no agent
+    raised it, or another process ran it), `thread_id` and `run_id` which run it was.
+    """
 
     code = "run_failed"
     status = 502
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        run_code: str | None = None,
+        team: str | None = None,
+        agent: str | None = None,
+        thread_id: str | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.run_code = run_code
+        self.team = team
+        self.agent = agent
+        self.thread_id = thread_id
+        self.run_id = run_id
 
 
 class ReplayMismatch(DrSaiError):

@@ -27,7 +27,7 @@ from drsai_backend.database.threads import (
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.types import JsonText
 from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, LeaseLost
-from drsai_backend.runs._failures import HandedOver, PauseRequested, RunInterrupted, safe_message
+from drsai_backend.runs._failures import HandedOver, PauseRequested, RunInterrupted, failure_text, safe_message
 from drsai_backend.runs._live import LiveRun
 from drsai_backend.runs._stored_request import messages_from
 from drsai_backend.runs._task import input_request, outward_handoff, spoken
@@ -179,9 +179,9 @@ class Execution:
         return self._end_write(EndWrite(status, write, reason, None, request, self.context.meter.as_dict()))
 
     def _failed(self, error: BaseException) -> EndWrite:
-        code, text = safe_message(error)
-        self.live.failure = error
-        log.error("run failed: %s", code, extra=self._names, exc_info=error)
+        self.live.failure, self.live.failed_agent = error, self.session.blamed(error)
+        text = failure_text(error, self.live.team, self.live.failed_agent)
+        log.error("run failed: %s", text, extra=self._names, exc_info=error)
         return self._end_write(EndWrite(RunStatus.ERROR, None, None, text, None, self.context.meter.as_dict()))
 
     def _end_write(self, end: EndWrite) -> EndWrite:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import openai
 
 from drsai_backend.errors import DrSaiError
@@ -43,4 +45,22 @@ def safe_message(error: BaseException) -> tuple[str, str]:
         return "model_error", f"The model endpoint answered with HTTP {error.status_code}."
     if isinstance(error, TimeoutError):
         return "timeout", "Something the team waited for did not answer in time."
-    return "run_failed", f"The team failed with {type(error).__name__}; the server's log has the details."
+    return "run_failed", f"{type(error).__name__} was raised."
+
+
+_CODE = re.compile(r" failed \((\w+)\): ")
+
+
+def code_of(text: str | None) -> str | None:
+    """The code in a `failure_text` that was stored; None: no text, no failure."""
+    if text is None:
+        return None
+    found = _CODE.search(text)
+    return "run_failed" if found is None else found[1]
+
+
+def failure_text(error: BaseException, team: str, agent: str | None) -> str:
+    """What is stored and shown of a failed run: what failed where, its code, and the text of `safe_message`."""
+    code, text = safe_message(error)
+    where = f"team {team!r}" if agent is None else f"agent {agent!r} of team {team!r}"
+    return f"{where[0].upper()}{where[1:]} failed ({code}): {text}"

@@ -17,6 +17,7 @@ from drsai_backend.database.heads import read_head
 from drsai_backend.database.log import LogPage, read_log, thread_of_run
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DatabaseUnavailable, NotFound
+from drsai_backend.runs._failures import code_of
 from drsai_backend.runs._live import LiveRun, Reader, as_done
 from drsai_backend.runs._warm import Name
 from drsai_backend.runs.events import Logged, MessageDone, MessageRead, RunEnded, RunEvent, RunStarted
@@ -198,7 +199,7 @@ def ended_of(run: Any, page: LogPage) -> RunEnded:
         run["usage"] or {},
         (finished - run["started_at"]).total_seconds(),
         head.input_request if head.run_id == run["run_id"] else None,
-        "run_failed" if run["error_message"] else None,
+        code_of(run["error_message"]),
         run["error_message"],
     )
 
@@ -222,6 +223,7 @@ class FollowedRun:
     """
 
     failure: BaseException | None = None
+    failed_agent: str | None = None
 
     def __init__(
         self, log: AsyncIterator[Logged], *, run_id: str, thread_id: str, user_id: str, team: str, speakers: int

@@ -41,6 +41,8 @@ class LiveRun:
         """The process shuts down: the run is to be handed over at its next turn boundary."""
         self.failure: BaseException | None = None
         """What the run ended with as ERROR, for callers in this process."""
+        self.failed_agent: str | None = None
+        """The name of the agent that raised it, if one did."""
         self.events: list[RunEvent] = []
         self.positions: list[Position] = []
         self.dropped = 0
@@ -228,3 +230,8 @@ class RunHandle:
     def failure(self) -> BaseException | None:
         """What was raised in this process when the run ended as ERROR."""
         return self._live.failure
+
+    @property
+    def failed_agent(self) -> str | None:
+        """The name of the agent that raised `failure`, if one did."""
+        return self._live.failed_agent

@@ -16,7 +16,7 @@ from drsai_backend.database.heads import ThreadHead, read_head_of, read_run
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.errors import Conflict, DatabaseError, DrSaiError, UnknownModel
 from drsai_backend.runs._begin import Beginner, Busy, Going
-from drsai_backend.runs._failures import safe_message
+from drsai_backend.runs._failures import failure_text
 from drsai_backend.runs._leases import is_orphan
 from drsai_backend.runs._live import LiveRun
 from drsai_backend.runs._running import Running
@@ -129,7 +129,7 @@ class Recovery:
             return None
         except Exception as error:
             log.error("a run cannot be gone on with", extra={"thread_id": head.thread_id}, exc_info=error)
-            await self.end(head, RunStatus.ERROR, error=safe_message(error)[1])
+            await self.end(head, RunStatus.ERROR, error=failure_text(error, head.team, None))
             return None
 
     async def _run_of(self, head: ThreadHead) -> Any:
@@ -164,12 +164,13 @@ class Recovery:
         name = (head.user_id, head.thread_id)
         rows = await self._db.database.read(lambda session: queued_inputs(session, head.key))
         for row in rows:
-            run_id = row["run_id"]
+            run_id, team = row["run_id"], ""
             try:
                 run = await self._db.database.read(lambda session, run_id=run_id: read_run(session, run_id))
-                registered = self._teams.get(run["team"])
+                team = str(run["team"])
+                registered = self._teams.get(team)
                 key = None if row["api_key"] is None else self._db.secrets.decrypt(row["api_key"])
-                request = from_json(row["request"], team=run["team"], user_id=name[0], thread_id=name[1], api_key=key)
+                request = from_json(row["request"], team=team, user_id=name[0], thread_id=name[1], api_key=key)
                 if self._running.is_taken(name) or self._is_full():
                     return
                 await self._running.launch(
@@ -185,9 +186,9 @@ class Recovery:
                 log.info("a queued input waits on: %s", error, extra={"thread_id": head.thread_id})
                 return
             except Exception as error:
-                code, text = safe_message(error)
+                text = failure_text(error, team, None)
                 level = logging.INFO if isinstance(error, DrSaiError) else logging.ERROR
-                log.log(level, "a queued input failed: %s", code, extra={"run_id": run_id}, exc_info=error)
+                log.log(level, "a queued input failed: %s", text, extra={"run_id": run_id}, exc_info=error)
                 await self._db.database.write(
                     lambda session, run_id=run_id, text=text: drop_queued(
                         session, head.key, run_id, RunStatus.ERROR, text

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.heads import ThreadHead, find_run, read_head, read_run_messages
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import IdempotencyMismatch
+from drsai_backend.runs._failures import code_of
 from drsai_backend.runs._live import LiveRun
 from drsai_backend.runs.events import MessageDone, RunEnded
 from drsai_backend.teams.messages import read_message
@@ -64,7 +65,7 @@ def replay(stored: StoredRun) -> LiveRun:
             run["usage"] or {},
             ((run["finished_at"] or run["updated_at"]) - started).total_seconds(),
             head.input_request if is_latest else None,
-            "run_failed" if run["error_message"] else None,
+            code_of(run["error_message"]),
             run["error_message"],
         )
     )

@@ -37,6 +37,7 @@ from autogen_agentchat.messages import ModelClientStreamingChunkEvent, StopMessa
 
 # Private: the group chat protocol. tests/teams/test_upstream.py fails when it changes.
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
+from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._events import (
     GroupChatError,
     GroupChatMessage,
@@ -79,6 +80,7 @@ class TurnRuntime(AgentDirectory):
         self.mark = object()
         """What belongs to this runtime's run bears it."""
         self._echoes = Echoes()
+        self._blamed: dict[int, tuple[BaseException, str]] = {}
         self.outermost: str | None = None
         self.asked: BaseException | None = None
         """What ended the current run as a whole: a question to a person, or his wish that it stops."""
@@ -317,14 +319,26 @@ class TurnRuntime(AgentDirectory):
             if branch is not None and branch.question is not None:
                 error = branch.question
             if error is not None:
-                self._note(lane, error)
+                self._note(lane, error, agent_id)
             if lane.order:
                 self._hear(lane)
             lane.notify()
 
-    def _note(self, lane: Lane, error: BaseException) -> None:
+    def blamed(self, error: BaseException) -> str | None:
+        """The name of the participant, or manager, that raised an error; of those inside each other, the innermost."""
+        return self._blamed.get(id(error), (None, None))[1]
+
+    def _blame(self, error: BaseException, agent_id: AgentId) -> None:
+        agent = self._agents.get(agent_id)
+        name = agent._agent.name if isinstance(agent, ChatAgentContainer) else getattr(agent, "_name", None)
+        if name is not None:
+            # The object is kept: an id says nothing once its object is gone.
+            self._blamed.setdefault(id(error), (error, name))
+
+    def _note(self, lane: Lane, error: BaseException, agent_id: AgentId) -> None:
         """A speaker has ended with `error`. The first one counts, but a question to a person gives way to any other."""
         error = self._echoes.original(error)
+        self._blame(error, agent_id)
         if isinstance(error, InputRequired):
             error.caught = True
         if lane.error is None or (isinstance(lane.error, InputRequired) and not isinstance(error, InputRequired)):
@@ -349,6 +363,7 @@ class TurnRuntime(AgentDirectory):
         try:
             await _handle(agent, message, _event_context(topic_id, sender, token))
         except Exception as raised:  # noqa: BLE001 - the boundary at which a handler's error becomes the lane's
+            self._blame(self._echoes.original(raised), agent_id)
             if lane.error is None:
                 lane.error = raised
 

@@ -146,6 +146,10 @@ class TeamSession:
         assert result is not None
         return result, await self.recorder.capture(None)
 
+    def blamed(self, error: BaseException) -> str | None:
+        """The name of the agent that raised what `run` has raised; None: it was none."""
+        return self._runtime.blamed(error)
+
     async def _end(self, stream: AsyncGenerator[Any, None], token: CancellationToken) -> None:
         token.cancel()
         await stream.aclose()

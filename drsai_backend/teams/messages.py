@@ -127,7 +127,7 @@ def read_message(config: Mapping[str, Any]) -> Message:
     try:
         return kind.load(config)
     except ValidationError:
-        return kind.model_construct(**{"source": "", "type": "", **config})
+        return kind.model_construct(None, **{"source": "", "type": "", **config})
 
 
 def _of_this_process(config: Mapping[str, Any]) -> Message | None:
