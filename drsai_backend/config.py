@@ -51,8 +51,19 @@ class Settings(BaseSettings):
     cors_origins: Annotated[list[str], NoDecode] = Field(
         default_factory=list, description="Origins that browsers may call from, separated by commas."
     )
+    allowed_hosts: Annotated[list[str], NoDecode] = Field(
+        default_factory=list, description="Hosts that requests may name, besides loopback ones; separated by commas."
+    )
     max_body_bytes: ByteSize = Field(
         default=ByteSize(20 * _MIB), gt=0, description="Largest request body; `20MiB` is understood too."
+    )
+    max_connections: int = Field(default=4096, ge=1, description="Clients that may be connected at once.")
+    header_seconds: float = Field(
+        default=10.0, gt=0, description="How long a client may take from connecting to the end of a request's headers."
+    )
+    body_seconds: float = Field(default=60.0, gt=0, description="How long a request's body may take to arrive.")
+    keep_alive_seconds: float = Field(
+        default=75.0, ge=1, description="How long a connection stays open for another request."
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["console", "json"] = "console"
@@ -115,7 +126,7 @@ class Settings(BaseSettings):
         except SettingsError as error:
             raise ConfigurationError(f"settings cannot be read: {error}") from None
 
-    @field_validator("cors_origins", mode="before")
+    @field_validator("cors_origins", "allowed_hosts", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if not isinstance(value, str):
@@ -125,7 +136,7 @@ class Settings(BaseSettings):
                 return cast(object, json.loads(value))
             except ValueError:
                 raise ValueError("is neither a JSON list nor names separated by commas") from None
-        return [origin.strip() for origin in value.split(",") if origin.strip()]
+        return [name.strip() for name in value.split(",") if name.strip()]
 
     @field_validator("log_level", "sqlite_synchronous", mode="before")
     @classmethod

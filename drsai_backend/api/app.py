@@ -12,7 +12,8 @@ from starlette.types import Lifespan
 from drsai_backend.api._backend import ApiSettings, Engine
 from drsai_backend.api.errors import install_error_handlers
 from drsai_backend.api.health import health_routes
-from drsai_backend.api.middleware import OpenOnly, RequestBoundary, RequestId
+from drsai_backend.api.hosts import Hosts
+from drsai_backend.api.middleware import OpenOnly, RequestBoundary, RequestGuard, RequestId
 from drsai_backend.api.openai import chat
 from drsai_backend.api.openai.models import model_routes
 from drsai_backend.api.runs import run_routes
@@ -27,12 +28,14 @@ def create_app(
     settings: ApiSettings,
     *,
     lifespan: Lifespan[FastAPI] | None = None,
+    hosts: Hosts | None = None,
     ping_seconds: float = PING_SECONDS,
 ) -> FastAPI:
     """The HTTP interface of `engine`.
 
-    `lifespan` runs around the server, as FastAPI's does. A stream that has nothing to say for `ping_seconds` sends a
-    comment, so that proxies keep it open.
+    `lifespan` runs around the server, as FastAPI's does. `hosts` are those that are served; default: the settings'
+    `allowed_hosts`, and where there are none, all: who embeds an application knows where it listens. A stream that has
+    nothing to say for `ping_seconds` sends a comment, so that proxies keep it open.
     """
     app = FastAPI(
         title="drsai_backend",
@@ -61,6 +64,9 @@ def create_app(
             allow_headers=["*"],
             expose_headers=_EXPOSED,
         )
+    if hosts is None and settings.allowed_hosts:
+        hosts = Hosts(settings.allowed_hosts, any_address=True)
+    app.add_middleware(RequestGuard, hosts=hosts)
     app.add_middleware(RequestId)
     return app
 

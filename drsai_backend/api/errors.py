@@ -41,6 +41,12 @@ class BodyTooLarge(InvalidRequest):
     status = 413
 
 
+class HostNotAllowed(InvalidRequest):
+    """The request's `Host` is none that this server serves."""
+
+    code = "host_not_allowed"
+
+
 class RunMoved(DrSaiError):
     """The run that was waited for goes on, but not where this process can follow it. Its input is stored."""
 
@@ -59,8 +65,12 @@ def error_body(error: DrSaiError, *, code: str | None = None) -> dict[str, Any]:
 
 def error_response(error: DrSaiError, *, code: str | None = None) -> Response:
     """The answer to a request that cannot be served. A 503 says in how many seconds to ask again."""
-    wait = "5" if isinstance(error, DatabaseError) else "1"
-    return _response(error_body(error, code=code), error.status, {"retry-after": wait} if error.status == 503 else None)
+    headers: dict[str, str] = {}
+    if error.status == 503:
+        headers["retry-after"] = "5" if isinstance(error, DatabaseError) else "1"
+    elif error.status == 413:
+        headers["connection"] = "close"  # or the server would read the rest of the body, whatever its length
+    return _response(error_body(error, code=code), error.status, headers)
 
 
 def path_of(location: tuple[int | str, ...]) -> str:

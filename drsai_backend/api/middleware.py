@@ -1,4 +1,5 @@
-"""Around every request, in plain ASGI: a request id, and an answer in OpenAI's shape when something breaks."""
+"""Around every request, in plain ASGI: a request id, a look at whom it is for, and an answer in OpenAI's shape when
+something breaks."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ from uuid import uuid4
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from drsai_backend.api.errors import InternalError, error_response
-from drsai_backend.errors import NotOpened
+from drsai_backend.api.errors import HostNotAllowed, InternalError, error_response
+from drsai_backend.api.hosts import Hosts
+from drsai_backend.errors import DrSaiError, InvalidRequest, NotOpened
 
 _log = logging.getLogger(__name__)
 _SANE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -42,6 +44,40 @@ class RequestId:
             await send(message)
 
         await self._app(scope, receive, send_with_id)
+
+
+class RequestGuard:
+    """Refuses what must not reach a route: a host that is none of `hosts` (None: any is served), and two lengths of one
+    body, which a proxy and this server could read as different requests."""
+
+    def __init__(self, app: ASGIApp, hosts: Hosts | None) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        error = self._refusal(scope) if scope["type"] == "http" else None
+        if error is None:
+            await self._app(scope, receive, send)
+            return
+        response = error_response(error)
+        response.headers["connection"] = "close"
+        await response(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> DrSaiError | None:
+        lengths = 0
+        for name, value in scope["headers"]:
+            if name == b"host" and self._hosts is not None:
+                host = value.decode("latin-1")
+                if not self._hosts.allow(host):
+                    shown = host[:255]
+                    return HostNotAllowed(
+                        f"the host {shown!r} is not served here; DRSAI_ALLOWED_HOSTS names those that are"
+                    )
+            elif name in (b"content-length", b"transfer-encoding"):
+                lengths += 1
+        if lengths > 1:
+            return InvalidRequest("send either `Content-Length` or `Transfer-Encoding`", param="Transfer-Encoding")
+        return None
 
 
 class RequestBoundary:

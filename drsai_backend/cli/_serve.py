@@ -11,11 +11,8 @@ import contextlib
 import errno
 import gc
 import ipaddress
-import os
-import signal
 import socket
-from collections.abc import Callable, Generator
-from types import FrameType
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 import uvicorn
@@ -24,8 +21,10 @@ from rich.table import Table
 from rich.text import Text
 
 from drsai_backend.api import create_app
+from drsai_backend.api.hosts import Hosts
 from drsai_backend.cli._logging import configure_logging
 from drsai_backend.cli._screen import make_console, print_rows
+from drsai_backend.cli._server import Connections, Server, connection_limit, raise_file_limit
 from drsai_backend.cli._settings import show_url
 from drsai_backend.config import Settings
 from drsai_backend.drsai import DrSai
@@ -61,50 +60,36 @@ def serve(settings: Settings, teams: str | None, *, insecure: bool, local_model:
 
 async def _serve(settings: Settings, teams: TeamRegistry, listening: socket.socket, *, access_log: bool) -> None:
     drsai = DrSai(teams, settings=settings)
+    bound = str(listening.getsockname()[0])
     async with drsai:
         config = uvicorn.Config(
-            create_app(drsai.engine, settings),
+            create_app(drsai.engine, settings, hosts=_hosts(settings, bound)),
             lifespan="off",  # the database is open already
             ws="none",
             log_config=None,
             access_log=access_log,
             server_header=False,
+            timeout_keep_alive=int(settings.keep_alive_seconds),
             timeout_graceful_shutdown=int(settings.shutdown_grace_seconds + _CLOSE_SECONDS),
         )
-        server = Server(config, drsai)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with contextlib.suppress(NotImplementedError):  # Windows
-                loop.add_signal_handler(number, server.handle_exit, number, None)
-        print_start(drsai, teams, _url(settings.host, listening), listening.getsockname()[0])
+        limit = connection_limit(settings.max_connections, raise_file_limit())
+        server = Server(config, Connections(settings, limit), drain=drsai.drain, stopping=_say_stopping)
+        server.handle_signals()
+        print_start(drsai, teams, _url(settings.host, listening), bound)
         _settle_garbage()
         await server.serve([listening])
 
 
-class Server(uvicorn.Server):
-    """uvicorn, with a stop that hands the runs over before the connections are closed."""
+def _hosts(settings: Settings, bound: str) -> Hosts | None:
+    """On loopback, what a browser on this machine calls it. Elsewhere a name is anybody's guess, and a server that all
+    may reach has nothing that a rebound name would open."""
+    if is_loopback(bound):
+        return Hosts(settings.allowed_hosts)
+    return Hosts(settings.allowed_hosts, any_address=True) if settings.allowed_hosts else None
 
-    def __init__(self, config: uvicorn.Config, drsai: DrSai) -> None:
-        super().__init__(config)
-        self._drsai = drsai
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Nothing: uvicorn would restore the default handlers at its end and send the signal again, which kills the
-        process before the database is closed."""
-        yield
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if not self.should_exit:
-            make_console(stderr=True).print("Stopping; once more to stop at once.")
-            self.should_exit = True
-        else:
-            # Whoever goes on with the runs finds out by himself.
-            os._exit(128 + sig)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Together: were connections closed first, clients would be left without a word of what becomes of their runs.
-        await asyncio.gather(super().shutdown(sockets), self._drsai.drain())
+def _say_stopping() -> None:
+    make_console(stderr=True).print("Stopping; once more to stop at once.")
 
 
 def print_start(drsai: DrSai, teams: TeamRegistry, url: str, bound: str) -> None:

@@ -27,6 +27,7 @@ except ImportError:
 @dataclass
 class FakeSettings:
     cors_origins: list[str] = field(default_factory=list)
+    allowed_hosts: list[str] = field(default_factory=list)
     max_body_bytes: int = 1_000_000
 
 

@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -130,9 +131,14 @@ class Commands:
         self._mother.stdout.close()
 
     def start(
-        self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: str | None = None
+        self,
+        *arguments: str,
+        cwd: Path,
+        env: Mapping[str, str] | None = None,
+        stdin: str | None = None,
+        files: tuple[int, int] | None = None,
     ) -> Command:
-        """Start `drsai ARGUMENTS`."""
+        """Start `drsai ARGUMENTS`. `files`: how many it may have open, and how many it may raise that to."""
         self._count += 1
         out, err, given = (cwd / f"{name}{self._count}.txt" for name in ("out", "err", "in"))
         given.write_text(stdin or "", encoding="utf-8")
@@ -143,6 +149,7 @@ class Commands:
             "cwd": str(cwd),
             "environment": clean_environment(**(env or {})),
             "files": [str(given), str(out), str(err)],
+            "file_limit": files,
         }
         assert self._mother.stdin is not None
         with self._started:
@@ -238,6 +245,8 @@ def _child(order: dict[str, Any]) -> None:
             file = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY)
             os.dup2(file, number)
             os.close(file)
+        if order["file_limit"]:
+            resource.setrlimit(resource.RLIMIT_NOFILE, tuple(order["file_limit"]))
         sys.argv = ["drsai", *order["arguments"]]
         from drsai_backend.cli import main
 
