@@ -207,10 +207,15 @@ class Execution:
             raise StopRequested("The run was stopped.")
         if self.live.leaving:
             raise HandedOver
+        repeats = self.steps.repeats or self._broker.answers
         if self.lease.control == "pause":
+            # Before a turn that is repeated, nobody has spoken since the team was loaded.
+            paused = None if repeats else await self.session.pause()
+            if paused is not None:
+                await self._append(paused)
             raise PauseRequested
         # A turn that is repeated must see what it saw: then new messages wait for its end.
-        if self.lease.control == "steer" and not (self.steps.repeats or self._broker.answers):
+        if self.lease.control == "steer" and not repeats:
             await self._steer()
 
     async def _steer(self) -> None:

@@ -44,6 +44,7 @@ class ResumeRecord:
             and messages stored after it are the task of the next one.
         last_seq: the newest message that the state takes in. Messages stored after it are a task that no turn has taken
             up yet.
+        paused: the agents were told of a pause (`on_pause`) and not yet of its end.
         conditions: per team (outermost first, depth first) what its termination condition has counted so far, as
             `drsai_backend.teams` captures it.
     """
@@ -51,6 +52,7 @@ class ResumeRecord:
     pending: list[str] | None = None
     conditions: list[Any] = field(default_factory=list)
     last_seq: int = 0
+    paused: bool = False
 
     def to_json(self) -> dict[str, Any]:
         record: dict[str, Any] = {"seq": self.last_seq}
@@ -58,6 +60,8 @@ class ResumeRecord:
             record["pending"] = self.pending
         if any(self.conditions):
             record["conditions"] = self.conditions
+        if self.paused:
+            record["paused"] = True
         return record
 
     @classmethod
@@ -67,7 +71,7 @@ class ResumeRecord:
             raise TypeError("not a resume record")
         if not _list_of((dict, type(None)), conditions):
             raise TypeError("not a resume record")
-        return cls(pending, conditions, seq)
+        return cls(pending, conditions, seq, record.get("paused", False) is True)
 
 
 @dataclass(slots=True)

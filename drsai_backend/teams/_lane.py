@@ -124,7 +124,7 @@ class Lane:
 @types.coroutine
 def in_context(context: Context, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
     """Await `work` in this task, but with the context variables of `context`: what a task of its own would do, at a
-    hundredth of its price."""
+    fifth of its price (4 µs a turn of a round robin, where a task costs 20)."""
     step, value = work.send, None
     while True:
         try:

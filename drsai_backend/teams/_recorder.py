@@ -169,8 +169,9 @@ class Recorder:
         self._emitted.append((self.next_seq, message))
         self.next_seq += 1
 
-    async def capture(self, pending: list[str] | None) -> Turn:
-        """What has changed since the last call. `pending`: the held speakers; None at the end of the run."""
+    async def capture(self, pending: list[str] | None, *, paused: bool = False) -> Turn:
+        """What has changed since the last call. `pending`: the held speakers; None at the end of the run. `paused`: the
+        agents have been told of a pause."""
         messages = [self._record(seq, message) for seq, message in self._emitted]
         self._emitted = []
         self._awaited.clear()
@@ -181,6 +182,7 @@ class Recorder:
                 for team, before in zip(self._teams, self._baselines, strict=True)
             ],
             self.next_seq - 1,
+            paused,
         )
         cells = self._structure.cells
         if self._has_document:

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapp
 from typing import Any
 
 import anyio
+from autogen_agentchat.agents import BaseChatAgent
 from autogen_agentchat.base import TaskResult
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ModelClientStreamingChunkEvent
 from autogen_agentchat.teams import BaseGroupChat
@@ -16,7 +17,7 @@ from autogen_core import CancellationToken
 from drsai_backend.state import Document, ResumeRecord
 from drsai_backend.teams._recorder import Recorder, Turn, WarmState
 from drsai_backend.teams._runtime import TurnRuntime
-from drsai_backend.teams._wiring import container_of, manager_of, wire
+from drsai_backend.teams._wiring import container_of, leaf_agents, manager_of, wire
 from drsai_backend.teams.steps import TurnSteps
 from drsai_backend.teams.suspension import InputBroker
 
@@ -63,6 +64,7 @@ class TeamSession:
         self.steps = steps
         self.on_resumed = on_resumed
         self._resumed = False
+        self._paused = False
         self._pending: list[str] = []
         self._recorder: Recorder | None = None
 
@@ -83,6 +85,7 @@ class TeamSession:
     async def load(self, document: Document, configs: Mapping[int, dict[str, Any]], *, keep_run: bool = True) -> None:
         """Load a stored state; see `Recorder.load`."""
         await self.recorder.load(document, configs, keep_run=keep_run)
+        self._paused = document.resume.paused
 
     async def adopt(self, warm: WarmState, *, keep_run: bool = True) -> bool:
         """Take over a state that is still in memory; see `Recorder.adopt`."""
@@ -164,6 +167,9 @@ class TeamSession:
 
     async def _boundary(self, pending: list[str]) -> None:
         self._pending = pending
+        if self._paused:
+            self._paused = False
+            await self.team.resume()
         if not self.report_first_boundary:
             self.report_first_boundary = True
             if self._resumed and self.on_resumed is not None:
@@ -190,6 +196,16 @@ class TeamSession:
         await manager_of(team).update_message_thread(messages)
         for message in messages:
             self._emit(message)
+
+    async def pause(self) -> Turn | None:
+        """At a boundary, as `steer`: tell the agents of a pause, by their `on_pause`. Their `on_resume` is called by the
+        next run of the state, before anybody speaks. Returns the turn to store; None: no agent listens for pauses."""
+        if not any(
+            getattr(type(agent), "on_pause", None) is not BaseChatAgent.on_pause for agent in leaf_agents(self.team)
+        ):
+            return None
+        await self.team.pause()
+        return await self.recorder.capture(self._pending, paused=True)
 
     async def capture_turn(self) -> Turn:
         """At a boundary: what has changed since it was reported, as a turn with the same held speakers."""
