@@ -7,10 +7,15 @@ not known to behave like that is asked for its whole state and stored whole when
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from operator import is_
 from typing import Any, Protocol, cast
 
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, MessageFactory
+from autogen_core import Image
+from autogen_core.memory import ListMemory, MemoryContent, MemoryMimeType
 from autogen_core.model_context import ChatCompletionContextState
 from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, UserMessage
 
@@ -147,7 +152,7 @@ class Cell(Protocol):
 class ListCell:
     """A list attribute that only grows at its end, or is cleared."""
 
-    __slots__ = ("_factory", "_item", "_last", "_length", "attribute", "owner", "path")
+    __slots__ = ("_factory", "_last", "_length", "attribute", "owner", "path")
 
     def __init__(self, path: Path, owner: Any, attribute: str, factory: MessageFactory | None) -> None:
         self.path = path
@@ -155,7 +160,6 @@ class ListCell:
         self.attribute = attribute
         self._factory = factory
         """None: a list of model-context messages."""
-        self._item = "context_item" if factory is None else "message_item"
         self._length = 0
         self._last: Any = None
 
@@ -163,6 +167,9 @@ class ListCell:
     def items(self) -> list[Any]:
         items: list[Any] = getattr(self.owner, self.attribute)
         return items
+
+    def _encoder(self, book: MessageBook) -> Callable[[Any], Item]:
+        return book.context_item if self._factory is None else book.message_item
 
     def _mark(self) -> None:
         items = self.items
@@ -173,7 +180,7 @@ class ListCell:
         return self._whole(book)
 
     def _whole(self, book: MessageBook) -> list[Item]:
-        encode = getattr(book, self._item)
+        encode = self._encoder(book)
         found = [encode(item) for item in self.items]
         self._mark()
         return found
@@ -183,7 +190,7 @@ class ListCell:
         length = self._length
         if len(items) >= length and (length == 0 or items[length - 1] is self._last):
             if len(items) > length:
-                encode = getattr(book, self._item)
+                encode = self._encoder(book)
                 entry.extend[number] = [encode(item) for item in items[length:]]
                 self._mark()
             return
@@ -209,6 +216,67 @@ class ListCell:
             content = [messages.message(item, self._factory) for item in items]
         setattr(self.owner, self.attribute, content)
         self._mark()
+
+
+_CLEARED: dict[str, Any] = {"cleared": True}
+
+
+class MemoryCell(ListCell):
+    """What a `ListMemory` was given since its factory made it; behind `_CLEARED` where its first contents are gone.
+
+    So a factory that is changed later still decides what its memories begin with.
+    """
+
+    __slots__ = ("_first",)
+
+    def __init__(self, path: Path, memory: ListMemory) -> None:
+        super().__init__(path, memory, "content", None)
+        self._first = tuple(memory.content)
+
+    @property
+    def items(self) -> list[Any]:
+        contents, first = cast("ListMemory", self.owner).content, self._first
+        if len(contents) >= len(first) and all(map(is_, contents, first)):
+            return contents[len(first) :]
+        return [_CLEARED, *contents]
+
+    def _encoder(self, book: MessageBook) -> Callable[[Any], Item]:
+        return _memory_item
+
+    def _put(self, items: list[Any]) -> None:
+        cleared = items[:1] == [_CLEARED]
+        self.owner.content = items[1:] if cleared else [*self._first, *items]
+
+    async def adopt(self, content: Any) -> None:
+        items, self._length, self._last = content
+        self._put(items)
+
+    def fill(self, items: list[Item], messages: MessageObjects) -> None:
+        self._put([_CLEARED if item == _CLEARED else _memory_content(cast("dict[str, Any]", item)) for item in items])
+        self._mark()
+
+
+def _memory_item(content: Any) -> Item:
+    if content is _CLEARED:
+        return _CLEARED
+    assert isinstance(content, MemoryContent)
+    value = content.content
+    if isinstance(value, Image):
+        return {**content.model_dump(exclude={"content"}), "image": value.to_base64()}
+    if isinstance(value, bytes):
+        return {**content.model_dump(exclude={"content"}), "bytes": base64.b64encode(value).decode()}
+    return normalise(content.model_dump())
+
+
+def _memory_content(item: dict[str, Any]) -> MemoryContent:
+    values = dict(item)
+    if "image" in values:
+        values["content"] = Image.from_base64(values.pop("image"))
+    elif "bytes" in values:
+        values["content"] = base64.b64decode(values.pop("bytes"))
+    with suppress(ValueError):  # it is a text of the user's
+        values["mime_type"] = MemoryMimeType(values["mime_type"])
+    return MemoryContent.model_validate(values)
 
 
 class ValueCell:

@@ -18,7 +18,7 @@ from drsai_backend.state.fold import put
 from drsai_backend.state.journal import Path
 from drsai_backend.teams import _conditions
 from drsai_backend.teams._cells import ListCell, MessageBook, MessageObjects, StateCell, ValueCell
-from drsai_backend.teams._structure import survey
+from drsai_backend.teams._structure import MEMORY, survey
 from drsai_backend.teams._wiring import manager_of, nested_teams
 from drsai_backend.teams.messages import dump_of
 
@@ -80,10 +80,11 @@ class Recorder:
             DamagedState: the document refers to messages that are not in `configs`.
             ValueError, pydantic.ValidationError: AutoGen does not accept the state.
         """
-        same = [cell.path for cell in self._structure.cells] == document.cells
+        mine = [cell.path for cell in self._structure.cells]
+        same = _but_memories(mine) == _but_memories(document.cells)
         if same:
             await self._restore(document, configs)
-            self._has_document = True
+            self._has_document = mine == document.cells
         else:
             # A team that was changed since keeps what fits; its next turn stores a whole new document.
             state, _ = expand(document, configs)
@@ -112,7 +113,8 @@ class Recorder:
         """Fill every cell. What `load_state` would do by way of the full state, in which every message is held several
         times; here it is made into an object once, and shared as it is in a team that has run."""
         messages = MessageObjects(configs)
-        cells = list(enumerate(self._structure.cells))
+        numbers = {path: number for number, path in enumerate(document.cells)}
+        cells = [(numbers[cell.path], cell) for cell in self._structure.cells if cell.path in numbers]
         # Model contexts are made from messages, so those come first.
         cells.sort(key=lambda numbered: isinstance(numbered[1], ListCell) and numbered[1].is_context)
         for number, cell in cells:
@@ -214,6 +216,10 @@ class Recorder:
             else:
                 put(skeleton, cell.path, content)
         return Document(skeleton, [cell.path for cell in cells], lists, resume)
+
+
+def _but_memories(paths: Sequence[Path]) -> list[Path]:
+    return [path for path in paths if path[-1] != MEMORY]
 
 
 def _at(tree: Any, path: Path) -> Any:

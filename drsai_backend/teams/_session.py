@@ -198,8 +198,8 @@ class TeamSession:
             self._emit(message)
 
     async def pause(self) -> Turn | None:
-        """At a boundary, as `steer`: tell the agents of a pause, by their `on_pause`. Their `on_resume` is called by the
-        next run of the state, before anybody speaks. Returns the turn to store; None: no agent listens for pauses."""
+        """At a boundary, as `steer`: call the agents' `on_pause`. The next run of the state calls their `on_resume`
+        before anybody speaks. Returns the turn to store; None: no agent listens for pauses."""
         if not any(
             getattr(type(agent), "on_pause", None) is not BaseChatAgent.on_pause for agent in leaf_agents(self.team)
         ):

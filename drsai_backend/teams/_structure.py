@@ -6,7 +6,9 @@ Known classes are taken apart into cells; a class that brings a `save_state` of 
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +36,7 @@ from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRob
 from autogen_agentchat.teams._group_chat._selector_group_chat import SelectorGroupChatManager
 from autogen_agentchat.teams._group_chat._swarm_group_chat import SwarmGroupChatManager
 from autogen_core import BaseAgent
+from autogen_core.memory import ListMemory
 from autogen_core.model_context import (
     BufferedChatCompletionContext,
     ChatCompletionContext,
@@ -44,9 +47,15 @@ from autogen_core.model_context import (
 from autogen_core.tools import BaseTool
 
 from drsai_backend.state.journal import Path
-from drsai_backend.teams._cells import Cell, ListCell, StateCell, ValueCell
+from drsai_backend.teams._cells import Cell, ListCell, MemoryCell, StateCell, ValueCell
 from drsai_backend.teams._kinds import is_a
+from drsai_backend.teams._runtime import TurnRuntime
 from drsai_backend.teams._wiring import container_of, manager_of, stateful_tools, task_runner
+
+_log = logging.getLogger("drsai.team")
+
+MEMORY = "memory"
+"""The last name in the path of a memory's cell: a stored state may have more or fewer of them than the team."""
 
 # Subclasses may edit messages in place (AutoGen's documentation shows one), which a cursor would not see.
 _APPEND_ONLY_CONTEXTS = (
@@ -81,8 +90,10 @@ class Structure:
         derived: cells that follow from others when a state is loaded, and need only be handed on by `adopt`.
         selectors: managers whose model context follows from their message thread.
         movable: False when a part can be brought back only by loading a stored state.
+        mark: what the team's run marks its own with.
     """
 
+    mark: object
     skeleton: dict[str, Any] = field(default_factory=lambda: {"state": {}, "extras": {}})
     cells: list[Cell] = field(default_factory=list)
     derived: list[Cell] = field(default_factory=list)
@@ -97,7 +108,9 @@ class Structure:
 
 def survey(team: BaseGroupChat) -> Structure:
     """The structure of a wired team."""
-    structure = Structure()
+    runtime = team._runtime
+    assert isinstance(runtime, TurnRuntime)
+    structure = Structure(runtime.mark)
     structure.skeleton["state"] = _team(structure, team, ("state",))
     return structure
 
@@ -126,6 +139,7 @@ def _agent(structure: Structure, agent: Any, path: Path) -> dict[str, Any]:
     if is_a(agent, BaseGroupChat):
         return _team(structure, agent, path)
     _tools(structure, agent, path)
+    _memories(structure, agent, path)
     if _saves_like(agent, AssistantAgent):
         state: dict[str, Any] = AssistantAgentState().model_dump()
         state["llm_context"] = _context(structure, agent._model_context, (*path, "llm_context"))
@@ -165,6 +179,24 @@ def _tools(structure: Structure, agent: Any, path: Path) -> None:
             structure.cells.append(StateCell(where, _ToolState(tool)))
         else:
             structure.skeleton["extras"][key] = _agent(structure, runner, where)
+
+
+def _memories(structure: Structure, agent: Any, path: Path) -> None:
+    """What is in an agent's list memories, which AutoGen saves nowhere."""
+    memories: Sequence[Any] = getattr(agent, "_memory", None) or ()
+    for position, memory in enumerate(memories):
+        if not isinstance(memory, ListMemory):
+            continue
+        if vars(memory).setdefault("_drsai_run", structure.mark) is not structure.mark:
+            _log.warning(
+                "the ListMemory %r is shared by several runs: what they write to it is kept with no thread; a team "
+                "factory must make one for every run",
+                memory.name,
+            )
+            continue
+        key = _extra_key(path, f"memory/{position}")
+        structure.skeleton["extras"][key] = {}
+        structure.cells.append(MemoryCell(("extras", key, MEMORY), memory))
 
 
 class _ToolState:
