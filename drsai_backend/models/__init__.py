@@ -5,6 +5,7 @@ Nothing here knows teams, runs or HTTP; what is handed out is always an AutoGen 
 
 from drsai_backend.models.default_client import DefaultModelClient, run_model_clients
 from drsai_backend.models.demo import DemoChatCompletionClient
+from drsai_backend.models.facade import facade, run_client_of
 from drsai_backend.models.factory import ModelClientFactory
 from drsai_backend.models.params import ModelParams
 from drsai_backend.models.run_client import RunModelClient, UsageMeter
@@ -16,5 +17,7 @@ __all__ = [
     "ModelParams",
     "RunModelClient",
     "UsageMeter",
+    "facade",
+    "run_client_of",
     "run_model_clients",
 ]

@@ -126,15 +126,16 @@ class RunModelClient(ChatCompletionClient):
         json_output: bool | type[BaseModel] | None = None,
         extra_create_args: Mapping[str, Any] = {},
         cancellation_token: CancellationToken | None = None,
+        **more: Any,
     ) -> CreateResult:
-        """One answer. See `autogen_core.models.ChatCompletionClient.create`.
+        """One answer. See `autogen_core.models.ChatCompletionClient.create`; `more` is for the wrapped client.
 
         Raises:
             ReplayMismatch: the turn is repeated, and the recorded answer is one to another request.
         """
         steps, number, request = self._steps, 0, None
         if steps is not None:
-            request = ModelRequest.of(messages, tools, tool_choice, json_output, extra_create_args)
+            request = ModelRequest.of(messages, tools, tool_choice, json_output, {**extra_create_args, **more})
             number, recorded = steps.next_answer(request)
             if recorded is not None:
                 self.meter.add(recorded.usage)
@@ -147,6 +148,7 @@ class RunModelClient(ChatCompletionClient):
                 json_output=json_output,
                 extra_create_args=self._merged(extra_create_args),
                 cancellation_token=cancellation_token,
+                **more,
             )
         except BaseException:
             if steps is not None:
@@ -166,15 +168,17 @@ class RunModelClient(ChatCompletionClient):
         json_output: bool | type[BaseModel] | None = None,
         extra_create_args: Mapping[str, Any] = {},
         cancellation_token: CancellationToken | None = None,
+        **more: Any,
     ) -> AsyncGenerator[str | CreateResult, None]:
-        """Pieces of text, then the result. See `autogen_core.models.ChatCompletionClient.create_stream`.
+        """Pieces of text, then the result. See `autogen_core.models.ChatCompletionClient.create_stream`; `more` is for
+        the wrapped client.
 
         Raises:
             ReplayMismatch: the turn is repeated, and the recorded answer is one to another request.
         """
         steps, number, request = self._steps, 0, None
         if steps is not None:
-            request = ModelRequest.of(messages, tools, tool_choice, json_output, extra_create_args)
+            request = ModelRequest.of(messages, tools, tool_choice, json_output, {**extra_create_args, **more})
             number, recorded = steps.next_answer(request)
             if recorded is not None:
                 self.meter.add(recorded.usage)
@@ -186,9 +190,11 @@ class RunModelClient(ChatCompletionClient):
             "json_output": json_output,
             "extra_create_args": self._merged(extra_create_args),
             "cancellation_token": cancellation_token,
+            **more,
         }
         if (
             self._openai is not None
+            and "include_usage" not in more
             and "stream_options" not in extra_create_args
             and "stream_options" not in self._openai._create_args  # AutoGen raises when the two differ
         ):

@@ -14,7 +14,7 @@ from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import Workbench
 
 from drsai_backend.agents import RunBound
-from drsai_backend.models import RunModelClient
+from drsai_backend.models import RunModelClient, facade, run_client_of
 from drsai_backend.teams._kinds import is_a
 from drsai_backend.teams._parts import parts
 from drsai_backend.teams._tool_calls import ToolCalls
@@ -40,10 +40,9 @@ def inject(team: BaseGroupChat, context: RunContext, broker: InputBroker, steps:
         agent = steps.agent(path)
         client = getattr(part, "_model_client", None)
         if isinstance(client, ChatCompletionClient):
-            if not isinstance(client, RunModelClient):
-                client = RunModelClient(client, params=context.params, meter=context.meter)
+            run_client = run_client_of(client) or RunModelClient(client, params=context.params, meter=context.meter)
             # A client of its own, for two agents may share one and their answers must not be mixed up.
-            setattr(part, "_model_client", client.with_steps(agent))  # noqa: B010 - no class of this package declares it
+            setattr(part, "_model_client", facade(run_client.with_steps(agent)))  # noqa: B010 - no class of this package declares it
         workbenches: list[Workbench] | None = getattr(part, "_workbench", None)
         if workbenches:
             calls = ToolCalls(agent, broker)

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from drsai_backend.agents import idempotent
 from drsai_backend.errors import ReplayMismatch
-from drsai_backend.models import RunModelClient
+from drsai_backend.models import RunModelClient, run_client_of
 from drsai_backend.models.requests import ModelRequest
 from drsai_backend.state.codec import load_json
 from drsai_backend.teams._parts import parts
@@ -416,8 +416,8 @@ async def test_agents_that_share_a_client_do_not_share_answers() -> None:
     members = [AssistantAgent(name, client) for name in ("ann", "bob")]
     team = RoundRobinGroupChat(members, max_turns=2)
     await Story(lambda: team).run()
-    clients = [member._model_client for member in members]
-    assert all(isinstance(each, RunModelClient) and each.inner is client.inner for each in clients)
+    clients = [run_client_of(member._model_client) for member in members]
+    assert all(each is not None and each.inner is client.inner for each in clients)
     assert all(each.meter is client.meter for each in clients)  # type: ignore[attr-defined]
     assert clients[0] is not clients[1]
 
