@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
+from drsai_backend.datamodel.names import check_name
 from drsai_backend.errors import InvalidRequest
 
+__all__ = ["ANONYMOUS", "check_name", "user_of"]
+
 ANONYMOUS: Final = "anonymous"
-_LONGEST: Final = 255
-
-
-def check_name(value: str, param: str) -> str:
-    """A user or thread id: 1 to 255 printable characters, no space at either end.
-
-    Raises:
-        InvalidRequest: it is not; `param` is the field it came in.
-    """
-    if not 1 <= len(value) <= _LONGEST:
-        raise InvalidRequest(f"`{param}` must have 1 to {_LONGEST} characters", param=param)
-    if not value.isprintable() or value[0] == " " or value[-1] == " ":
-        raise InvalidRequest(f"`{param}` must be printable and must not begin or end with a space", param=param)
-    return value
 
 
 def user_of(value: Any) -> str:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from drsai_backend.cli._logging import configure_logging
-from drsai_backend.cli._screen import make_console, print_error, print_rows
+from drsai_backend.cli._screen import in_line, make_console, print_error, print_rows
 from drsai_backend.cli._settings import read_settings, show_url
 from drsai_backend.cli._talk import Ended, LocalTalk, RemoteTalk, Talk, describe_api_error
 from drsai_backend.cli._threads import print_list
@@ -122,14 +122,14 @@ class _Chat:
         if model not in models:
             raise UnknownModel(f"unknown model {model!r}; available: {', '.join(models)}")
         others = [name for name in models if name != model]
-        also = f"  [dim](also there: {escape(', '.join(others))})[/]" if others else ""
-        rows = [("model", f"[bold green]{escape(model)}[/]{also}")]
-        rows += [(label, escape(value)) for label, value in self._runner.run(self._talk.where())]
+        also = f"  [dim](also there: {in_line(', '.join(others))})[/]" if others else ""
+        rows = [("model", f"[bold green]{in_line(model)}[/]{also}")]
+        rows += [(label, in_line(value)) for label, value in self._runner.run(self._talk.where())]
         if resumed is not None:
-            title = f": “{escape(resumed.title)}”" if resumed.title else ""
-            rows.append(("thread", f"{escape(thread_id or '')}, {resumed.messages} messages{title}"))
+            title = f": “{in_line(resumed.title)}”" if resumed.title else ""
+            rows.append(("thread", f"{in_line(thread_id or '')}, {resumed.messages} messages{title}"))
         elif thread_id is not None:
-            rows.append(("thread", f"{escape(thread_id)} [dim](new)[/]"))
+            rows.append(("thread", f"{in_line(thread_id)} [dim](new)[/]"))
         print_rows(self._console, rows, indent=0)
         if sys.stdin.isatty():
             self._console.print("[dim]/help shows the commands, Ctrl-D ends.[/]")
@@ -188,7 +188,7 @@ class _Chat:
             else:
                 self._console.print("There are none yet.")
         else:
-            self._console.print(f"There is no {escape(text.split()[0])}.\n{HELP}")
+            self._console.print(f"There is no {in_line(text.split()[0])}.\n{HELP}")
         self._console.print()
 
     def _farewell(self) -> None:

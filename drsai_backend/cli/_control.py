@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from rich.markup import escape
-
-from drsai_backend.cli._screen import make_console
+from drsai_backend.cli._screen import in_line, make_console
 from drsai_backend.cli._threads import open_manager
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.control import ask, end_unheld, unpause, withdraw
@@ -88,4 +86,4 @@ def _check(done: bool) -> None:
 
 
 def _say(thread_id: str, what: str) -> None:
-    make_console().print(f"{escape(thread_id)} {what}.")
+    make_console().print(f"{in_line(thread_id)} {what}.")

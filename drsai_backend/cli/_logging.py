@@ -8,6 +8,7 @@ from typing import Final
 
 import structlog
 
+from drsai_backend.cli._screen import one_line
 from drsai_backend.config import Settings
 
 # These tell each message, request and connection at INFO; AutoGen's would cost a JSON dump each.
@@ -40,7 +41,8 @@ def configure_logging(settings: Settings) -> None:
     else:
         # Not structlog's default: with rich installed, it prints the local variables of a traceback, keys included.
         plain = structlog.dev.plain_traceback
-        endings = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain, pad_event=0)]
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain, pad_event=0)
+        endings = [_visible, renderer]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -56,3 +58,8 @@ def configure_logging(settings: Settings) -> None:
             logging.getLogger(name).setLevel(logging.WARNING)
         for name in _ALARMED:
             logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _visible(_logger: object, _method: str, fields: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Ids in a line of the log are others': they must not begin a line of their own, or talk to the terminal."""
+    return {key: one_line(value) if isinstance(value, str) else value for key, value in fields.items()}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
-from rich.markup import escape
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from drsai_backend.cli._screen import make_console
+from drsai_backend.cli._screen import in_line, make_console
 from drsai_backend.cli._threads import find_thread, open_manager
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.state.portable import export_thread, import_thread
+from drsai_backend.state.portable import MAX_FILE_BYTES, export_thread, import_thread
 
 _UNDER_WAY = {
     RunStatus.RUNNING: "its run goes on with the next worker that looks for work",
@@ -37,39 +39,62 @@ def export(user_id: str, thread_id: str, output: str, database_url: str | None) 
         sys.stdout.buffer.write(data)
         return
     try:
-        Path(output).write_bytes(data)
+        # Like the database: it holds what was said.
+        with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            if os.path.isfile(output):
+                os.fchmod(file.fileno(), 0o600)
+            file.write(data)
     except OSError as error:
         raise InvalidRequest(f"{output} cannot be written: {error.strerror}", param="output") from None
-    make_console().print(f"exported {escape(thread_id)} to {escape(output)} ({_size(len(data))})", soft_wrap=True)
+    make_console().print(f"exported {in_line(thread_id)} to {in_line(output)} ({_size(len(data))})", soft_wrap=True)
 
 
-def import_(file: str, user_id: str | None, thread_id: str | None, database_url: str | None) -> None:
-    """Store the thread of a file, or of stdin (`-`).
+def import_(
+    file: str, user_id: str | None, thread_id: str | None, database_url: str | None, max_size: str | None
+) -> None:
+    """Store the thread of a file, or of stdin (`-`). `max_size`: bytes of the file and of what it unpacks to, such as
+    `1GiB`.
 
     Raises:
-        InvalidRequest: the file cannot be read.
+        InvalidRequest: the file cannot be read, `max_size` is no size, or a name cannot be one.
         Conflict, StateError: as `import_thread`.
     """
-    data = _read(file)
+    limit = MAX_FILE_BYTES if max_size is None else _bytes(max_size)
+    data = _read(file, limit)
     with open_manager(database_url, must_exist=False) as db:
         names = db.database.write_sync(
-            lambda session: import_thread(session, data, user_id=user_id, thread_id=thread_id)
+            lambda session: import_thread(session, data, user_id=user_id, thread_id=thread_id, max_bytes=limit)
         )
         thread = find_thread(db, *names)
-    line = f"imported [bold]{escape(thread.thread_id)}[/] of {escape(thread.user_id)}: {thread.last_seq} messages, "
+    line = f"imported [bold]{in_line(thread.thread_id)}[/] of {in_line(thread.user_id)}: {thread.last_seq} messages, "
     line += RunStatus(thread.status).value
     if more := _UNDER_WAY.get(RunStatus(thread.status)):
         line += f"; {more}"
     make_console().print(line, soft_wrap=True)
 
 
-def _read(file: str) -> bytes:
+def _read(file: str, limit: int) -> bytes:
+    """The file, or enough of it to be refused."""
+
+    def head(stream: BinaryIO) -> bytes:
+        return stream.read(limit + 1)
+
     if file == "-":
-        return sys.stdin.buffer.read()
+        return head(sys.stdin.buffer)
     try:
-        return Path(file).read_bytes()
+        with Path(file).open("rb") as stream:
+            return head(stream)
     except OSError as error:
         raise InvalidRequest(f"{file} cannot be read: {error.strerror}", param="file") from None
+
+
+def _bytes(size: str) -> int:
+    try:
+        return TypeAdapter(ByteSize).validate_python(size)
+    except ValidationError:
+        raise InvalidRequest(
+            f"--max-size {size}: a size is a number of bytes, or such as 1GiB", param="max_size"
+        ) from None
 
 
 def _size(count: float) -> str:

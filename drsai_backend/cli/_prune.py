@@ -7,9 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from rich.markup import escape
-
-from drsai_backend.cli._screen import confirm, make_console
+from drsai_backend.cli._screen import confirm, in_line, make_console
 from drsai_backend.cli._threads import open_manager
 from drsai_backend.database import retention
 from drsai_backend.datamodel import RunStatus
@@ -36,13 +34,13 @@ def prune(
         count = db.database.read_sync(partial(retention.count_prunable, **chosen))
         whose = "all users" if user_id is None else user_id
         if dry_run or count == 0:
-            console.print(f"{_threads(count)} of {escape(whose)} to delete", soft_wrap=True)
+            console.print(f"{_threads(count)} of {in_line(whose)} to delete", soft_wrap=True)
             return
         confirm(f"Delete {_threads(count)} of {whose}?", yes=yes)
         deleted = 0
         while batch := db.database.write_sync(partial(retention.prune, **chosen)):
             deleted += batch
-    console.print(f"deleted {_threads(deleted)} of {escape(whose)}", soft_wrap=True)
+    console.print(f"deleted {_threads(deleted)} of {in_line(whose)}", soft_wrap=True)
 
 
 def read_age(text: str) -> timedelta:

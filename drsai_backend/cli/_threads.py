@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from rich.console import Console
-from rich.markup import escape
 from rich.text import Text
 
-from drsai_backend.cli._screen import Colours, confirm, make_console, print_rows
+from drsai_backend.cli._screen import Colours, confirm, in_line, make_console, one_line, print_rows
 from drsai_backend.cli._settings import named_database
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import RunStatus, Thread
@@ -40,7 +39,7 @@ def list_threads(user_id: str, limit: int, database_url: str | None, *, as_json:
     if as_json:
         _print_json([item.model_dump(mode="json") for item in page.items])
     elif not page.items:
-        console.print(f"{escape(user_id)} has no threads here.")
+        console.print(f"{in_line(user_id)} has no threads here.")
     else:
         print_list(console, page.items)
         if page.next is not None:
@@ -91,19 +90,19 @@ def delete_threads(user_id: str, thread_ids: list[str], database_url: str | None
         confirm(f"Delete {what} of {user_id}?", yes=yes)
         for thread_id in thread_ids:
             db.sync.delete(Thread, {"user_id": user_id, "thread_id": thread_id})
-            make_console().print(f"deleted {escape(thread_id)}")
+            make_console().print(f"deleted {in_line(thread_id)}")
 
 
 def print_list(console: Console, threads: list[ThreadSummary]) -> None:
     """Threads, two lines each. Ids are never cut off: they are what the other commands take."""
-    ids = max(len(item.thread_id) for item in threads)
-    teams = max(len(item.team or "") for item in threads)
-    for item in threads:
-        line = Text(f"{item.thread_id:<{ids}}  ", "bold")
+    names = [(one_line(item.thread_id), one_line(item.team or "")) for item in threads]
+    ids, teams = (max(map(len, column)) for column in zip(*names, strict=True))
+    for item, (thread_id, team) in zip(threads, names, strict=True):
+        line = Text(f"{thread_id:<{ids}}  ", "bold")
         line.append(f"{item.status.value:<{_STATUS_WIDTH}}", STATUS_COLOURS.get(item.status, "default"))
-        line.append(f"  {item.team or '':<{teams}}  {item.message_count:>4} msgs  {_age(item.updated_at)}", "not bold")
+        line.append(f"  {team:<{teams}}  {item.message_count:>4} msgs  {_age(item.updated_at)}", "not bold")
         console.print(line, soft_wrap=True)
-        title = Text(f"  {item.title or ''}", "dim", no_wrap=True, overflow="ellipsis")
+        title = Text(f"  {one_line(item.title or '')}", "dim", no_wrap=True, overflow="ellipsis")
         console.print(title)
 
 
@@ -130,28 +129,28 @@ def open_manager(database_url: str | None, *, must_exist: bool = True) -> Genera
 
 def _print_detail(console: Console, thread: ThreadDetail) -> None:
     rows = [
-        ("thread", f"[bold]{escape(thread.thread_id)}[/]"),
-        ("title", escape(thread.title or "")),
+        ("thread", f"[bold]{in_line(thread.thread_id)}[/]"),
+        ("title", in_line(thread.title or "")),
         ("status", _status(thread.status).markup),
-        ("team", escape(thread.team or "")),
+        ("team", in_line(thread.team or "")),
         ("created", _when(thread.created_at)),
         ("changed", _when(thread.updated_at)),
     ]
     if thread.error_message:
-        rows.append(("error", f"[red]{escape(thread.error_message)}[/]"))
+        rows.append(("error", f"[red]{in_line(thread.error_message)}[/]"))
     if thread.input_request:
         question = f"{thread.input_request.get('source')}: {thread.input_request.get('prompt')}"
-        rows.append(("asks", f"[yellow]{escape(question)}[/]"))
+        rows.append(("asks", f"[yellow]{in_line(question)}[/]"))
     print_rows(console, [(label, value) for label, value in rows if value], indent=0)
 
 
 def _print_messages(console: Console, messages: list[StoredMessage]) -> None:
     colours = Colours()
     for message in messages:
-        kind = "" if message.type == "TextMessage" else f" [dim]{escape(message.type)}[/]"
+        kind = "" if message.type == "TextMessage" else f" [dim]{in_line(message.type)}[/]"
         console.print()
         console.print(
-            f"[dim]{message.seq:>3}[/] [bold {colours.of(message.source)}]{escape(message.source)}[/]{kind}",
+            f"[dim]{message.seq:>3}[/] [bold {colours.of(message.source)}]{in_line(message.source)}[/]{kind}",
             soft_wrap=True,
         )
         console.print(Text(message.content))

@@ -16,7 +16,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from drsai_backend.api.openai.speech import Piece
-from drsai_backend.cli._screen import USER_COLOUR, Colours
+from drsai_backend.cli._screen import USER_COLOUR, Colours, in_line
 
 _FENCE = re.compile(r"^ {0,3}(```|~~~)", re.MULTILINE)
 
@@ -89,7 +89,7 @@ class PlainTranscript:
             self._end_line()
             self._console.print()
             colour = self._colours.of(piece.source)
-            self._console.print(f"[bold {colour}]{escape(piece.source)}:[/] ", end="", soft_wrap=True)
+            self._console.print(f"[bold {colour}]{in_line(piece.source)}:[/] ", end="", soft_wrap=True)
         self._open = True
         self._console.print(Text(text), end="", soft_wrap=True)
         self._console.file.flush()
@@ -135,7 +135,7 @@ class LiveTranscript:
         if begins:
             self._flush()
             colour = self._colours.of(piece.source)
-            self._live.console.print(f"\n[bold {colour}]{escape(piece.source)}[/]")
+            self._live.console.print(f"\n[bold {colour}]{in_line(piece.source)}[/]")
             self._printed = False
         self._block.text += text
         done, self._block.text = split_blocks(self._block.text)

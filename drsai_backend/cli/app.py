@@ -265,12 +265,22 @@ def threads_import(
         str | None,
         typer.Option("--thread-id", metavar="NEW", help="Its id here. [default: as in the file]", show_default=False),
     ] = None,
+    max_size: Annotated[
+        str | None,
+        typer.Option(
+            "--max-size",
+            metavar="BYTES",
+            help="What the file, and what it unpacks to, may have; it takes up to eight times as much memory. "
+            "[default: 64MiB]",
+            show_default=False,
+        ),
+    ] = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Store an exported thread. It goes on here exactly where it stood."""
     from drsai_backend.cli import _portable
 
-    _portable.import_(file, user, thread_id, database_url)
+    _portable.import_(file, user, thread_id, database_url, max_size)
 
 
 @threads_app.command("prune")

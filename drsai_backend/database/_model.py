@@ -68,6 +68,9 @@ class ModelField:
             bits = 63 if isinstance(self.base_type, sa.BigInteger) else 31
             if not -(2**bits) <= value < 2**bits:
                 raise InvalidRequest(f"{self.name} does not fit in {bits + 1} bits", param=self.name)
+        elif isinstance(value, datetime) and not 1 < value.year < 9999:
+            # Elsewhere it may be a day earlier or later, in a year that there is not.
+            raise InvalidRequest(f"{self.name} must be a time of the years 2 to 9998", param=self.name)
         elif isinstance(value, float) and not math.isfinite(value):
             raise InvalidRequest(f"{self.name} must not be NaN or infinite", param=self.name)
         return value

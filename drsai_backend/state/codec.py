@@ -26,7 +26,8 @@ from typing import Any, Final, TypeAlias, cast
 import orjson
 import zstandard
 
-from drsai_backend.errors import DamagedState, UnsupportedStateVersion
+from drsai_backend.errors import DamagedState, StateError, UnsupportedStateVersion
+from drsai_backend.state.bounds import MAX_JSON_BYTES, TooLarge, check_json, inflate
 
 FORMAT_VERSION: Final = 1
 _MAGIC: Final = b"DS"
@@ -35,7 +36,6 @@ _ZSTD_FLAG: Final = 1
 _PYTHON_FLAG: Final = 2
 # Below this, a zstd frame's own header eats what it saves; the journal entry of an ordinary turn is far below.
 _COMPRESS_FROM: Final = 512
-_MAX_JSON_BYTES: Final = 1 << 30
 
 
 def dump_json(value: Any) -> bytes:
@@ -93,8 +93,19 @@ def _has_odd_float(value: Any) -> bool:
 
 
 def encode_value(value: Any) -> str:
-    """Any JSON value as base64 text. See the module's docstring for the layout."""
+    """Any JSON value as base64 text. See the module's docstring for the layout.
+
+    Raises:
+        TypeError: the value holds something that is not JSON.
+        StateError: it is larger than `decode_value` would take.
+    """
     data, is_python = dump_exact(value)
+    try:
+        check_json(data, MAX_JSON_BYTES)
+    except TooLarge:
+        raise StateError(
+            f"the state is larger than the {MAX_JSON_BYTES} bytes that can be stored", param="state"
+        ) from None
     flags = _PYTHON_FLAG if is_python else 0
     body = data
     if len(data) >= _COMPRESS_FROM:
@@ -109,11 +120,11 @@ def _checksum(kind: bytes, data: bytes) -> bytes:
     return zlib.crc32(data, zlib.crc32(kind)).to_bytes(4, "little")
 
 
-def decode_value(text: str) -> Any:
-    """The value that `encode_value` was given.
+def decode_value(text: str, *, limit: int = MAX_JSON_BYTES) -> Any:
+    """The value that `encode_value` was given. `limit`: bytes that its JSON may have.
 
     Raises:
-        DamagedState: not base64, cut short, wrong checksum, or not JSON.
+        DamagedState: not base64, cut short, wrong checksum, not JSON, or too large.
         UnsupportedStateVersion: written by a later version of this package.
     """
     try:
@@ -132,10 +143,15 @@ def decode_value(text: str) -> Any:
     body = raw[_HEADER:]
     if _checksum(raw[2:4], body) != raw[4:_HEADER] or not _is_canonical(text, raw):
         raise DamagedState("the stored state fails its checksum", param="state")
-    if raw[3] & _ZSTD_FLAG:
-        body = _decompress(body)
     try:
+        if raw[3] & _ZSTD_FLAG:
+            body = inflate(body, limit)
+        check_json(body, limit)
         return load_exact((body, bool(raw[3] & _PYTHON_FLAG)))
+    except TooLarge:
+        raise DamagedState("the stored state claims to be larger than any", param="state") from None
+    except (zstandard.ZstdError, MemoryError):
+        raise DamagedState("the stored state cannot be decompressed", param="state") from None
     except (ValueError, RecursionError):
         raise DamagedState("the stored state is not JSON", param="state") from None
 
@@ -144,15 +160,6 @@ def _is_canonical(text: str, raw: bytes) -> bool:
     """Whether the end of the base64 text, whose last bits may carry nothing, is what an encoder writes."""
     whole = len(raw) // 3
     return base64.b64encode(raw[whole * 3 :]).decode() == text[whole * 4 :]
-
-
-def _decompress(body: bytes) -> bytes:
-    try:
-        if zstandard.get_frame_parameters(body).content_size > _MAX_JSON_BYTES:
-            raise DamagedState("the stored state claims to be larger than any", param="state")
-        return zstandard.ZstdDecompressor().decompress(body, max_output_size=_MAX_JSON_BYTES, allow_extra_data=False)
-    except (zstandard.ZstdError, MemoryError):
-        raise DamagedState("the stored state cannot be decompressed", param="state") from None
 
 
 def encode_state(state: dict[str, Any]) -> str:

@@ -58,13 +58,15 @@ def expand(document: Document, configs: Mapping[int, dict[str, Any]]) -> tuple[d
     Raises:
         DamagedState: a message that the state refers to is missing.
     """
-    tree = copy.deepcopy(document.skeleton)
     try:
+        tree = copy.deepcopy(document.skeleton)
         for cell, items in document.lists.items():
             put(tree, document.cells[cell], [resolve(item, configs) for item in items])
         return tree["state"], tree["extras"]
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         raise DamagedState("the state refers to a message that is not stored", param="messages") from None
+    except RecursionError:
+        raise DamagedState("the state is nested too deeply", param="state") from None
 
 
 def resolve(item: Item, configs: Mapping[int, dict[str, Any]]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 from drsai_backend.errors import DamagedState
+from drsai_backend.state.bounds import MAX_JSON_BYTES
 from drsai_backend.state.codec import decode_value, encode_value
 
 Item: TypeAlias = int | list[Any] | dict[str, Any]
@@ -151,13 +152,13 @@ def encode_document(document: Document) -> str:
     return encode_value(document.to_json())
 
 
-def decode_document(payload: str) -> Document:
-    """The document of a snapshot.
+def decode_document(payload: str, *, limit: int = MAX_JSON_BYTES) -> Document:
+    """The document of a snapshot, of at most `limit` bytes of JSON.
 
     Raises:
         StateError: damaged, or written by a later version.
     """
-    value = decode_value(payload)
+    value = decode_value(payload, limit=limit)
     try:
         return Document.from_json(value)
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -19,74 +19,31 @@ table or column that this version does not know is refused, so nothing is lost s
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
-import orjson
 import sqlalchemy as sa
-import zstandard
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import PydanticUndefined
 from sqlalchemy.orm import Session
 
 from drsai_backend.database._delete import NAMED
 from drsai_backend.database._live import is_live
-from drsai_backend.database._model import ModelField, ModelInfo, model_info
-from drsai_backend.database._values import clean_text
+from drsai_backend.database._model import ModelInfo, model_info
 from drsai_backend.database.heads import read_state
-from drsai_backend.datamodel import (
-    AutoGenMessage,
-    QueuedInput,
-    Run,
-    Thread,
-    ThreadField,
-    ThreadSnapshot,
-    TurnStep,
-)
+from drsai_backend.datamodel import AutoGenMessage, QueuedInput, Run, ThreadField, ThreadSnapshot
 from drsai_backend.datamodel.base import table_of
-from drsai_backend.errors import (
-    Conflict,
-    DamagedState,
-    InvalidRequest,
-    NotFound,
-    StateError,
-    ThreadBusy,
-    UnsupportedStateVersion,
-)
-from drsai_backend.state.fold import expand
-from drsai_backend.state.journal import decode_document, encode_document
+from drsai_backend.datamodel.names import check_name
+from drsai_backend.errors import Conflict, InvalidRequest, NotFound, ThreadBusy
+from drsai_backend.state._thread_file import FORMAT_VERSION, Content, Row, damaged, later, pack, unpack
+from drsai_backend.state._thread_rows import INFOS, KEYED, TABLES, THREAD, Tables, check, parse, travelling
+from drsai_backend.state.journal import encode_document
 from drsai_backend.state.store import decode_stored
 
-FORMAT_VERSION: Final = 1
-_MAGIC: Final = b"drsai-thread"
-_HEADER: Final = 54
+__all__ = ["FORMAT_VERSION", "MAX_FILE_BYTES", "TABLES", "export_thread", "import_thread"]
+
+MAX_FILE_BYTES: Final = 64 * 1024 * 1024
+"""What an imported file, and what it unpacks to, may have, unless the caller says otherwise."""
 _CHUNK: Final = 500  # Values per statement: both databases limit the number of parameters.
-
-_KEYED: Final = (AutoGenMessage, Run, TurnStep, QueuedInput, ThreadField)
-TABLES: Final[tuple[type[Any], ...]] = (*_KEYED, *NAMED)
-"""The tables whose rows travel as they are. Snapshot and journal travel as one document."""
-
-_thread = model_info(Thread)
-_infos = {model: model_info(model) for model in TABLES}
-# Where a row belongs is what changes; keys stay at home.
-_PLACE: Final = frozenset({"id", "thread_key", "user_id", "thread_id", "api_key"})
-# Counted anew, or of a worker that is not there.
-_ANEW: Final = frozenset({"revision", "journal_debt", "queued", "lease_owner", "lease_expires_at"})
-
-Row = dict[str, Any]
-Tables = dict[type[Any], list[Row]]
-
-
-class _Content(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    user_id: str
-    thread_id: str
-    thread: Row
-    document: str | None
-    tables: dict[str, list[Row]]
 
 
 def export_thread(session: Session, user_id: str, thread_id: str) -> bytes:
@@ -97,47 +54,55 @@ def export_thread(session: Session, user_id: str, thread_id: str) -> bytes:
         ThreadBusy: a run is live on it.
         StateError: its stored state is damaged, or of a later version.
     """
-    where = _names(_thread, user_id, thread_id)
+    where = _names(THREAD, user_id, thread_id)
     live = is_live(session.get_bind().dialect.name).label("live")
-    found = session.execute(sa.select(*_thread.table.c, live).where(*where)).mappings().first()
+    found = session.execute(sa.select(*THREAD.table.c, live).where(*where)).mappings().first()
     if found is None:
         raise NotFound(f"{user_id} has no thread {thread_id!r} here", param="thread_id")
     if found["live"]:
         raise ThreadBusy(f"a run is live on thread {thread_id!r}: it cannot be exported now", param="status")
-    key: int = found[_thread.table.c.id]
+    key: int = found[THREAD.table.c.id]
     document = decode_stored(read_state(session, key))
-    content = _Content(
+    content = Content(
         user_id=user_id,
         thread_id=thread_id,
-        thread={name: found[item.column] for name, item in _travelling(_thread).items()},
+        thread={name: found[item.column] for name, item in travelling(THREAD).items()},
         document=None if document is None else encode_document(document),
-        tables={info.table.name: _read(session, info, key, user_id, thread_id) for info in _infos.values()},
+        tables={info.table.name: _read(session, info, key, user_id, thread_id) for info in INFOS.values()},
     )
-    return _pack(content)
+    return pack(content)
 
 
 def import_thread(
-    session: Session, data: bytes, *, user_id: str | None = None, thread_id: str | None = None
+    session: Session,
+    data: bytes,
+    *,
+    user_id: str | None = None,
+    thread_id: str | None = None,
+    max_bytes: int = MAX_FILE_BYTES,
 ) -> tuple[str, str]:
     """Store the thread of a file. Returns its user_id and thread_id: those of the file, or the given ones.
 
-    Its runs keep their ids, unless one of them is taken here: then all get new ones.
+    Its runs keep their ids, unless one of them is taken here: then all get new ones. `max_bytes` bounds the file, and
+    what it unpacks to; it takes up to about eight times as much memory.
 
     Raises:
-        DamagedState: no file of this kind, cut short, changed, or not consistent.
+        DamagedState: no file of this kind, cut short, changed, not consistent, or too large.
         UnsupportedStateVersion: written by a later version of this package.
         Conflict: there is such a thread already; `param` is `thread_id`.
-        InvalidRequest: an empty name.
+        InvalidRequest: a given name that cannot be one.
     """
-    content = _unpack(data)
-    user_id = _name("user_id", content.user_id if user_id is None else user_id)
-    thread_id = _name("thread_id", content.thread_id if thread_id is None else thread_id)
-    thread = _parse(_thread, content.thread)
+    content = unpack(data, max_bytes)
+    if unknown := content.tables.keys() - {info.table.name for info in INFOS.values()}:
+        raise later(min(unknown))
+    user_id = _name("user_id", content.user_id, user_id)
+    thread_id = _name("thread_id", content.thread_id, thread_id)
+    thread = parse(THREAD, content.thread)
     tables = {
-        model: [_parse(info, row) for row in content.tables.get(info.table.name, ())] for model, info in _infos.items()
+        model: [parse(info, row) for row in content.tables.pop(info.table.name, ())] for model, info in INFOS.items()
     }
     document = content.document
-    _check(thread, tables[AutoGenMessage], document)
+    check(thread, tables, document, max_bytes)
     _refuse_taken(session, user_id, thread_id)
     _rename_runs(session, thread, tables)
 
@@ -146,10 +111,10 @@ def import_thread(
     debt = 0 if document is None else -2 * len(document)
     counts = {"revision": 1, "journal_debt": debt, "queued": len(tables[QueuedInput])}
     key = session.execute(
-        sa.insert(_thread.table).values(**thread, **place, **counts).returning(_thread.table.c.id)
+        sa.insert(THREAD.table).values(**thread, **place, **counts).returning(THREAD.table.c.id)
     ).scalar_one()
     for model, rows in tables.items():
-        info = _infos[model]
+        info = INFOS[model]
         own = {name: value for name, value in (*place.items(), ("thread_key", key)) if name in info.fields}
         if rows:
             session.execute(sa.insert(info.table), [{**row, **own} for row in rows])
@@ -159,18 +124,16 @@ def import_thread(
     return user_id, thread_id
 
 
-def _name(param: str, value: str) -> str:
-    if not value:
-        raise InvalidRequest(f"{param} is empty", param=param)
-    return clean_text(value, param)
+def _name(param: str, stored: str, given: str | None) -> str:
+    if given is not None:
+        return check_name(given, param)
+    try:
+        return check_name(stored, param)
+    except InvalidRequest as error:
+        raise damaged(f"{error.message}; import it under another {param}") from None
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------
-
-
-def _travelling(info: ModelInfo) -> dict[str, ModelField]:
-    left_out = _PLACE | _ANEW if info is _thread else _PLACE
-    return {name: item for name, item in info.fields.items() if name not in left_out}
 
 
 def _names(info: ModelInfo, user_id: str, thread_id: str) -> tuple[sa.ColumnElement[bool], ...]:
@@ -178,52 +141,17 @@ def _names(info: ModelInfo, user_id: str, thread_id: str) -> tuple[sa.ColumnElem
 
 
 def _read(session: Session, info: ModelInfo, key: int, user_id: str, thread_id: str) -> list[Row]:
-    where = (info.table.c.thread_key == key,) if info.model in _KEYED else _names(info, user_id, thread_id)
-    fields = _travelling(info)
+    where = (info.table.c.thread_key == key,) if info.model in KEYED else _names(info, user_id, thread_id)
+    fields = travelling(info)
     query = sa.select(*(item.column for item in fields.values())).where(*where)
     order = (info.table.c.seq,) if info.model is AutoGenMessage else info.table.primary_key.columns
     return [dict(zip(fields, row, strict=True)) for row in session.execute(query.order_by(*order))]
 
 
-def _parse(info: ModelInfo, given: Row) -> Row:
-    """A row of a file as values for its table."""
-    fields = _travelling(info)
-    if unknown := given.keys() - fields.keys():
-        raise _later(f"{info.table.name}.{min(unknown)}")
-    values: Row = {}
-    for name, item in fields.items():
-        value = given[name] if name in given else _default(info, name)
-        if value is None and not item.column.nullable:
-            raise _damaged(f"{info.table.name}.{name} is missing")
-        try:
-            values[name] = item.clean(value)
-        except InvalidRequest as error:
-            raise _damaged(f"{info.table.name}: {error.message}") from None
-    return values
-
-
-def _default(info: ModelInfo, name: str) -> Any:
-    value = info.model.model_fields[name].get_default(call_default_factory=True)
-    return None if value is PydanticUndefined else value
-
-
-def _check(thread: Row, messages: list[Row], document: str | None) -> None:
-    """What the rest of the package relies on, and no constraint of the database sees to."""
-    if [message["seq"] for message in messages] != list(range(1, thread["last_seq"] + 1)):
-        raise _damaged("its messages are not numbered without a gap")
-    if document is None:
-        return
-    try:
-        expand(decode_document(document), {message["seq"]: message["config"] for message in messages})
-    except StateError as error:
-        error.param = "file"
-        raise
-
-
 def _refuse_taken(session: Session, user_id: str, thread_id: str) -> None:
-    for info in (_thread, *map(model_info, NAMED)):
+    for info in (THREAD, *map(model_info, NAMED)):
         if session.execute(sa.select(sa.literal(1)).where(*_names(info, user_id, thread_id)).limit(1)).first():
-            what = "a thread" if info is _thread else f"rows of {info.table.name} for a thread"
+            what = "a thread" if info is THREAD else f"rows of {info.table.name} for a thread"
             raise Conflict(
                 f"{user_id} has {what} {thread_id!r} here already; give it another thread_id", param="thread_id"
             )
@@ -237,7 +165,7 @@ def _rename_runs(session: Session, thread: Row, tables: Tables) -> None:
     new = {run_id: f"run_{uuid4().hex}" for run_id in ids}
     for row in _named_runs(thread, tables):
         for name in ("run_id", "joined"):
-            if row.get(name) in new:
+            if isinstance(row.get(name), str) and row[name] in new:
                 row[name] = new[row[name]]
 
 
@@ -254,52 +182,3 @@ def _named_runs(thread: Row, tables: Tables) -> Iterable[Row]:
 def _taken(session: Session, run_ids: list[str]) -> bool:
     runs = table_of(Run)
     return session.execute(sa.select(runs.c.run_id).where(runs.c.run_id.in_(run_ids)).limit(1)).first() is not None
-
-
-# --- the file -------------------------------------------------------------------------------------------------------
-
-
-def _pack(content: _Content) -> bytes:
-    # Not Pydantic's JSON, which has other words for times and no fast way for values of any type.
-    body = zstandard.ZstdCompressor(level=6).compress(orjson.dumps(dict(content)))
-    kind = FORMAT_VERSION.to_bytes(2) + len(body).to_bytes(8)
-    return b"".join((_MAGIC, kind, hashlib.sha256(kind + body).digest(), body))
-
-
-def _unpack(data: bytes) -> _Content:
-    if data[: len(_MAGIC)] != _MAGIC:
-        raise _damaged("it is no exported thread" if data else "it is empty")
-    if len(data) < _HEADER:
-        raise _damaged("it is cut short")
-    version = int.from_bytes(data[12:14])
-    if version != FORMAT_VERSION:
-        raise UnsupportedStateVersion(
-            f"the file has format version {version}; this version of drsai_backend reads {FORMAT_VERSION}", param="file"
-        )
-    kind, body = data[12:22], data[_HEADER:]
-    length = int.from_bytes(data[14:22])
-    if len(body) < length:
-        raise _damaged(f"it is cut short: {len(data)} of {_HEADER + length} bytes")
-    if hashlib.sha256(kind + body).digest() != data[22:_HEADER]:
-        raise _damaged("it fails its checksum")
-    try:
-        text = zstandard.ZstdDecompressor().decompress(body, allow_extra_data=False)
-        content = _Content.model_validate(orjson.loads(text))
-    except (zstandard.ZstdError, MemoryError, orjson.JSONDecodeError):
-        raise _damaged("it cannot be decompressed") from None
-    except ValidationError:
-        raise _damaged("it does not have the parts of an exported thread") from None
-    if unknown := content.tables.keys() - {info.table.name for info in _infos.values()}:
-        raise _later(min(unknown))
-    return content
-
-
-def _damaged(why: str) -> DamagedState:
-    return DamagedState(f"the file cannot be imported: {why}", param="file")
-
-
-def _later(name: str) -> UnsupportedStateVersion:
-    return UnsupportedStateVersion(
-        f"the file has {name}, which this version of drsai_backend does not know: it was written by a later one",
-        param="file",
-    )

@@ -9,6 +9,8 @@ import pytest
 
 from drsai_backend import DrSai, decode_state
 from drsai_backend.config import Settings
+from drsai_backend.database import DatabaseManager
+from drsai_backend.datamodel import Thread
 from tests.support.commands import Command, Commands
 
 
@@ -92,3 +94,42 @@ def test_looking_makes_no_database(commands: Commands, tmp_path: Path) -> None:
         assert command.wait() == 1
         assert command.stderr.startswith(f"Error: there is no database {tmp_path / 'drsai.db'};")
     assert list(tmp_path.glob("drsai.db*")) == []
+
+
+def test_what_others_have_written_does_not_reach_the_terminal(
+    commands: Commands, database_url: str, tmp_path: Path
+) -> None:
+    """Names, titles and messages with line ends, escape sequences and markup are shown, and do nothing."""
+    evil = "a\nb\r\x1b]0;owned\x07\x9b2J\u202e[bold]:bug:[/bold]"
+    shown = "a\\nb\\u000d\\u001b]0;owned\\u0007\\u009b2J\\u202e[bold]:bug:[/bold]"
+
+    async def store() -> None:
+        async with DatabaseManager(database_url) as db:
+            message = {"type": "TextMessage", "source": evil, "content": f"Hello.\n{evil}"}
+            await db.upsert(
+                Thread(user_id="ada", thread_id=evil, title=evil, team=evil, error_message=evil, messages=[message])
+            )
+
+    asyncio.run(store())
+
+    def done(*arguments: str) -> str:
+        command = commands.run(
+            "threads", *arguments, "--user", "ada", cwd=tmp_path, env={"DRSAI_DATABASE_URL": database_url}
+        )
+        assert command.wait() in (0, 1)
+        text = command.stdout + command.stderr
+        assert [character for character in text if not character.isprintable() and character != "\n"] == []
+        return text
+
+    assert done("list").splitlines()[0].startswith(shown)
+    assert json.loads(done("list", "--json"))[0]["thread_id"] == evil
+    detail = done("show", evil)
+    assert detail.count(shown) == 5  # thread, title, team, error, source
+    assert "\nHello.\na\nb\\u001b]0;owned" in detail
+    assert json.loads(done("show", evil, "--json"))["title"] == evil
+    assert done("state", evil).startswith("Error: thread 'a\\nb")
+    assert done("export", evil, "-o", "file") == f"exported {shown} to file ({(tmp_path / 'file').stat().st_size} B)\n"
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
+    assert "`thread_id` must be printable" in done("import", "file")
+    assert done("delete", evil) == f"Error: Delete thread {shown} of ada? Nobody is here to be asked: say --yes.\n"
+    assert done("delete", evil, "--yes") == f"deleted {shown}\n"
