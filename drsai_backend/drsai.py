@@ -14,7 +14,6 @@ from autogen_agentchat.messages import (
     BaseAgentEvent,
     BaseChatMessage,
     ModelClientStreamingChunkEvent,
-    MultiModalMessage,
 )
 from pydantic import BaseModel
 
@@ -173,7 +172,7 @@ class DrSai:
         """
         request = RunRequest(
             team=team,
-            messages=[InputMessage("user", content) for content in _contents(task)],
+            messages=_inputs(task),
             user_id=user_id,
             thread_id=thread_id,
             params=params or ModelParams(),
@@ -196,7 +195,8 @@ class DrSai:
 
         Args:
             team: name of the team.
-            task: the user's new message: text, a message, or several.
+            task: the user's new message: text, or one or several chat messages of any type that the team takes, which
+                it gets as they are, with their source, type, id and metadata.
             user_id: whose thread it is.
             thread_id: the thread to go on with, in whatever process it ran before; a new one with that id if there is
                 none. Default: a new thread with an id of its own (`TeamResult.thread_id`).
@@ -285,23 +285,17 @@ class DrSai:
         return await self.engine.answer(user_id, thread_id, answer)
 
 
-def _contents(task: Task) -> list[Any]:
+def _inputs(task: Task) -> list[InputMessage]:
     if isinstance(task, str):
-        return [task]
-    if isinstance(task, BaseChatMessage):
-        task = [task]
-    if not task:
+        return [InputMessage("user", task)]
+    messages: list[Any] = [task] if isinstance(task, BaseChatMessage) else list(task)
+    if not messages:
         raise InvalidRequest("the task is empty", param="task")
-    contents: list[Any] = []
-    for message in task:
-        content = getattr(message, "content", None)
-        if isinstance(message, MultiModalMessage) or isinstance(content, str):
-            contents.append(content)
-        else:
-            raise InvalidRequest(
-                f"a task is text, TextMessage or MultiModalMessage, not {type(message).__name__}", param="task"
-            )
-    return contents
+    for message in messages:
+        if not isinstance(message, BaseChatMessage):
+            raise InvalidRequest(f"a task is text or chat messages, not {type(message).__name__}", param="task")
+    # Copies: what is stored must not change with the caller's objects.
+    return [InputMessage.of(message.model_copy()) for message in messages]
 
 
 def _output(handle: Handle) -> BaseModel | None:

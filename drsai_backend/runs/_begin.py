@@ -34,13 +34,13 @@ from drsai_backend.runs._prepare import (
     read_known,
     untaken,
 )
-from drsai_backend.runs._task import task_messages
+from drsai_backend.runs._task import check_types, task_messages
 from drsai_backend.runs._warm import WarmThreads
 from drsai_backend.runs.events import MessageDone, RunRequest
 from drsai_backend.state import Document
 from drsai_backend.teams._recorder import Recorder, dump_message, storable
 from drsai_backend.teams._session import TeamSession
-from drsai_backend.teams._wiring import as_team, leaf_agents
+from drsai_backend.teams._wiring import as_team, leaf_agents, nested_teams, share_message_types
 from drsai_backend.teams.context import RunContext, TeamFactory, build_team
 from drsai_backend.teams.steps import usage_of
 from drsai_backend.teams.suspension import InputBroker
@@ -136,6 +136,7 @@ class Beginner:
         """How many agents may speak when the request is run.
 
         Raises:
+            InvalidRequest: the team takes no messages of a type that is among the request's.
             TeamBuildError: the team's factory failed.
         """
         values = _user_input(request, Plan([*request.messages], []))
@@ -149,7 +150,10 @@ class Beginner:
             request.params,
             request.api_key,
         )
-        return sum(1 for _ in leaf_agents(as_team(await build_team(factory, context))))
+        team = as_team(await build_team(factory, context))
+        share_message_types(team, nested_teams(team))
+        check_types(team, request.messages)
+        return sum(1 for _ in leaf_agents(team))
 
     async def go_on(self, head: ThreadHead, request: RunRequest, factory: TeamFactory, going: Going) -> Begun:
         """Take a thread whose run was cut, or paused, and go on at the turn after the last one stored. `request` has
@@ -291,7 +295,7 @@ class Beginner:
             if document is not None and document.resume.pending is not None:
                 execution.task, execution.pending = None, document.resume.pending
             return []
-        task = task_messages(team, made.new)
+        task = task_messages(team, check_types(team, made.new))
         rows: list[NewMessage] = []
         for seq, message in enumerate(task, start=last_seq + 1):
             config = dump_message(message)

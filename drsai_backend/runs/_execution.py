@@ -30,7 +30,7 @@ from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, L
 from drsai_backend.runs._failures import HandedOver, PauseRequested, RunInterrupted, failure_text, safe_message
 from drsai_backend.runs._live import LiveRun
 from drsai_backend.runs._stored_request import messages_from
-from drsai_backend.runs._task import input_request, outward_handoff, spoken
+from drsai_backend.runs._task import check_types, input_request, outward_handoff, spoken
 from drsai_backend.runs.events import MessageDone, RunEnded, TextDelta
 from drsai_backend.state import ResumeRecord
 from drsai_backend.teams._kinds import is_a
@@ -226,8 +226,10 @@ class Execution:
         taken: list[tuple[str, int]] = []
         for row in waiting:
             # Clients send the whole conversation; what the user said last is new.
-            new = messages_from(row["request"])[-1:]
-            messages += spoken(new)
+            new = messages_from(row["request"])
+            if all(message.message is None for message in new):
+                new = new[-1:]
+            messages += spoken(check_types(self.session.team, new))
             self.steered += [message.text for message in new]
             taken.append((row["run_id"], self.lease.last_seq + len(messages)))
         await self.session.steer(messages)

@@ -29,6 +29,7 @@ from drsai_backend.state import Document
 from drsai_backend.state.store import decode_stored
 from drsai_backend.teams._session import TeamSession
 from drsai_backend.teams._wiring import manager_of
+from drsai_backend.teams.messages import dump_of
 
 # How many of the user's newest texts a warm thread remembers, to recognise a history that is sent again.
 KNOWN_TEXTS = 100
@@ -82,7 +83,10 @@ def _newest_texts(stored: StoredState, source: str, limit: int) -> list[str]:
 
 def fingerprint(request: RunRequest) -> str:
     """SHA-256 over what makes a request the same request."""
-    texts = [[message.role, message.text] for message in request.messages]
+    texts = [
+        [each.role, each.text] if each.message is None else [each.role, dump_of(each.message)]
+        for each in request.messages
+    ]
     value = [request.team, request.user_id, request.thread_id, texts, request.params.create_args(), request.extra]
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS, default=str)).hexdigest()
 
@@ -139,8 +143,11 @@ def plan(request: RunRequest, known: Known | None) -> Plan:
     texts = [] if known is None else known.user_texts
     system = None if known is None else known.system_text
     is_known = known is not None and known.head.last_seq > 0
-    new = new_messages(sent, texts, known=is_known, last_system=system)
-    raw = list(request.raw_messages[first_new(sent, texts, known=is_known) :])
+    if any(message.message is not None for message in sent):
+        new, raw = list(sent), list(request.raw_messages)
+    else:
+        new = new_messages(sent, texts, known=is_known, last_system=system)
+        raw = list(request.raw_messages[first_new(sent, texts, known=is_known) :])
     made = Plan(new, raw, system=system_text(sent) or system)
     made.texts = [*texts, *(message.text for message in new if message.role == "user")][-KNOWN_TEXTS:]
     if known is None:

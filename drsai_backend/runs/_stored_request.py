@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, cast
 
+from autogen_agentchat.messages import BaseChatMessage
 from autogen_core import Image
 from pydantic import SecretStr
 
@@ -12,12 +13,15 @@ from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import UserInput
 from drsai_backend.models.params import ModelParams
 from drsai_backend.runs.events import InputMessage, RunRequest
+from drsai_backend.state.codec import load_json
+from drsai_backend.teams._recorder import dump_message, storable
+from drsai_backend.teams.messages import read_message
 
 
 def to_json(request: RunRequest) -> dict[str, Any]:
     """Everything of a request but whose it is, its thread, its team and its key, which have columns of their own."""
     return {
-        "messages": [{"role": message.role, "content": _dump(message.content)} for message in request.messages],
+        "messages": [_dump_message(message) for message in request.messages],
         "params": asdict(request.params),
         "stream": request.stream,
         "n": request.n,
@@ -44,7 +48,19 @@ def from_json(stored: dict[str, Any], *, team: str, user_id: str, thread_id: str
 
 def messages_from(stored: dict[str, Any]) -> list[InputMessage]:
     """The messages of a stored request."""
-    return [InputMessage(message["role"], _load(message["content"])) for message in stored["messages"]]
+    return [_load_message(message) for message in stored["messages"]]
+
+
+def _dump_message(message: InputMessage) -> dict[str, Any]:
+    if message.message is not None:
+        return {"role": message.role, "message": load_json(storable(dump_message(message.message)).encode())}
+    return {"role": message.role, "content": _dump(message.content)}
+
+
+def _load_message(stored: dict[str, Any]) -> InputMessage:
+    if "message" in stored:
+        return InputMessage.of(cast(BaseChatMessage, read_message(stored["message"])))
+    return InputMessage(stored["role"], _load(stored["content"]))
 
 
 def _dump(content: str | list[str | Image]) -> Any:

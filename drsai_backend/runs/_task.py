@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, cast
 from uuid import uuid4
 
 from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, MultiModalMessage, TextMessage
 from autogen_agentchat.teams import BaseGroupChat, Swarm
 
 from drsai_backend.datamodel import utcnow
+from drsai_backend.errors import InvalidRequest
 from drsai_backend.runs.events import InputMessage
 from drsai_backend.teams._kinds import is_a
 from drsai_backend.teams._wiring import manager_of
+from drsai_backend.teams.messages import UnknownMessage, dump_of
 from drsai_backend.teams.suspension import InputRequired
 
 
@@ -20,13 +24,36 @@ def task_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> list
     """The task of a run. `team` has its state loaded: a swarm that handed off to a person is answered by a handoff."""
     task = spoken(messages)
     speaker = _handed_off_by(team)
-    if speaker is not None:
-        last = messages[-1]
-        if isinstance(last.content, str):
+    if speaker is not None and not any(isinstance(message, HandoffMessage) for message in task):
+        last = task[-1]
+        if isinstance(last, TextMessage):
             task.pop()
         # Only text fits into a handoff; what came with pictures stays before it.
-        task.append(HandoffMessage(content=last.text, source="user", target=speaker))
+        task.append(HandoffMessage(content=messages[-1].text, source=last.source, target=speaker))
     return task
+
+
+def check_types(team: BaseGroupChat, messages: Sequence[InputMessage]) -> Sequence[InputMessage]:
+    """The messages, those of them made of stored dumps as objects of the team's own classes. `team` knows all its
+    message types (see `teams._wiring.share_message_types`).
+
+    Raises:
+        InvalidRequest: the team takes no messages of a type; or its class is not in this process.
+    """
+    factory = team._message_factory
+    found: list[InputMessage] = []
+    for each in messages:
+        message = each.message
+        if isinstance(message, UnknownMessage):
+            with suppress(ValueError):
+                message = cast(BaseChatMessage, factory.create(message.dump()))
+        if message is not None and (isinstance(message, UnknownMessage) or not factory.is_registered(type(message))):
+            raise InvalidRequest(
+                f"the team takes no messages of type {dump_of(message)['type']}; name it in its `custom_message_types`",
+                param="task",
+            )
+        found.append(replace(each, message=message))
+    return found
 
 
 def spoken(messages: Sequence[InputMessage]) -> list[BaseChatMessage]:
@@ -51,6 +78,8 @@ def input_request(question: InputRequired) -> dict[str, Any]:
 
 
 def _message(message: InputMessage) -> BaseChatMessage:
+    if message.message is not None:
+        return message.message
     if isinstance(message.content, str):
         return TextMessage(content=message.content, source=message.role)
     return MultiModalMessage(content=message.content, source=message.role)

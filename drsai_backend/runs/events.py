@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
-from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, MultiModalMessage
 from autogen_core import Image
 from pydantic import SecretStr
 
@@ -37,10 +37,21 @@ is run then, or is handed to all agents of the run at its next turn boundary."""
 
 @dataclass(frozen=True, slots=True)
 class InputMessage:
-    """One message of a request. `content` is text, or text parts and images in order."""
+    """One message of a request. `content` is text, or text parts and images in order.
+
+    `message`: it is this AutoGen message, which the team is given as it is, and `content` only says what is in it. Such
+    messages are all new to the thread, whatever it knows.
+    """
 
     role: Literal["system", "user", "assistant"]
     content: str | list[str | Image]
+    message: BaseChatMessage | None = None
+
+    @classmethod
+    def of(cls, message: BaseChatMessage) -> Self:
+        """The input that is an AutoGen message."""
+        content = message.content if isinstance(message, MultiModalMessage) else message.to_text()
+        return cls("user", content, message)
 
     @property
     def text(self) -> str:

@@ -164,7 +164,7 @@ async def wire(team: BaseGroupChat, runtime: TurnRuntime, sink: OutputSink | Non
     runtime.outermost = team._team_id
     if sink is not None:
         team._output_message_queue = OutputQueue(sink)
-    _share_message_types(team, teams)
+    share_message_types(team, teams)
     for each in teams:
         if each._group_chat_manager_topic_type in each._participant_topic_types:
             raise TeamBuildError(f"no participant may be called {each._group_chat_manager_name!r}", param="team")
@@ -185,7 +185,7 @@ async def wire(team: BaseGroupChat, runtime: TurnRuntime, sink: OutputSink | Non
                 await runtime.instance(AgentId(topic_type, each._team_id))
 
 
-def _share_message_types(team: BaseGroupChat, teams: Iterable[BaseGroupChat]) -> None:
+def share_message_types(team: BaseGroupChat, teams: Iterable[BaseGroupChat]) -> None:
     """Let all teams know the message types of all agents: what an inner one shows passes the outer ones, and AutoGen
     asks to have each named in each `custom_message_types`."""
     known = {kind.__name__: kind for _, part in parts(team) for kind in message_types(part)}

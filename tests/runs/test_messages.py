@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
@@ -11,20 +12,25 @@ from autogen_agentchat.base import Response
 from autogen_agentchat.messages import (
     BaseAgentEvent,
     BaseChatMessage,
+    HandoffMessage,
+    MultiModalMessage,
     StructuredMessage,
     StructuredMessageFactory,
     TextMessage,
 )
-from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat, Swarm
 from autogen_agentchat.tools import AgentTool
-from autogen_core import CancellationToken, Component, FunctionCall
+from autogen_core import CancellationToken, Component, FunctionCall, Image
+from autogen_core.models import UserMessage
 from pydantic import BaseModel
 
-from drsai_backend import DrSai, Thread
+from drsai_backend import DrSai, RunStatus, Thread
 from drsai_backend.datamodel import AutoGenMessage
+from drsai_backend.errors import InvalidRequest
 from drsai_backend.runs import InputMessage, RunRequest
 from drsai_backend.teams.messages import UnknownEvent, UnknownMessage, dump_of, read_message
 from tests.runs.conftest import Make
+from tests.support.running import comparable
 from tests.support.scripted import Answer, ScriptedClient, user_count
 
 
@@ -223,3 +229,141 @@ def test_of_two_classes_of_one_name_the_one_that_loses_nothing_is_taken() -> Non
     assert not isinstance(whole(config), local)
     short = dump_of(local(source="a", content=Verdict(sound=False)))
     assert isinstance(read_message(short), local)
+
+
+# --- what a team is given -------------------------------------------------------------------------------------------
+
+
+class Order(BaseChatMessage):
+    """A chat message of one's own."""
+
+    dish: str
+
+    def to_text(self) -> str:
+        return self.dish
+
+    def to_model_text(self) -> str:
+        return self.dish
+
+    def to_model_message(self) -> UserMessage:
+        return UserMessage(content=f"order: {self.dish}", source=self.source)
+
+
+PIXEL = Image.from_base64(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+def tasks() -> dict[str, list[BaseChatMessage]]:
+    """Fresh messages of every type, alone and in sequence."""
+    boss = TextMessage(content="Hurry.", source="boss", metadata={"urgent": "yes"}, id="m1")
+    return {
+        "boss": [boss],
+        "handoff": [HandoffMessage(content="Yours.", source="user", target="two")],
+        "picture": [MultiModalMessage(content=["See:", PIXEL], source="boss", metadata={"a": "b"})],
+        "structured": [StructuredMessage[Verdict](content=Verdict(sound=False, reason="r"), source="boss")],
+        "own": [Order(dish="soup", source="guest")],
+        "several": [
+            TextMessage(content="Same.", source="user"),
+            TextMessage(content="Same.", source="user"),
+            TextMessage(content="Hurry.", source="boss"),
+        ],
+    }
+
+
+def member(name: str) -> AssistantAgent:
+    def rule(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+        heard = [
+            f"{each.source}: {each.content if isinstance(each.content, str) else type(each.content[-1]).__name__}"
+            for each in messages[1:]
+        ]
+        return f"{name} heard {heard}"
+
+    return AssistantAgent(name, ScriptedClient(rule, vision=True), handoffs=["user"], description=name)
+
+
+OWN: list[Any] = [Order, StructuredMessage[Verdict]]
+KINDS: dict[str, Any] = {
+    "lone": lambda: member("one"),
+    "round robin": lambda: RoundRobinGroupChat([member("one"), member("two")], max_turns=2, custom_message_types=OWN),
+    "swarm": lambda: Swarm([member("one"), member("two")], max_turns=2, custom_message_types=OWN),
+    "selector": lambda: SelectorGroupChat(
+        [member("one"), member("two")],
+        ScriptedClient(lambda messages, options: "two" if "boss" in str(messages) else "one"),
+        max_turns=2,
+        allow_repeated_speaker=True,
+        custom_message_types=OWN,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("task", tasks())
+async def test_a_team_is_given_messages_as_they_are(make: Make, kind: str, task: str) -> None:
+    """What stock AutoGen says to the same messages, twice."""
+    stock = KINDS[kind]()
+    for _ in range(2):
+        given = tasks()[task]
+        expected = [comparable(dump_of(message)) for message in (await stock.run(task=given)).messages]
+        drsai = await make({"crew": KINDS[kind]}, warm_threads=0)
+        result = await drsai.run("crew", given[0] if len(given) == 1 else given, thread_id="t")
+        assert [comparable(config) for config in result.task_result["messages"]] == expected
+        assert result.task_result["messages"][: len(given)] == [dump_of(message) for message in given]
+
+
+async def test_queued_and_steered_messages_are_the_same(make: Make) -> None:
+    gate = Gate()
+
+    def crew() -> Any:
+        return RoundRobinGroupChat([gate.agent("one"), gate.agent("two")], max_turns=2, custom_message_types=OWN)
+
+    drsai = await make({"crew": crew})
+    first = await drsai.start("crew", "x", thread_id="t")
+    await gate.asked.wait()
+    queued = await drsai.start("crew", tasks()["several"], thread_id="t")
+    waiting = await drsai.start("crew", tasks()["own"], thread_id="t", background=True)
+    steered = await drsai.start("crew", tasks()["boss"], thread_id="t", on_busy="steer")
+    gate.open.set()
+    for handle in (first, steered, queued, waiting):
+        assert (await handle.wait()).status is RunStatus.COMPLETED
+    stored = [config for config in await configs(drsai) if config["source"] not in ("one", "two")]
+    given = [dump_of(message) for name in ("boss", "several", "own") for message in tasks()[name]]
+    assert [comparable(config) for config in stored[1:]] == [comparable(config) for config in given]
+    assert stored[1]["id"] == "m1"
+
+
+class Gate:
+    """Lets agents answer when it is open."""
+
+    def __init__(self) -> None:
+        self.asked, self.open = asyncio.Event(), asyncio.Event()
+
+    def agent(self, name: str) -> AssistantAgent:
+        client = ScriptedClient(lambda messages, options: name)
+        create = client.create
+
+        async def gated(*args: Any, **kwargs: Any) -> Any:
+            self.asked.set()
+            await self.open.wait()
+            return await create(*args, **kwargs)
+
+        client.create = gated
+        return AssistantAgent(name, client)
+
+
+@pytest.mark.parametrize("on_busy", ["enqueue", "steer"])
+async def test_a_message_that_the_team_does_not_take_is_refused(make: Make, on_busy: Any) -> None:
+    gate = Gate()
+    drsai = await make({"crew": lambda: RoundRobinGroupChat([gate.agent("one")], max_turns=1)})
+    with pytest.raises(InvalidRequest, match=r"no messages of type Order.*custom_message_types"):
+        await drsai.run("crew", tasks()["own"][0], thread_id="t")
+    assert await drsai.db.get(Thread) == []
+    first = await drsai.start("crew", "x", thread_id="t")
+    await gate.asked.wait()
+    with pytest.raises(InvalidRequest, match="Order"):
+        await drsai.run("crew", tasks()["own"][0], thread_id="t", on_busy=on_busy)
+    gate.open.set()
+    assert (await first.wait()).status is RunStatus.COMPLETED
+    for task in ([], ["text"], [Progress(source="a", done=1)]):
+        with pytest.raises(InvalidRequest):
+            await drsai.run("crew", task)  # type: ignore[arg-type]
