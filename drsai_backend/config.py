@@ -57,6 +57,10 @@ class Settings(BaseSettings):
     max_body_bytes: ByteSize = Field(
         default=ByteSize(20 * _MIB), gt=0, description="Largest request body; `20MiB` is understood too."
     )
+    max_bodies_bytes: ByteSize = Field(
+        default=ByteSize(64 * _MIB), gt=0, description="Of all request bodies that are read at a time, together."
+    )
+    max_messages: int = Field(default=4096, ge=1, description="Most messages of a request.")
     max_connections: int = Field(default=4096, ge=1, description="Clients that may be connected at once.")
     header_seconds: float = Field(
         default=10.0, gt=0, description="How long a client may take from connecting to the end of a request's headers."
@@ -70,6 +74,9 @@ class Settings(BaseSettings):
 
     heartbeat_seconds: float = Field(default=3.0, gt=0, description="How often the leases of a process are renewed.")
     lease_seconds: float = Field(default=10.0, gt=0, description="How long a lease lives without renewal.")
+    max_stall_seconds: float = Field(
+        default=60.0, ge=0, description="How long the leases of a process whose event loop stands still are renewed."
+    )
     recovery: Literal["continue", "fail"] = Field(
         default="continue", description="What becomes of a run whose process died: it goes on, or ends as error."
     )

@@ -10,6 +10,7 @@ from starlette.routing import Route
 from starlette.types import Lifespan
 
 from drsai_backend.api._backend import ApiSettings, Engine
+from drsai_backend.api.body import Bodies
 from drsai_backend.api.errors import install_error_handlers
 from drsai_backend.api.health import health_routes
 from drsai_backend.api.hosts import Hosts
@@ -43,12 +44,13 @@ def create_app(
         lifespan=lifespan,
         redirect_slashes=False,
     )
-    endpoint = chat.ChatCompletions(engine, max_body_bytes=settings.max_body_bytes, ping=ping_seconds)
+    bodies = Bodies(settings.max_body_bytes, settings.max_bodies_bytes)
+    endpoint = chat.ChatCompletions(engine, bodies, max_messages=settings.max_messages, ping=ping_seconds)
     # First, because routes are tried in order and this is the one that is asked for.
     app.router.routes.insert(0, Route(chat.PATH, endpoint, methods=["POST"]))
     app.include_router(model_routes(engine))
     # Before the threads, whose names may hold anything: `/v1/threads/{thread_id}/runs` is none of them.
-    app.include_router(run_routes(engine, max_body_bytes=settings.max_body_bytes, ping=ping_seconds))
+    app.include_router(run_routes(engine, bodies, ping=ping_seconds))
     app.include_router(thread_routes(engine))
     app.include_router(health_routes(engine))
     install_error_handlers(app)

@@ -41,6 +41,13 @@ class BodyTooLarge(InvalidRequest):
     status = 413
 
 
+class Overloaded(DrSaiError):
+    """As much is under way as this server takes at once. Nothing was stored."""
+
+    code = "overloaded"
+    status = 503
+
+
 class HostNotAllowed(InvalidRequest):
     """The request's `Host` is none that this server serves."""
 

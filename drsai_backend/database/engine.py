@@ -81,6 +81,7 @@ class Database:
         parsed = parse_url(url)
         shown = sa.make_url(url).difference_update_query(["password", "sslpassword"])
         self.url_safe = shown.render_as_string(hide_password=True)
+        self._busy_timeout = busy_timeout
         self.dialect: Literal["sqlite", "postgresql"]
         self.sqlite_path: str | None = None
         self.url: str
@@ -122,6 +123,14 @@ class Database:
     def read_sync(self, fn: Callable[[Session], T]) -> T:
         """`read` for scripts, threads and synchronous tools: blocks the calling thread."""
         return self._backend.read_sync(fn)
+
+    def apart(self) -> Database:
+        """The same database for a thread that must not wait for what this object does: on PostgreSQL another object,
+        with connections of its own, to be closed by `close_sync`; on SQLite this one, whose writer thread no event loop
+        and no tool holds up."""
+        if self.dialect == "sqlite":
+            return self
+        return Database(self.url, busy_timeout=self._busy_timeout)
 
     async def close(self) -> None:
         """Waits for writes under way and closes all connections. Later calls raise `DatabaseError`."""

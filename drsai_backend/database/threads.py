@@ -368,13 +368,26 @@ def renew_leases(
     session: Session, owner: str, keys: Iterable[int], lease: timedelta
 ) -> dict[tuple[int, int], str | None]:
     """Renew a worker's leases on these threads in one statement; of those that are still its own, by key and epoch,
-    what their runs are asked to do (`Thread.control`)."""
-    dialect = session.get_bind().dialect.name
+    what their runs are asked to do (`Thread.control`).
+
+    A row that somebody is changing on PostgreSQL is not waited for: where the event loop stands still inside a
+    transaction, that would last until it turns again. Nobody else can take its thread meanwhile.
+    """
+    connection = session.connection()
+    dialect, asked = connection.dialect.name, list(keys)
+    own = sa.and_(thread.c.lease_owner == owner, thread.c.status == RunStatus.RUNNING)
+    chosen = thread.c.id.in_(asked)
+    if dialect == "postgresql":
+        chosen = thread.c.id.in_(sa.select(thread.c.id).where(chosen).with_for_update(skip_locked=True))
     statement = (
         sa.update(thread)
-        .where(thread.c.id.in_(list(keys)), thread.c.lease_owner == owner, thread.c.status == RunStatus.RUNNING)
+        .where(chosen, own)
         .values(lease_expires_at=expires_of(dialect))
         .returning(thread.c.id, thread.c.epoch, thread.c.control)
     )
-    rows = session.connection().execute(statement, {"lease": lease, "expires": utcnow() + lease})
+    rows = [*connection.execute(statement, {"lease": lease, "expires": utcnow() + lease})]
+    skipped = set(asked) - {row[0] for row in rows}
+    if skipped and dialect == "postgresql":
+        kept = sa.select(thread.c.id, thread.c.epoch, thread.c.control).where(thread.c.id.in_(skipped), own)
+        rows.extend(connection.execute(kept))
     return {(row[0], row[1]): row[2] for row in rows}

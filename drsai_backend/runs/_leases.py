@@ -1,13 +1,17 @@
-"""Leases: kept alive by one heartbeat per process; whose worker is gone."""
+"""Leases: kept alive by a thread of their own, so that an event loop that stands still loses no run; whose worker is
+gone."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+import sys
+import threading
+import time
+import traceback
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from drsai_backend.database import Database
 from drsai_backend.database.heads import ThreadHead
@@ -19,13 +23,24 @@ log = logging.getLogger("drsai.leases")
 
 HeldLease: TypeAlias = tuple[int, int]
 
+_LOOK_SECONDS: Final = 0.5
+_STALL_SECONDS: Final = 1.0
+"""How long the event loop may stand still before that is worth a log line."""
+_CONFIRM_SECONDS: Final = 0.05
+_STOP_SECONDS: Final = 5.0
+"""How long a renewal that hangs may hold up the end of a process."""
+
 
 class Heartbeat:
     """Renews the leases of this process with one statement every `interval` seconds.
 
+    It does so from a thread with a database connection of its own: whatever holds up the event loop, a request or a
+    tool, costs no other run its lease. A loop that has stood still for `max_stall` seconds counts as dead, and its
+    leases run out. A process that was stopped whole renews nothing either.
+
     Args:
-        holds: gives the leases that this process holds at the moment, as (thread key, epoch).
-        lost: called with those that it does not hold any more.
+        holds: gives the leases that this process holds at the moment, as (thread key, epoch). Called in any thread.
+        lost: called with those that it does not hold any more. This and `asked` are called in the event loop.
         asked: called with what the runs of the others are asked to do, by lease.
     """
 
@@ -39,6 +54,7 @@ class Heartbeat:
         holds: Callable[[], Iterable[HeldLease]],
         lost: Callable[[set[HeldLease]], None],
         asked: Callable[[dict[HeldLease, str | None]], None],
+        max_stall: float = 60.0,
     ) -> None:
         self._asked = asked
         self._database = database
@@ -47,47 +63,145 @@ class Heartbeat:
         self._lease = lease
         self._holds = holds
         self._lost = lost
-        self._task: asyncio.Task[None] | None = None
-        self._early = asyncio.Event()
+        self._max_stall = max_stall
+        self._missed: set[HeldLease] = set()
+        """Found to be somebody else's at `_missed_at`, which has to be confirmed."""
+        self._missed_at = 0.0
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._stopping = False
+        self._early = False
 
     def beat_now(self) -> None:
         """Do not wait for the interval to be over."""
-        self._early.set()
+        self._early = True
+        self._wake.set()
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._beat())
+        """Begin to beat for the running event loop."""
+        self._stopping = False
+        work = (asyncio.get_running_loop(), threading.get_ident())
+        self._thread = threading.Thread(target=self._beat, args=work, name="drsai-leases", daemon=True)
+        self._thread.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            self._task = None
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._stopping = True
+            self._wake.set()
+            await asyncio.to_thread(thread.join, _STOP_SECONDS)
 
-    async def _beat(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._interval):
-                    await self._early.wait()
-            self._early.clear()
-            held = set(self._holds())
-            if not held:
-                continue
-            try:
-                renewed = await self._renew({key for key, _ in held})
-            except DrSaiError as error:
-                log.warning("leases not renewed: %s", error.message)
-                continue
-            # A run that ended meanwhile has given its lease back, and its thread may have another run by now, of
-            # another epoch: lost is only what was not renewed and is held still.
-            known = {key for key, _ in renewed}
-            gone = {lease for lease in held if lease[0] not in known} & set(self._holds())
-            if gone:
-                log.error("leases of %d threads lost", len(gone))
-                self._lost(gone)
-            self._asked(renewed)
+    # --- in the thread ------------------------------------------------------------------------------------------
 
-    async def _renew(self, keys: set[int]) -> dict[HeldLease, str | None]:
-        return await self._database.write(lambda session: renew_leases(session, self._owner, keys, self._lease))
+    def _beat(self, loop: asyncio.AbstractEventLoop, ident: int) -> None:
+        database = self._database.apart()
+        pulse = _Pulse(loop, ident)
+        due = time.monotonic() + self._interval
+        try:
+            while True:
+                self._wake.wait(max(0.0, min(_LOOK_SECONDS, due - time.monotonic())))
+                self._wake.clear()
+                if self._stopping:
+                    return
+                stalled = pulse.look()
+                if not self._early and time.monotonic() < due:
+                    continue
+                self._early = False
+                due = time.monotonic() + self._interval
+                if stalled < self._max_stall:
+                    self._renew(database, loop)
+                elif pulse.give_up():
+                    log.error("the event loop has stood still for %.0f s: its leases are not renewed", stalled)
+        except RuntimeError:
+            if not loop.is_closed():
+                raise
+        finally:
+            if database is not self._database:
+                database.close_sync()
+
+    def _renew(self, database: Database, loop: asyncio.AbstractEventLoop) -> None:
+        held = set(self._holds())
+        if not held:
+            return
+        keys = {key for key, _ in held}
+        began = time.monotonic()
+        try:
+            renewed = database.write_sync(lambda session: renew_leases(session, self._owner, keys, self._lease))
+        except DrSaiError as error:
+            log.warning("leases not renewed: %s", error.message)
+        except Exception:
+            # Without renewals, every run of this process would be lost.
+            log.exception("leases not renewed")
+        else:
+            loop.call_soon_threadsafe(self._heard, held, renewed, began)
+
+    # --- in the event loop --------------------------------------------------------------------------------------
+
+    def _heard(self, held: set[HeldLease], renewed: dict[HeldLease, str | None], began: float) -> None:
+        # A run that ended meanwhile has given its lease back, and its thread may have another run by now, of another
+        # epoch: lost is only what was not renewed and is held still. The loop may not have got round yet to reading
+        # that its own last write has given the lease back, so it is looked at again when it has.
+        known = {key for key, _ in renewed}
+        missed = {lease for lease in held if lease[0] not in known} & set(self._holds())
+        confirmed = began > self._missed_at + _CONFIRM_SECONDS
+        gone = missed & self._missed if confirmed else set[HeldLease]()
+        if gone:
+            log.error("leases of %d threads lost", len(gone))
+            self._lost(gone)
+        missed -= gone
+        if confirmed or missed != self._missed:
+            self._missed, self._missed_at = missed, time.monotonic()
+            if missed:
+                asyncio.get_running_loop().call_later(2 * _CONFIRM_SECONDS, self.beat_now)
+        self._asked(renewed)
+
+
+class _Pulse:
+    """Whether an event loop turns, seen from another thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ident: int) -> None:
+        self._loop = loop
+        self._ident = ident
+        self._asked = self._looked = time.monotonic()
+        self._answered = True
+        self._said = False
+        self._given_up = False
+
+    def look(self) -> float:
+        """For how many seconds the loop has stood still. Says so in the log once, with where it stands, and when it
+        turns again.
+
+        Raises:
+            RuntimeError: the loop is closed.
+        """
+        now = time.monotonic()
+        if now - self._looked > _LOOK_SECONDS + _STALL_SECONDS:
+            # This thread did not run either: the process was stopped, or something held the interpreter's lock.
+            log.warning("this process did not run for %.1f s", now - self._looked)
+            self._asked = max(self._asked, now - _LOOK_SECONDS)
+        self._looked = now
+        stalled = now - self._asked
+        if self._answered:
+            if self._said:
+                log.warning("the event loop turns again")
+            self._said = self._given_up = self._answered = False
+            self._asked = now
+            self._loop.call_soon_threadsafe(self._answer)
+            return 0.0
+        if stalled > _STALL_SECONDS and not self._said:
+            self._said = True
+            frame = sys._current_frames().get(self._ident)
+            where = "" if frame is None else "".join(traceback.format_stack(frame, limit=8))
+            log.warning("the event loop has stood still for %.1f s, here:\n%s", stalled, where.rstrip())
+        return stalled
+
+    def give_up(self) -> bool:
+        """Whether this is the first time in this stall."""
+        given_up, self._given_up = self._given_up, True
+        return not given_up
+
+    def _answer(self) -> None:
+        self._answered = True
 
 
 def is_orphan(head: ThreadHead, own_worker: str) -> bool:

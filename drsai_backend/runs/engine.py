@@ -17,9 +17,9 @@ A run's life, step by step, and where to look:
 7. The state stays warm for the next run; the journal is folded into a snapshot when that is due (`state.store`). The
    next input of the queue is begun.
 
-Leases are renewed by one heartbeat (`runs._leases`); a run that lost its own ends without writing. A run whose worker
-is gone is found by a sweep and gone on with at the turn after the last one stored (`runs._recovery`). What happens can
-be followed from any process (`runs._feed`).
+Leases are renewed by a heartbeat in a thread of its own (`runs._leases`); a run that lost its own ends without writing.
+A run whose worker is gone is found by a sweep and gone on with at the turn after the last one stored
+(`runs._recovery`). What happens can be followed from any process (`runs._feed`).
 """
 
 from __future__ import annotations
@@ -101,6 +101,7 @@ class Engine:
             self.worker_id,
             interval=settings.heartbeat_seconds,
             lease=lease,
+            max_stall=settings.max_stall_seconds,
             holds=self._running.held,
             lost=self._running.lost,
             asked=self._running.asked,

@@ -29,6 +29,8 @@ class FakeSettings:
     cors_origins: list[str] = field(default_factory=list)
     allowed_hosts: list[str] = field(default_factory=list)
     max_body_bytes: int = 1_000_000
+    max_bodies_bytes: int = 64_000_000
+    max_messages: int = 4096
 
 
 def openai_client(app: FastAPI, **options: Any) -> openai.AsyncOpenAI:

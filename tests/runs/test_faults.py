@@ -16,7 +16,7 @@ from drsai_backend.database.control import drop_queued
 from drsai_backend.database.heads import read_head
 from drsai_backend.datamodel import AutoGenMessage, QueuedInput, Run, Thread, TurnStep
 from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest
-from drsai_backend.runs import RunEnded
+from drsai_backend.runs import RunEnded, _leases
 from drsai_backend.runs.events import MessageRead
 from tests.runs.conftest import Make
 from tests.runs.crew import QUICK, Crew, disown, ended, reached, request, said, sources, thread_of, turns, until
@@ -386,16 +386,23 @@ async def test_the_heartbeat_and_the_sweeper_survive_a_conflict(make: Make) -> N
     crew = Crew()
     crew.ann.delay = 0.6
     drsai = await make({"crew": crew}, **QUICK)
-    write, read = drsai.database.write, drsai.database.read
+    read = drsai.database.read
     handle = await drsai.engine.start(request())
-    drsai.database.write = _refusing(Conflict("a deadlock"))  # type: ignore[method-assign]
-    drsai.database.read = _refusing(Conflict("a deadlock"))  # type: ignore[method-assign]
-    await asyncio.sleep(0.3)
-    drsai.database.write, drsai.database.read = write, read  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_leases, "renew_leases", _deadlock)
+        drsai.database.read = _refusing(Conflict("a deadlock"))  # type: ignore[method-assign]
+        await asyncio.sleep(0.3)
+        drsai.database.read = read  # type: ignore[method-assign]
     assert (await handle.wait()).status is RunStatus.COMPLETED
-    for task in (drsai.engine._heartbeat._task, drsai.engine._sweeping):
-        assert task is not None
-        assert not task.done()
+    heartbeat, sweeping = drsai.engine._heartbeat._thread, drsai.engine._sweeping
+    assert heartbeat is not None
+    assert heartbeat.is_alive()
+    assert sweeping is not None
+    assert not sweeping.done()
+
+
+def _deadlock(*_: object) -> None:
+    raise Conflict("a deadlock")
 
 
 @pytest.mark.parametrize("key", [None, "k"])

@@ -1,6 +1,6 @@
 """`POST /v1/chat/completions`: a user input for a thread, answered by a team.
 
-1. `body.read_object` reads the JSON, `inputs.parse_call` makes a `RunRequest` of it.
+1. `body.Bodies` reads the JSON, `inputs.parse_call` makes a `RunRequest` of it.
 2. The engine starts the run, or queues it; from here on it is the engine's, whatever the client does.
 3. `stream` sends what happens (or waits for the end), in the words of `wire`.
 """
@@ -20,7 +20,7 @@ from drsai_backend.api._connection import ClientLeft
 from drsai_backend.api._json import dumps
 from drsai_backend.api._objects import RUN_SCHEMA, json_response, run_headers, run_object
 from drsai_backend.api.auth import ANONYMOUS
-from drsai_backend.api.body import read_object
+from drsai_backend.api.body import Bodies
 from drsai_backend.api.errors import RunMoved, error_response
 from drsai_backend.api.openai.inputs import ChatBody, ChatCall, parse_call
 from drsai_backend.api.openai.stream import gather, send_chunks
@@ -34,15 +34,17 @@ PATH: Final = "/v1/chat/completions"
 class ChatCompletions:
     """The endpoint, as a plain ASGI application: FastAPI's own way costs more than all the rest of a short answer."""
 
-    def __init__(self, engine: Engine, *, max_body_bytes: int, ping: float) -> None:
+    def __init__(self, engine: Engine, bodies: Bodies, *, max_messages: int, ping: float) -> None:
         self._engine = engine
-        self._limit = max_body_bytes
+        self._bodies = bodies
+        self._max_messages = max_messages
         self._ping = ping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await read_object(scope, receive, limit=self._limit)
-        call = await parse_call(body, scope)
-        handle = await self._engine.start(call.request)
+        async with self._bodies.read(scope, receive) as body:
+            call = await parse_call(body, scope, self._bodies, max_messages=self._max_messages)
+            del body
+            handle = await self._engine.start(call.request)
         headers = run_headers(handle.thread_id, handle.run_id)
         if call.left_aside:
             headers.append((b"x-ignored-fields", ", ".join(call.left_aside).encode()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
@@ -11,13 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, W
 from starlette.types import Scope
 
 from drsai_backend.api.auth import check_name, user_of
-from drsai_backend.api.body import header_of
+from drsai_backend.api.body import Bodies, header_of
 from drsai_backend.api.errors import refusal
 from drsai_backend.api.openai import client_tools
 from drsai_backend.api.openai.messages import has_images, parse_messages
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.runs.events import ModelParams, RunRequest
 
+_FEW: Final = 256
+"""Messages that are looked at in less than a millisecond."""
 _INT32: Final = 2**31 - 1
 _INT64: Final = 2**63 - 1
 _MESSAGE_SCHEMA: Final[dict[str, Any]] = {
@@ -136,8 +137,8 @@ class ChatCall:
     left_aside: Sequence[str] = ()
 
 
-async def parse_call(body: dict[str, Any], scope: Scope) -> ChatCall:
-    """Check a request's body and headers.
+async def parse_call(body: dict[str, Any], scope: Scope, bodies: Bodies, *, max_messages: int) -> ChatCall:
+    """Check a request's body and headers; what takes long in a thread of `bodies`.
 
     Raises:
         InvalidRequest: something cannot be used; `param` names the field or header.
@@ -152,8 +153,11 @@ async def parse_call(body: dict[str, Any], scope: Scope) -> ChatCall:
     user_id = user_of(chat.user)
     thread_id = _thread_of(chat, scope)
     key = _header(scope, "Idempotency-Key")
-    if has_images(chat.messages):
-        messages, raw = await asyncio.to_thread(parse_messages, chat.messages)
+    if len(chat.messages) > max_messages:
+        text = f"`messages` has {len(chat.messages)} messages; this server accepts {max_messages}"
+        raise InvalidRequest(text, param="messages")
+    if len(chat.messages) > _FEW or has_images(chat.messages):
+        messages, raw = await bodies.off_loop(parse_messages, chat.messages)
     else:
         messages, raw = parse_messages(chat.messages)
     extra = dict(chat.model_extra or {})

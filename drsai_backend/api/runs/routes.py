@@ -22,7 +22,7 @@ from drsai_backend.api._objects import (
     thread_object,
 )
 from drsai_backend.api.auth import check_name, user_of
-from drsai_backend.api.body import read_object
+from drsai_backend.api.body import Bodies
 from drsai_backend.api.errors import refusal
 from drsai_backend.api.runs.stream import LogResponse
 from drsai_backend.api.runs.wire import LogWriter
@@ -64,17 +64,17 @@ class InputBody(ControlBody):
         return Answer(self.id, self.text, self.decision, self.reason, self.arguments)
 
 
-def run_routes(engine: Engine, *, max_body_bytes: int, ping: float) -> APIRouter:
+def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     """`ping`: seconds of silence after which a stream sends a comment."""
     router = APIRouter(prefix="/v1", tags=["runs"])
 
     async def read(request: Request, kind: type[_Body], user: str | None) -> tuple[_Body, str]:
         """The body of a request, and whose it is."""
-        fields = await read_object(request.scope, request.receive, limit=max_body_bytes, optional=kind is ControlBody)
-        try:
-            body = kind.model_validate(fields)
-        except ValidationError as error:
-            raise refusal(error) from None
+        async with bodies.read(request.scope, request.receive, optional=kind is ControlBody) as fields:
+            try:
+                body = kind.model_validate(fields)
+            except ValidationError as error:
+                raise refusal(error) from None
         named = [user_of(value) for value in (user, body.user) if value is not None]
         if len(set(named)) > 1:
             raise InvalidRequest("`user` in the query and in the body are different", param="user")
