@@ -123,6 +123,11 @@ class Settings(BaseSettings):
     model_structured_output: bool | None = None
     model_multiple_system_messages: bool | None = None
     model_family: str | None = None
+    model_messages: Annotated[dict[str, Literal["any", "alternating", "no_system"]], NoDecode] = Field(
+        default_factory=dict,
+        description="Which messages models take: one word for all, or a JSON object of words by model name (`*` fits "
+        "any characters); unset: by family, and learnt from an endpoint's first refusal.",
+    )
     demo_delay: float = Field(default=0.015, ge=0, description="Seconds between two words of the offline demo model.")
 
     def __init__(self, **values: Any) -> None:
@@ -144,6 +149,18 @@ class Settings(BaseSettings):
             except ValueError:
                 raise ValueError("is neither a JSON list nor names separated by commas") from None
         return [name.strip() for name in value.split(",") if name.strip()]
+
+    @field_validator("model_messages", mode="before")
+    @classmethod
+    def _by_model(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        if not value.lstrip().startswith("{"):
+            return {"*": value.strip()}
+        try:
+            return cast(object, json.loads(value))
+        except ValueError:
+            raise ValueError("is neither a word nor a JSON object of words by model name") from None
 
     @field_validator("log_level", "sqlite_synchronous", mode="before")
     @classmethod

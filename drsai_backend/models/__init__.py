@@ -7,12 +7,14 @@ from drsai_backend.models.default_client import DefaultModelClient, run_model_cl
 from drsai_backend.models.demo import DemoChatCompletionClient
 from drsai_backend.models.facade import facade, run_client_of
 from drsai_backend.models.factory import ModelClientFactory
+from drsai_backend.models.message_rules import MessageForm
 from drsai_backend.models.params import ModelParams
 from drsai_backend.models.run_client import RunModelClient, UsageMeter
 
 __all__ = [
     "DefaultModelClient",
     "DemoChatCompletionClient",
+    "MessageForm",
     "ModelClientFactory",
     "ModelParams",
     "RunModelClient",

@@ -11,9 +11,10 @@ from autogen_core import Component, ComponentModel
 from pydantic import BaseModel
 
 from drsai_backend.errors import ConfigurationError
+from drsai_backend.models.message_rules import MessageForm
 from drsai_backend.models.run_client import RunModelClient
 
-ClientMaker: TypeAlias = Callable[[str | None], RunModelClient]
+ClientMaker: TypeAlias = Callable[[str | None, MessageForm | None], RunModelClient]
 """Makes the run's client for a model name, or for the default model: `RunContext.model_client`."""
 
 _current: ContextVar[ClientMaker | None] = ContextVar("drsai_run_model_client", default=None)
@@ -30,9 +31,10 @@ def run_model_clients(maker: ClientMaker) -> Generator[None]:
 
 
 class DefaultModelClientConfig(BaseModel):
-    """The component config: `model` as in `RunContext.model_client`."""
+    """The component config: `model` and `messages` as in `RunContext.model_client`."""
 
     model: str | None = None
+    messages: MessageForm | None = None
 
 
 class DefaultModelClient(RunModelClient, Component[DefaultModelClientConfig]):
@@ -52,12 +54,14 @@ class DefaultModelClient(RunModelClient, Component[DefaultModelClientConfig]):
     component_config_schema = DefaultModelClientConfig
     component_provider_override = "drsai_backend.models.DefaultModelClient"
 
-    def __init__(self, model: str | None = None) -> None:
+    def __init__(self, model: str | None = None, messages: MessageForm | None = None) -> None:
         maker = _current.get()
         if maker is None:
             raise ConfigurationError("DefaultModelClient stands for the client of a run: use it inside a team factory")
-        client = maker(model)
-        super().__init__(client.inner, params=client.params, meter=client.meter)
+        client = maker(model, messages)
+        super().__init__(
+            client.inner, params=client.params, meter=client.meter, rules=client.rules, messages=client.messages
+        )
         self._asked_for = model
 
     def dump_component(self) -> ComponentModel:
@@ -65,8 +69,8 @@ class DefaultModelClient(RunModelClient, Component[DefaultModelClientConfig]):
         return super(RunModelClient, self).dump_component()
 
     def _to_config(self) -> DefaultModelClientConfig:
-        return DefaultModelClientConfig(model=self._asked_for)
+        return DefaultModelClientConfig(model=self._asked_for, messages=self.messages)
 
     @classmethod
     def _from_config(cls, config: DefaultModelClientConfig) -> Self:
-        return cls(model=config.model)
+        return cls(model=config.model, messages=config.messages)

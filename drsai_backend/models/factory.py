@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from drsai_backend.config import Settings
 from drsai_backend.models.demo import DemoChatCompletionClient
+from drsai_backend.models.message_rules import MessageRules
 from drsai_backend.models.openai_client import PooledOpenAIClient
 
 DEFAULT_MODEL: Final = "gpt-4o-mini"
@@ -34,6 +35,8 @@ class ModelClientFactory:
         self._clients: OrderedDict[tuple[str, str], ChatCompletionClient] = OrderedDict()
         self._demo = DemoChatCompletionClient(delay=settings.demo_delay)
         self._pool: AsyncOpenAI | None = None
+        self.rules = MessageRules(settings.model_messages)
+        """Which messages endpoints take; of all clients of this process, those of team factories too."""
 
     @property
     def is_demo(self) -> bool:

@@ -20,7 +20,9 @@ from autogen_core.tools import Tool, ToolSchema
 from autogen_ext.models.openai import BaseOpenAIChatCompletionClient
 from pydantic import BaseModel
 
+from drsai_backend.models.conform import conform, with_prompt
 from drsai_backend.models.demo import DemoChatCompletionClient
+from drsai_backend.models.message_rules import MessageForm, MessageRules, Rules, where_of
 from drsai_backend.models.openai_client import PooledOpenAIClient
 from drsai_backend.models.params import ModelParams
 from drsai_backend.models.requests import AnswerSteps, ModelRequest
@@ -72,12 +74,15 @@ class RunModelClient(ChatCompletionClient):
     With an OpenAI-compatible client or the demo model, `params` are merged into the arguments of every call: they win
     over the client's constructor, and an agent's own `extra_create_args` win over them. Streams of OpenAI-compatible
     clients are asked for their usage. What calls used is added to `meter`. In a turn that is repeated, recorded answers
-    are given again without asking (see `with_steps`). Everything else is the wrapped client's.
+    are given again without asking (see `with_steps`). An endpoint that takes messages in turns only gets them so (see
+    `message_rules`). Everything else is the wrapped client's.
 
     Args:
         inner: the client that does the work. It is not closed by the run.
         params: the request's sampling parameters.
         meter: shared by all clients of the run; a new one when omitted.
+        rules: what is known of endpoints; shared by all clients of the process.
+        messages: what this model takes; by the settings, its family and its refusals when omitted.
     """
 
     component_type = "model"
@@ -88,6 +93,8 @@ class RunModelClient(ChatCompletionClient):
         *,
         params: ModelParams | None = None,
         meter: UsageMeter | None = None,
+        rules: MessageRules | None = None,
+        messages: MessageForm | None = None,
     ) -> None:
         self.inner = inner
         self.params = params if params is not None else ModelParams()
@@ -99,18 +106,43 @@ class RunModelClient(ChatCompletionClient):
         if "max_tokens" in self._args and inner.model_info["family"] in _RENAMES_MAX_TOKENS:
             # The reasoning models refuse the old name.
             self._args["max_completion_tokens"] = self._args.pop("max_tokens")
+        self.rules = rules if rules is not None else MessageRules()
+        self.messages: MessageForm | None = messages
+        self._where = where_of(inner)
+        self._prompt: str | None = None
         self._steps: AnswerSteps | None = None
 
-    def with_steps(self, steps: AnswerSteps) -> Self:
+    def with_steps(self, steps: AnswerSteps, prompt: str | None = None) -> Self:
         """The same client for one agent, whose answers `steps` records, and gives again when a turn is repeated.
 
         A recorded answer counts on the meter as if it had just been given; in a stream it comes as the result alone.
+        `prompt` is one more system message of every request, after the agent's own.
         """
         # `copy.copy` takes ten times as long, for every agent of every run.
         client = object.__new__(type(self))
         vars(client).update(vars(self))
         client._steps = steps
+        client._prompt = prompt
         return client
+
+    def _sent(self, messages: Sequence[LLMMessage], rules: Rules) -> Sequence[LLMMessage]:
+        """What the endpoint gets of an agent's messages."""
+        if self._prompt is not None:
+            messages = with_prompt(messages, self._prompt)
+        if rules.names and not rules.alternate:
+            return messages
+        prefixed = False
+        if self._openai is not None:
+            self._openai._include_name_in_message = False
+            prefixed = self._openai._add_name_prefixes
+        return conform(messages, rules, prefixed=prefixed)
+
+    def _learn(self, used: Rules, error: Exception) -> Rules | None:
+        """The rules to ask once more with, where the endpoint has refused messages for their roles."""
+        return self.rules.learn(self._where, used, error, self.messages)
+
+    def _rules(self) -> Rules:
+        return self.rules.of(self._where, self.inner.model_info.get("family", ModelFamily.UNKNOWN), self.messages)
 
     def _merged(self, extra: Mapping[str, Any]) -> Mapping[str, Any]:
         if not self._args:
@@ -140,16 +172,24 @@ class RunModelClient(ChatCompletionClient):
             if recorded is not None:
                 self.meter.add(recorded.usage)
                 return recorded
+        rules: Rules | None = self._rules()
         try:
-            result = await self.inner.create(
-                messages,
-                tools=tools,
-                tool_choice=tool_choice,
-                json_output=json_output,
-                extra_create_args=self._merged(extra_create_args),
-                cancellation_token=cancellation_token,
-                **more,
-            )
+            while True:
+                try:
+                    result = await self.inner.create(
+                        self._sent(messages, rules),
+                        tools=tools,
+                        tool_choice=tool_choice,
+                        json_output=json_output,
+                        extra_create_args=self._merged(extra_create_args),
+                        cancellation_token=cancellation_token,
+                        **more,
+                    )
+                    break
+                except Exception as error:
+                    rules = self._learn(rules, error)
+                    if rules is None:
+                        raise
         except BaseException:
             if steps is not None:
                 steps.not_answered(number)
@@ -199,21 +239,32 @@ class RunModelClient(ChatCompletionClient):
             and "stream_options" not in self._openai._create_args  # AutoGen raises when the two differ
         ):
             kwargs["include_usage"] = True
-        stream = self.inner.create_stream(messages, **kwargs)
-        answered = False
+        rules: Rules | None = self._rules()
+        stream: AsyncGenerator[str | CreateResult, None] | None = None
+        answered = began = False
         try:
-            async for item in stream:
-                if isinstance(item, CreateResult):
-                    self.meter.add(item.usage)
-                    if steps is not None and request is not None and not answered:
-                        answered = True
-                        await steps.answered(number, request, item)
-                yield item
+            while True:
+                stream = self.inner.create_stream(self._sent(messages, rules), **kwargs)
+                try:
+                    async for item in stream:
+                        began = True
+                        if isinstance(item, CreateResult):
+                            self.meter.add(item.usage)
+                            if steps is not None and request is not None and not answered:
+                                answered = True
+                                await steps.answered(number, request, item)
+                        yield item
+                    break
+                except Exception as error:
+                    rules = None if began else self._learn(rules, error)
+                    if rules is None:
+                        raise
         finally:
             if steps is not None and not answered:
                 steps.not_answered(number)
             # `async for` does not close what it iterates; without this an abandoned answer keeps its connection.
-            await stream.aclose()
+            if stream is not None:
+                await stream.aclose()
 
     def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
         """Tokens of a request, estimated (see `tokens`) where the exact count would need the network."""

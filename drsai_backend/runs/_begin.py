@@ -34,7 +34,7 @@ from drsai_backend.runs._prepare import (
     read_known,
     untaken,
 )
-from drsai_backend.runs._task import check_types, task_messages
+from drsai_backend.runs._task import check_types, input_messages
 from drsai_backend.runs._warm import WarmThreads
 from drsai_backend.runs.events import MessageDone, RunRequest
 from drsai_backend.state import Document
@@ -42,6 +42,7 @@ from drsai_backend.teams._recorder import Recorder, dump_message, storable
 from drsai_backend.teams._session import TeamSession
 from drsai_backend.teams._wiring import as_team, leaf_agents, nested_teams, share_message_types
 from drsai_backend.teams.context import RunContext, TeamFactory, build_team
+from drsai_backend.teams.imported import import_messages, imported_role
 from drsai_backend.teams.steps import usage_of
 from drsai_backend.teams.suspension import InputBroker
 
@@ -211,7 +212,7 @@ class Beginner:
         live = LiveRun(run_id, thread_id, request.user_id, request.team, int(time.time()), speakers)
         recorded = known.steps if known is not None and made.goes_on else ()
         execution = Execution(self._db.database, context, broker, live, self._outage, recorded)
-        inject(team, context, broker, execution.steps)
+        inject(team, context, broker, execution.steps, made.system or None)
         last_seq = 0 if head is None else head.last_seq
         session = TeamSession(
             team,
@@ -225,7 +226,7 @@ class Beginner:
         await session.prepare()
         session.report_first_boundary = needs_first_boundary(team)
         document = await load(session, known, made)
-        new = self._task(execution, session.recorder, team, known, made, document, last_seq)
+        new = await self._task(execution, session.recorder, team, known, made, document, last_seq)
         session.recorder.next_seq = last_seq + len(new) + 1
         api_key = None if request.api_key is None else self._db.secrets.encrypt(request.api_key.get_secret_value())
         begin = BeginRun(
@@ -255,7 +256,7 @@ class Beginner:
         execution.session = session
         execution.lease = await self._first_write(begin)
         live.begin(execution.lease.epoch, last_seq, begin.attempt)
-        for message in execution.task or ():
+        for message in (*execution.imported, *(execution.task or ())):
             seq = session.recorder.seq_of(message)
             if seq is not None and seq > last_seq:
                 live.emit(MessageDone(seq, message, shown=False))
@@ -276,7 +277,7 @@ class Beginner:
                     return lease
             raise error
 
-    def _task(
+    async def _task(
         self,
         execution: Execution,
         recorder: Recorder,
@@ -288,24 +289,27 @@ class Beginner:
     ) -> list[NewMessage]:
         """Set the execution's task; the rows that are new with it."""
         stored = untaken(team, known, document)
-        for seq, message in stored:
-            recorder.know(seq, message)
-        execution.task = [message for _, message in stored]
-        if made.answers is not None:
-            if document is not None and document.resume.pending is not None:
-                execution.task, execution.pending = None, document.resume.pending
-            return []
-        task = task_messages(team, check_types(team, made.new))
         rows: list[NewMessage] = []
-        for seq, message in enumerate(task, start=last_seq + 1):
+        goes_on = made.answers is not None
+        if goes_on and document is not None and document.resume.pending is not None:
+            execution.pending = document.resume.pending
+            return rows
+        new = [] if goes_on else input_messages(team, check_types(team, made.new))
+        for seq, message in enumerate(new, start=last_seq + 1):
             config = dump_message(message)
             text = storable(config)
             if text is not config:
                 raise InvalidRequest("a message holds NUL or a lone surrogate", param="messages")
-            recorder.know(seq, message)
             rows.append(NewMessage(seq, JsonText(text)))
             execution.stored_chars += len(text)
-        execution.task += task
+        given = [*stored, *enumerate(new, start=last_seq + 1)]
+        execution.imported = [message for _, message in given if imported_role(message) is not None]
+        execution.task = await import_messages(team, execution.imported)
+        execution.task += [message for _, message in given if imported_role(message) is None]
+        is_task = {id(message) for message in execution.task}
+        for seq, message in given:
+            recorder.know(seq, message, is_task=id(message) in is_task)
+        execution.imported = [message for message in execution.imported if id(message) not in is_task]
         return rows
 
 

@@ -57,6 +57,7 @@ class Execution:
 
     Attributes:
         steps: records and replays what agents do inside a turn.
+        imported: what a client brought along of a conversation had elsewhere, known to the agents before the task.
         task: the task's messages, or None to go on at the boundary where `pending` were held.
         messages: what the team has said in this run so far, in order.
         stored_chars: size of the message dumps this run has stored.
@@ -84,6 +85,7 @@ class Execution:
         self.steps = TurnSteps(given, self._store_steps, live.emit)
         self.session: TeamSession
         self.lease: Lease
+        self.imported: list[BaseChatMessage] = []
         self.task: list[BaseChatMessage] | None = None
         self.pending: list[str] | None = None
         self.messages: list[Message] = []

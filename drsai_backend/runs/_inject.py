@@ -8,7 +8,7 @@ from autogen_agentchat.agents import UserProxyAgent
 
 # Private: the stock input function, which reads the terminal. tests/teams/test_upstream.py fails when it moves.
 from autogen_agentchat.agents._user_proxy_agent import cancellable_input
-from autogen_agentchat.teams import BaseGroupChat
+from autogen_agentchat.teams import BaseGroupChat, MagenticOneGroupChat
 from autogen_core import CancellationToken
 from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import Workbench
@@ -24,12 +24,19 @@ from drsai_backend.teams.steps import TurnSteps
 from drsai_backend.teams.suspension import InputBroker
 
 
-def inject(team: BaseGroupChat, context: RunContext, broker: InputBroker, steps: TurnSteps | None = None) -> None:
+def inject(
+    team: BaseGroupChat,
+    context: RunContext,
+    broker: InputBroker,
+    steps: TurnSteps | None = None,
+    prompt: str | None = None,
+) -> None:
     """Bind everything in `team`, nested teams, wrapped agents and agents used as tools included, to this run.
 
     Agents and group chats of this package get `_db_manager` and `_run_context`, and ask through `broker`; so does a
     `UserProxyAgent` without an input function of its own. Every model client is metered and takes the request's
-    parameters. What models answer and tools return is recorded in `steps`, or given again from there.
+    parameters. What models answer and tools return is recorded in `steps`, or given again from there. `prompt`, the
+    client's system message, goes with every request of every agent, Magentic-One's orchestrator among them.
     """
     steps = TurnSteps() if steps is None else steps
     part: Any
@@ -38,11 +45,15 @@ def inject(team: BaseGroupChat, context: RunContext, broker: InputBroker, steps:
             part.bind_run(context)
             part._ask_person = broker.ask
         agent = steps.agent(path)
+        speaks = not is_a(part, BaseGroupChat) or is_a(part, MagenticOneGroupChat)
         client = getattr(part, "_model_client", None)
         if isinstance(client, ChatCompletionClient):
-            run_client = run_client_of(client) or RunModelClient(client, params=context.params, meter=context.meter)
+            run_client = run_client_of(client) or RunModelClient(
+                client, params=context.params, meter=context.meter, rules=context.models.rules
+            )
             # A client of its own, for two agents may share one and their answers must not be mixed up.
-            setattr(part, "_model_client", facade(run_client.with_steps(agent)))  # noqa: B010 - no class of this package declares it
+            run_client = run_client.with_steps(agent, prompt if speaks else None)
+            setattr(part, "_model_client", facade(run_client))  # noqa: B010 - no class of this package declares it
         workbenches: list[Workbench] | None = getattr(part, "_workbench", None)
         if workbenches:
             calls = ToolCalls(agent, broker)

@@ -29,6 +29,7 @@ from drsai_backend.state import Document
 from drsai_backend.state.store import decode_stored
 from drsai_backend.teams._session import TeamSession
 from drsai_backend.teams._wiring import manager_of
+from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.messages import dump_of
 
 # How many of the user's newest texts a warm thread remembers, to recognise a history that is sent again.
@@ -66,8 +67,14 @@ def read_known(session: Session, user_id: str, thread_id: str, texts: int) -> Kn
     steps = read_steps(session, head.key)
     stored = read_state(session, head.key)
     user_texts = _newest_texts(stored, "user", texts)
-    system_texts = _newest_texts(stored, "system", 1)
-    return Known(head, user_texts, system_texts[0] if system_texts else None, stored, run, steps)
+    return Known(head, user_texts, _newest_prompt(stored), stored, run, steps)
+
+
+def _newest_prompt(stored: StoredState) -> str | None:
+    """The client's system message that counts. Those stored before there was a mark are part of the conversation."""
+    found = (config for config in reversed(stored.configs.values()) if imported_role(config) == "system")
+    newest = next(found, None)
+    return None if newest is None else _text(newest)
 
 
 def _newest_texts(stored: StoredState, source: str, limit: int) -> list[str]:
@@ -148,7 +155,8 @@ def plan(request: RunRequest, known: Known | None) -> Plan:
     else:
         new = new_messages(sent, texts, known=is_known, last_system=system)
         raw = list(request.raw_messages[first_new(sent, texts, known=is_known) :])
-    made = Plan(new, raw, system=system_text(sent) or system)
+    sent_system = system_text(sent)
+    made = Plan(new, raw, system=system if sent_system is None else sent_system)
     made.texts = [*texts, *(message.text for message in new if message.role == "user")][-KNOWN_TEXTS:]
     if known is None:
         return made

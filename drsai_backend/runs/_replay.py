@@ -14,6 +14,7 @@ from drsai_backend.errors import IdempotencyMismatch
 from drsai_backend.runs._failures import code_of
 from drsai_backend.runs._live import LiveRun
 from drsai_backend.runs.events import MessageDone, RunEnded
+from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.messages import read_message
 
 
@@ -51,7 +52,7 @@ def replay(stored: StoredRun) -> LiveRun:
     for seq, config in stored.messages:
         message = read_message(config)
         is_chat = isinstance(message, BaseChatMessage) and not isinstance(message, HandoffMessage)
-        said.append(MessageDone(seq, message, is_chat and message.source != "user"))
+        said.append(MessageDone(seq, message, is_chat and message.source != "user" and imported_role(message) is None))
     speakers = len({done.message.source for done in said if done.shown})
     started = run["started_at"]
     live = LiveRun(run["run_id"], head.thread_id, head.user_id, run["team"], int(started.timestamp()), speakers)

@@ -14,17 +14,40 @@ from autogen_agentchat.teams import BaseGroupChat, Swarm
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.runs.events import InputMessage
+from drsai_backend.runs.history import system_text
 from drsai_backend.teams._kinds import is_a
 from drsai_backend.teams._wiring import manager_of
+from drsai_backend.teams.imported import answers, mark
 from drsai_backend.teams.messages import UnknownMessage, dump_of
 from drsai_backend.teams.suspension import InputRequired
 
 
-def task_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> list[BaseChatMessage]:
+def input_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> list[BaseChatMessage]:
+    """A request's messages as the thread stores them: its system messages, as one, and everything up to the last
+    answer are marked as imported (see `teams.imported`), what follows is the task of the run.
+
+    Messages without content are left out: most are answers that only called tools of the client. Those calls and their
+    results are not imported, as a model must not be shown calls of tools that it does not have.
+    """
+    answered = max((index for index, each in enumerate(messages) if each.role == "assistant"), default=-1)
+    imported: list[BaseChatMessage] = []
+    system = system_text(messages)
+    if system is not None:
+        imported.append(TextMessage(content=system, source="system", metadata=mark("system")))
+    for message in messages[: answered + 1]:
+        if message.role == "assistant":
+            imported += answers(team, message.text)
+        elif message.role == "user" and not message.is_empty:
+            imported.append(_message(message, mark("user")))
+    task = [each for each in messages[answered + 1 :] if each.role == "user"]
+    return [*imported, *_task_messages(team, [each for each in task if not each.is_empty] or task[-1:])]
+
+
+def _task_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> list[BaseChatMessage]:
     """The task of a run. `team` has its state loaded: a swarm that handed off to a person is answered by a handoff."""
     task = spoken(messages)
     speaker = _handed_off_by(team)
-    if speaker is not None and not any(isinstance(message, HandoffMessage) for message in task):
+    if speaker is not None and task and not any(isinstance(message, HandoffMessage) for message in task):
         last = task[-1]
         if isinstance(last, TextMessage):
             task.pop()
@@ -77,12 +100,11 @@ def input_request(question: InputRequired) -> dict[str, Any]:
     }
 
 
-def _message(message: InputMessage) -> BaseChatMessage:
+def _message(message: InputMessage, metadata: dict[str, str] | None = None) -> BaseChatMessage:
     if message.message is not None:
         return message.message
-    if isinstance(message.content, str):
-        return TextMessage(content=message.content, source=message.role)
-    return MultiModalMessage(content=message.content, source=message.role)
+    kind: Any = TextMessage if isinstance(message.content, str) else MultiModalMessage
+    return kind(content=message.content, source=message.role, metadata=metadata or {})
 
 
 def _handed_off_by(team: BaseGroupChat) -> str | None:

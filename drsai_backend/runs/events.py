@@ -60,6 +60,11 @@ class InputMessage:
             return self.content
         return "\n\n".join(part for part in self.content if isinstance(part, str))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it says nothing, as an answer that only called tools."""
+        return self.message is None and isinstance(self.content, str) and not self.content.strip()
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

@@ -35,7 +35,7 @@ def new_messages(
     if not known:
         return list(sent)
     system = system_text(sent)
-    changed = system is not None and system != last_system
+    changed = system is not None and system != (last_system or "")
     return [
         message
         for index, message in enumerate(sent)
@@ -66,6 +66,6 @@ def first_new(sent: Sequence[InputMessage], known_user_texts: Sequence[str], *, 
 
 
 def system_text(messages: Sequence[InputMessage]) -> str | None:
-    """The system messages' texts, joined by a blank line; None when there are none."""
+    """The system messages' texts, joined by a blank line; None when there are none, "" when they say nothing."""
     texts = [message.text for message in messages if message.role == "system"]
-    return "\n\n".join(texts) if texts else None
+    return "\n\n".join(text for text in texts if text.strip()) if texts else None

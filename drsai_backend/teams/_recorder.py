@@ -152,10 +152,11 @@ class Recorder:
 
     # --- what happens -------------------------------------------------------------------------------------------
 
-    def know(self, seq: int, message: Message) -> None:
-        """`message`, of the task, is stored already, under this number."""
+    def know(self, seq: int, message: Message, *, is_task: bool = True) -> None:
+        """`message` is stored already, under this number; as part of the task, it will be shown by the team."""
         self._book.add(seq, message)
-        self._awaited.append(message)
+        if is_task:
+            self._awaited.append(message)
 
     def seq_of(self, message: Message) -> int | None:
         """The number of a message that is stored; None: it is not, or not as it is."""

@@ -13,7 +13,14 @@ from pydantic import SecretStr
 
 from drsai_backend.datamodel import UserInput
 from drsai_backend.errors import DrSaiError, TeamBuildError
-from drsai_backend.models import ModelClientFactory, ModelParams, RunModelClient, UsageMeter, run_model_clients
+from drsai_backend.models import (
+    MessageForm,
+    ModelClientFactory,
+    ModelParams,
+    RunModelClient,
+    UsageMeter,
+    run_model_clients,
+)
 from drsai_backend.teams._components import load_team_component
 
 if TYPE_CHECKING:
@@ -47,13 +54,15 @@ class RunContext:
             self._user_input = UserInput(user_id=self.user_id, thread_id=self.thread_id, **self.input_values)
         return self._user_input
 
-    def model_client(self, model: str | None = None) -> RunModelClient:
+    def model_client(self, model: str | None = None, messages: MessageForm | None = None) -> RunModelClient:
         """A model client with the request's sampling parameters and key; what it uses counts for this run.
 
         Args:
             model: the model's name at the endpoint; the configured one when omitted.
+            messages: what it takes: `any`, `alternating`, `no_system`; see `DRSAI_MODEL_MESSAGES`, which it wins over.
         """
-        return RunModelClient(self.models.create(model, self.api_key), params=self.params, meter=self.meter)
+        inner = self.models.create(model, self.api_key)
+        return RunModelClient(inner, params=self.params, meter=self.meter, rules=self.models.rules, messages=messages)
 
 
 BuiltTeam: TypeAlias = ChatAgent | Team

@@ -132,7 +132,7 @@ async def test_a_failing_model_is_an_honest_error(serve: Serve, model: ModelServ
     assert "401" in detail["error_message"]
     assert (await service.client.chat.completions.create(**ask("three"), **on("t"))).choices[0].message.content
     contents = [m["content"] for m in model.requests[-1].messages if m["role"] != "system"]
-    assert contents == ["one", "fine", "two", "three"]
+    assert contents == ["one", "fine", "two\n\nthree"]
 
 
 async def test_a_stream_that_fails_says_so(serve: Serve, model: ModelServer) -> None:

@@ -9,6 +9,7 @@ from drsai_backend.errors import ConfigurationError
 from drsai_backend.models import (
     DefaultModelClient,
     DemoChatCompletionClient,
+    MessageForm,
     ModelParams,
     RunModelClient,
     UsageMeter,
@@ -19,15 +20,15 @@ from drsai_backend.models import (
 async def test_it_is_the_client_of_the_run_that_is_being_built() -> None:
     meter, asked = UsageMeter(), []
 
-    def maker(model: str | None) -> RunModelClient:
-        asked.append(model)
+    def maker(model: str | None, messages: MessageForm | None) -> RunModelClient:
+        asked.append((model, messages))
         return RunModelClient(DemoChatCompletionClient(delay=0), params=ModelParams(max_tokens=3), meter=meter)
 
     config = {"provider": "drsai_backend.models.DefaultModelClient", "config": {"model": "big"}}
     with run_model_clients(maker):
         loaded = ChatCompletionClient.load_component(config)
         made = DefaultModelClient()
-    assert asked == ["big", None]
+    assert asked == [("big", None), (None, None)]
     for client in (loaded, made):
         result = await client.create([UserMessage(content="Hello there", source="user")])
         assert result.finish_reason == "length"

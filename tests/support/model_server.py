@@ -14,6 +14,10 @@ A script is found by the request's model name, else by a word of its system mess
 answers 400 `script_exhausted`), or a function, sync or async, of the `ModelRequest`. An answer is a `Reply`, a
 `Failure`, or a string, which is short for `Reply(content)`. All requests are recorded in `server.requests`.
 
+The server is as strict as the strictest real ones, unless `strict=False`: one system message at most, and first; then
+user and assistant in turns, as the chat templates of Gemma and Mistral want it; no empty message, no unknown parameter,
+no `name`, as Mistral's API wants it. What it refuses is in `server.refused`, and not in `server.requests`.
+
 Replies can be slow (`delay`, `chunk_delay` seconds), break the connection after some chunks (`break_after`), or hang
 until the client goes away or the server stops (`hang`). `request.disconnected` says whether the client went away.
 """
@@ -130,8 +134,10 @@ Script = Iterable[Answer] | Callable[[ModelRequest], Answer | Awaitable[Answer]]
 class ModelServer:
     """Serves from a thread of its own between `__enter__` and `__exit__`; usable from sync and async tests."""
 
-    def __init__(self, script: Script | None = None) -> None:
+    def __init__(self, script: Script | None = None, *, strict: bool = True) -> None:
         self.requests: list[ModelRequest] = []
+        self.refused: list[ModelRequest] = []
+        self.strict = strict
         self._scripts: dict[str | None, Callable[[ModelRequest], Answer | Awaitable[Answer]]] = {}
         self.script(None, script if script is not None else lambda _: "ok")
         self._stopping = threading.Event()
@@ -155,6 +161,7 @@ class ModelServer:
     def clear(self) -> None:
         """Forget all scripts and requests; requests are answered "ok" again."""
         self.requests.clear()
+        self.refused.clear()
         self._scripts.clear()
         self.script(None, lambda _: "ok")
 
@@ -197,6 +204,11 @@ class ModelServer:
             return
         headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
         request = ModelRequest(json.loads(body), headers, scope["path"], len(self.requests))
+        refusal = refusal_of(request.body) if self.strict else None
+        if refusal is not None:
+            self.refused.append(request)
+            await _json(send, 400, _error(refusal, "invalid_request"))
+            return
         self.requests.append(request)
         watcher = asyncio.create_task(self._watch(request, receive))
         try:
@@ -253,6 +265,76 @@ class ModelServer:
             if reply.hang:
                 await self._pause(request, 3600)
         await send({"type": "http.response.body", "body": b""})
+
+
+_PARAMETERS = frozenset(
+    {
+        *("model", "messages", "stream", "stream_options", "temperature", "top_p", "max_tokens", "seed", "stop", "n"),
+        *(
+            "max_completion_tokens",
+            "tools",
+            "tool_choice",
+            "parallel_tool_calls",
+            "response_format",
+            "user",
+            "logprobs",
+        ),
+        *("frequency_penalty", "presence_penalty", "logit_bias", "top_logprobs", "reasoning_effort"),
+    }
+)
+_FIELDS = {
+    "system": {"role", "content"},
+    "user": {"role", "content"},
+    "assistant": {"role", "content", "tool_calls"},
+    "tool": {"role", "content", "tool_call_id"},
+}
+
+
+def refusal_of(body: dict[str, Any]) -> str | None:
+    """Why a strict endpoint does not take a request."""
+    unknown = sorted(body.keys() - _PARAMETERS)
+    if unknown:
+        return f"body.{unknown[0]}: Extra inputs are not permitted"
+    for index, message in enumerate(body["messages"]):
+        fields = _FIELDS.get(message["role"])
+        if fields is None:
+            return f"body.messages.{index}: unexpected role {message['role']!r}"
+        if extra := sorted(message.keys() - fields):
+            return f"body.messages.{index}.{message['role']}.{extra[0]}: Extra inputs are not permitted"
+        if not message.get("content") and not message.get("tool_calls") and message["role"] != "tool":
+            return f"body.messages.{index}: a message must have content"
+    return _refused_order(body["messages"])
+
+
+def _refused_order(messages: list[dict[str, Any]]) -> str | None:
+    rest = messages[1:] if messages and messages[0]["role"] == "system" else messages
+    if any(message["role"] == "system" for message in rest):
+        return "System message must be at the beginning."
+    is_users, calls = True, list[str]()
+    for message in rest:
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in calls:
+                return "tool call id has to be defined in the message before"
+            calls.remove(message["tool_call_id"])
+            continue
+        if calls:
+            return "Not the same number of function calls and responses"
+        if message.get("tool_calls"):
+            if is_users:
+                return "a call of tools must follow a user message or a tool result"
+            calls = [call["id"] for call in message["tool_calls"]]
+            continue
+        if (message["role"] == "user") != is_users:
+            return (
+                "After the optional system message, conversation roles must alternate user and assistant roles "
+                "except for tool calls and results."
+            )
+        is_users = not is_users
+    if calls:
+        return "Not the same number of function calls and responses"
+    if not rest or rest[-1]["role"] == "assistant":
+        return "Expected last role User or Tool for serving but got assistant"
+    return None
 
 
 def _events(request: ModelRequest, reply: Reply) -> list[str]:

@@ -1,0 +1,131 @@
+"""A conversation that was had elsewhere and that a client brings along: who said what of it, and how a team gets to
+know it.
+
+Chat clients keep histories themselves, and send them whole to a thread that does not know them. They are stored as
+messages of the thread, marked in their metadata, and put into the agents' model contexts as if the team had had that
+conversation: an agent's own answers as `assistant`, those of others as it would have heard them. The client's system
+message is no part of this: it goes with every request of every agent (`RunModelClient.with_steps`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, Literal, cast
+
+from autogen_agentchat.agents import MessageFilterAgent, UserProxyAgent
+from autogen_agentchat.messages import BaseChatMessage, TextMessage
+
+# Private: what a manager knows of the conversation. tests/teams/test_upstream.py fails when it changes.
+from autogen_agentchat.teams import BaseGroupChat
+from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
+from autogen_agentchat.teams._group_chat._magentic_one._magentic_one_orchestrator import MagenticOneOrchestrator
+from autogen_agentchat.teams._group_chat._selector_group_chat import SelectorGroupChatManager
+from autogen_agentchat.teams._group_chat._swarm_group_chat import SwarmGroupChatManager
+from autogen_core.model_context import ChatCompletionContext
+from autogen_core.models import AssistantMessage, ChatCompletionClient, SystemMessage
+
+from drsai_backend.teams._kinds import is_a
+from drsai_backend.teams._wiring import container_of, leaf_agents, manager_of, nested_teams
+
+Role = Literal["system", "user", "assistant"]
+_KEY: Final = "drsai.imported"
+
+
+def mark(role: Role) -> dict[str, str]:
+    """The metadata of an imported message."""
+    return {_KEY: role}
+
+
+def imported_role(message: Any) -> Role | None:
+    """The role that an imported message had at its client; None: it was said here. Takes a message or its dump."""
+    metadata = message.get("metadata") if isinstance(message, dict) else getattr(message, "metadata", None)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return cast("dict[str, Role]", metadata).get(_KEY) if isinstance(metadata, dict) else None
+
+
+def answers(team: BaseGroupChat, text: str) -> list[TextMessage]:
+    """An earlier answer as messages of the participants that gave it.
+
+    In a group chat its headings (`**writer**`, see `api.openai.speech`) say who; what has none is the first agent's.
+    """
+    agents = list(leaf_agents(team))
+    first = min(agents, key=_unlikely).name
+    found = [(first, text)]
+    if len(agents) > 1:
+        names = {each.name for each in agents} | {each._group_chat_manager_name for each in nested_teams(team)}
+        heading = r"(?:\A|(?<=\n\n))\*\*({})\*\*[ \t]*(?:\n+|\Z)".format("|".join(map(re.escape, sorted(names))))
+        before, *rest = re.split(heading, text.replace("\r\n", "\n"))
+        found = [(first, before), *zip(rest[::2], rest[1::2], strict=True)]
+        found = [(source, said.strip()) for source, said in found]
+    return [TextMessage(content=said, source=source, metadata=mark("assistant")) for source, said in found if said]
+
+
+def _unlikely(agent: Any) -> int:
+    """How unlikely it is that an agent gave an answer of which nothing is known."""
+    if is_a(agent, UserProxyAgent):
+        return 2
+    return 0 if _client_of(agent) is not None else 1
+
+
+async def import_messages(team: BaseGroupChat, messages: Sequence[BaseChatMessage]) -> list[BaseChatMessage]:
+    """Let a wired team know imported messages, oldest first.
+
+    An agent without a model context hears them with the next message that it gets; one whose model client is not known
+    here (`_model_client`) gets the system message so, too.
+
+    Returns:
+        What must go into the team's task instead: Magentic-One begins each task with nothing else.
+    """
+    said = [message for message in messages if imported_role(message) != "system"]
+    manager = manager_of(team)
+    if is_a(manager, MagenticOneOrchestrator):
+        return said
+    for position, participant in enumerate(team._participants):
+        container = container_of(team, position)
+        if is_a(participant, BaseGroupChat):
+            _buffer(container, await import_messages(participant, messages))
+        else:
+            await _tell(container, participant, messages)
+    # Not by `update_message_thread`: to a graph the last message of one of its agents is a step.
+    manager._message_thread.extend(said)
+    if is_a(manager, SelectorGroupChatManager):
+        await manager._add_messages_to_context(manager._model_context, said)
+    elif is_a(manager, SwarmGroupChatManager):
+        speakers = [each.source for each in said if each.source in team._participant_names]
+        manager._current_speaker = speakers[-1] if speakers else manager._current_speaker
+    return []
+
+
+async def _tell(container: ChatAgentContainer, agent: Any, messages: Sequence[BaseChatMessage]) -> None:
+    own = {agent.name}
+    while is_a(agent, MessageFilterAgent):
+        heard = {id(message) for message in agent._apply_filter(messages)}
+        agent = agent._wrapped_agent
+        own.add(agent.name)
+        messages = [
+            each for each in messages if id(each) in heard or each.source in own or imported_role(each) == "system"
+        ]
+    if _client_of(agent) is not None:
+        messages = [each for each in messages if imported_role(each) != "system"]
+    context = getattr(agent, "_model_context", None)
+    if not isinstance(context, ChatCompletionContext):
+        _buffer(container, messages)
+        return
+    for message in messages:
+        role = imported_role(message)
+        if role == "system":
+            await context.add_message(SystemMessage(content=message.to_model_text()))
+        elif role == "assistant" and message.source in own:
+            await context.add_message(AssistantMessage(content=message.to_model_text(), source=message.source))
+        else:
+            await context.add_message(message.to_model_message())
+
+
+def _buffer(container: ChatAgentContainer, messages: Sequence[BaseChatMessage]) -> None:
+    for message in messages:
+        container._buffer_message(message)
+
+
+def _client_of(agent: Any) -> ChatCompletionClient | None:
+    client = getattr(agent, "_model_client", None)
+    return client if isinstance(client, ChatCompletionClient) else None
