@@ -60,7 +60,8 @@ class Models:
         self.called = threading.Event()
         """Set when an answer has called a tool."""
         self.agents: Counter[str] = Counter()
-        self._server = ModelServer(self._answer)
+        # What agents are told is looked at message by message, and by the `name` of who said it.
+        self._server = ModelServer(self._answer, strict=False)
 
     @property
     def base_url(self) -> str:

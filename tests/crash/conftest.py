@@ -83,7 +83,8 @@ def commands() -> Iterator[Commands]:
 
 @pytest.fixture
 def model() -> Iterator[ModelServer]:
-    with ModelServer() as server:
+    # What agents are told is compared message by message with a run that was not killed.
+    with ModelServer(strict=False) as server:
         yield server
 
 
