@@ -35,6 +35,7 @@ from drsai_backend.runs import (
     RunRequest,
     TextDelta,
 )
+from drsai_backend.runs.views import RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
 from drsai_backend.state.store import JournalStateStore
 from drsai_backend.teams.builtin import builtin_teams
 from drsai_backend.teams.context import TeamFactory
@@ -43,6 +44,8 @@ from drsai_backend.teams.registry import TeamRegistry
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+
+    from drsai_backend.sync import SyncDrSai
 
 Task = str | BaseChatMessage | Sequence[BaseChatMessage]
 
@@ -80,6 +83,7 @@ class DrSai:
             database=self.database, secret_key=self.settings.secret_key, state_store=JournalStateStore()
         )
         self.models = ModelClientFactory(self.settings)
+        self._sync: SyncDrSai | None = None
         self.engine = Engine(teams, self.db, self.models, self.settings)
         self._jobs = jobs.make_queue(
             self.database.url,
@@ -283,6 +287,50 @@ class DrSai:
     async def answer(self, user_id: str, thread_id: str, answer: Answer) -> Handle:
         """Answer what a thread's run waits for, and go on with it; see `Engine.answer`."""
         return await self.engine.answer(user_id, thread_id, answer)
+
+    async def cancel_run(self, user_id: str, run_id: str) -> RunView:
+        """End one run, live or in the queue, as STOPPED. Raises NotFound for an unknown or foreign one."""
+        return await self.engine.cancel_run(user_id, run_id)
+
+    async def get_run(self, user_id: str, run_id: str) -> RunView:
+        """A run, live or over. Raises NotFound for an unknown or foreign one."""
+        return await self.engine.get_run(user_id, run_id)
+
+    async def list_runs(self, user_id: str, thread_id: str, *, after: str | None = None, limit: int = 20) -> RunPage:
+        """A page of a thread's runs, newest first; `after` is the `next` of the page before."""
+        return await self.engine.list_runs(user_id, thread_id, after=after, limit=limit)
+
+    async def get_thread(self, user_id: str, thread_id: str) -> ThreadDetail:
+        """A thread, without its messages and state. Raises NotFound for an unknown or foreign one."""
+        return await self.engine.get_thread(user_id, thread_id)
+
+    async def list_threads(self, user_id: str, *, after: str | None = None, limit: int = 20) -> ThreadPage:
+        """A page of a user's threads, newest first; `after` is the `next` of the page before."""
+        return await self.engine.list_threads(user_id, after=after, limit=limit)
+
+    async def list_messages(
+        self, user_id: str, thread_id: str, *, after: int = 0, limit: int = 100
+    ) -> list[StoredMessage]:
+        """Messages of a thread with `seq > after`, in order. Raises NotFound for an unknown or foreign thread."""
+        return await self.engine.list_messages(user_id, thread_id, after=after, limit=limit)
+
+    async def delete_thread(self, user_id: str, thread_id: str) -> None:
+        """Delete a thread with all that belongs to it.
+
+        Raises:
+            NotFound: an unknown or foreign thread.
+            ThreadBusy: a run is live on it.
+        """
+        await self.engine.delete_thread(user_id, thread_id)
+
+    @property
+    def sync(self) -> SyncDrSai:
+        """The same calls without asyncio: `with DrSai(...).sync as drsai: drsai.run(...)`."""
+        from drsai_backend.sync import SyncDrSai
+
+        if self._sync is None:
+            self._sync = SyncDrSai(self)
+        return self._sync
 
 
 def _inputs(task: Task) -> list[InputMessage]:

@@ -1,0 +1,242 @@
+"""`DrSai.sync`: the same calls without asyncio, for scripts, notebooks and threads.
+
+::
+
+    with DrSai(teams).sync as drsai:
+        print(drsai.run("writers", "Write about rain.").text)
+
+Each call runs its asynchronous namesake in an event loop and waits for it: in a thread of its own that `with` starts,
+or, where the `DrSai` was opened with `async with`, in the event loop of that, which must not be the caller's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError
+from types import TracebackType
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+
+from drsai_backend.database import SyncDatabaseManager
+from drsai_backend.drsai import DrSai
+from drsai_backend.errors import ConfigurationError, NotOpened
+from drsai_backend.runs import Handle, MessageDone, RunEnded, RunEvent
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_PATIENCE: Final = 10.0
+"""Seconds for what was interrupted to end: a run is stopped, which takes a write."""
+
+
+def _waits(method: Callable[Concatenate[DrSai, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[SyncDrSai, P], T]:
+    @functools.wraps(method)
+    def call(self: SyncDrSai, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.wait_for(lambda: method(self.drsai, *args, **kwargs))
+
+    return call
+
+
+def _iterates(
+    method: Callable[Concatenate[DrSai, P], AsyncIterator[T]],
+) -> Callable[Concatenate[SyncDrSai, P], Iterator[T]]:
+    @functools.wraps(method)
+    def call(self: SyncDrSai, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        return self.iterate(lambda: method(self.drsai, *args, **kwargs))
+
+    return call
+
+
+def _hands_over(
+    method: Callable[Concatenate[DrSai, P], Coroutine[Any, Any, Handle]],
+) -> Callable[Concatenate[SyncDrSai, P], SyncHandle]:
+    @functools.wraps(method)
+    def call(self: SyncDrSai, *args: P.args, **kwargs: P.kwargs) -> SyncHandle:
+        return SyncHandle(self, self.wait_for(lambda: method(self.drsai, *args, **kwargs)))
+
+    return call
+
+
+class SyncHandle:
+    """A run that was started, as `DrSai.start` returns it, for threads."""
+
+    def __init__(self, sync: SyncDrSai, handle: Handle) -> None:
+        self._sync = sync
+        self._handle = handle
+        self.run_id = handle.run_id
+        self.thread_id = handle.thread_id
+        self.user_id = handle.user_id
+        self.team = handle.team
+        self.created = handle.created
+        self.speakers = handle.speakers
+
+    def events(self) -> Iterator[RunEvent]:
+        """Every event of the run from its beginning; ends after `RunEnded`."""
+        return self._sync.iterate(self._handle.events)
+
+    def wait(self) -> RunEnded:
+        """The end of the run."""
+        return self._sync.wait_for(self._handle.wait)
+
+    def poll(self) -> list[RunEvent]:
+        """The events that are ready now, after those that `events()` has yielded; they are not yielded again."""
+        return self._sync.wait_for(self._poll)
+
+    async def _poll(self) -> list[RunEvent]:
+        return list(self._handle.poll())
+
+    def transcript(self) -> list[MessageDone]:
+        """The stored messages of the run that were read so far, in order, its input included."""
+        return list(self._handle.transcript())
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What was raised in this process when the run ended as ERROR."""
+        return self._handle.failure
+
+
+class SyncDrSai:
+    """The calls of a `DrSai` for programs without asyncio, from any thread. Use it as `with drsai.sync as sync`.
+
+    A call that is interrupted (KeyboardInterrupt) stops its run, as cancelling the asynchronous one does. Calls from
+    inside another event loop (Jupyter) block that one, and work.
+
+    Raises (all calls):
+        NotOpened: it is not open, or was closed while the call waited. What is stored stays, and runs are resumed by
+            the next process.
+        ConfigurationError: it was called from inside the event loop that it would have to wait for.
+    """
+
+    def __init__(self, drsai: DrSai) -> None:
+        self.drsai = drsai
+        self._thread: threading.Thread | None = None
+
+    @property
+    def db(self) -> SyncDatabaseManager:
+        """The database: rows of all tables."""
+        return self.drsai.db.sync
+
+    run = _waits(DrSai.run)
+    run_stream = _iterates(DrSai.run_stream)
+    start = _hands_over(DrSai.start)
+    answer = _hands_over(DrSai.answer)
+    stop = _waits(DrSai.stop)
+    pause = _waits(DrSai.pause)
+    resume = _waits(DrSai.resume)
+    cancel_run = _waits(DrSai.cancel_run)
+    get_run = _waits(DrSai.get_run)
+    list_runs = _waits(DrSai.list_runs)
+    get_thread = _waits(DrSai.get_thread)
+    list_threads = _waits(DrSai.list_threads)
+    list_messages = _waits(DrSai.list_messages)
+    delete_thread = _waits(DrSai.delete_thread)
+    drain = _waits(DrSai.drain)
+
+    def open(self) -> None:
+        """Start the thread, and open the `DrSai` in it. Raises as `DrSai.open`."""
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name="drsai", daemon=True)
+        thread.start()
+        try:
+            self._wait(loop, self.drsai.open)
+        except BaseException:
+            _end(loop, thread)
+            raise
+        self._thread = thread
+
+    def close(self) -> None:
+        """Close the `DrSai`, and end the thread. Once more, it does nothing. Raises as `DrSai.close`."""
+        thread, self._thread = self._thread, None
+        loop = self.drsai.engine.lifecycle.loop
+        if thread is None or loop is None:
+            return
+        try:
+            self._wait(loop, self.drsai.close)
+        finally:
+            _end(loop, thread)
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def wait_for(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run something in the event loop of the `DrSai`, and wait for what it returns."""
+        loop = self.drsai.engine.lifecycle.loop
+        if loop is None:
+            raise NotOpened("this DrSai is not open: write `with DrSai(...).sync as drsai:` around what uses it")
+        return self._wait(loop, call)
+
+    def iterate(self, call: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
+        """What an asynchronous iterator gives. Leaving early closes it."""
+        iterator: AsyncIterator[T] | None = None
+        last = object()
+
+        async def following() -> Any:
+            nonlocal iterator
+            iterator = iterator or call()
+            return await anext(iterator, last)
+
+        async def closing() -> None:
+            if isinstance(iterator, AsyncGenerator):
+                await iterator.aclose()
+
+        try:
+            while (item := self.wait_for(following)) is not last:
+                yield item
+        finally:
+            if iterator is not None:
+                self.wait_for(closing)
+
+    def _wait(self, loop: asyncio.AbstractEventLoop, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        try:
+            inside = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            inside = False
+        if inside:
+            raise ConfigurationError("this is the event loop of the DrSai: `await` its own calls, without `sync`")
+        over = threading.Event()
+
+        async def work() -> T:
+            try:
+                return await call()
+            finally:
+                over.set()
+
+        working = work()
+        try:
+            future = asyncio.run_coroutine_threadsafe(working, loop)
+        except RuntimeError:
+            working.close()
+            raise NotOpened("this DrSai was closed: make a new one") from None
+        try:
+            return future.result()
+        except CancelledError:
+            raise NotOpened("this DrSai was closed meanwhile") from None
+        except BaseException:
+            if not future.done():  # This thread was interrupted, and not what it waits for.
+                future.cancel()
+                over.wait(_PATIENCE)
+            raise
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    async def rest() -> None:
+        """Other threads wait for these."""
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await loop.shutdown_asyncgens()
+        await loop.shutdown_default_executor()
+
+    asyncio.run_coroutine_threadsafe(rest(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()

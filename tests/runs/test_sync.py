@@ -1,0 +1,204 @@
+"""`DrSai.sync`: the same calls without asyncio, from threads, notebooks and interrupted programs."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from autogen_agentchat.agents import BaseChatAgent
+from autogen_agentchat.base import Response, TaskResult
+from autogen_agentchat.messages import TextMessage
+
+from drsai_backend import DrSai
+from drsai_backend.datamodel import RunStatus, Thread
+from drsai_backend.errors import ConfigurationError, DrSaiError, NotOpened, UnknownModel
+from drsai_backend.runs import RunEnded, RunHandle
+from drsai_backend.runs._feed import FollowedRun
+from drsai_backend.sync import SyncDrSai, SyncHandle
+from tests.runs.conftest import settings
+
+
+class Waiting(BaseChatAgent):
+    """Says nothing until it is cancelled."""
+
+    def __init__(self, began: Callable[[], None]) -> None:
+        super().__init__("waiting", "waits")
+        self._began = began
+
+    produced_message_types = (TextMessage,)
+
+    async def on_messages(self, messages: Any, cancellation_token: Any) -> Response:
+        self._began()
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        cancellation_token.link_future(waiting)
+        await waiting
+        raise AssertionError
+
+    async def on_reset(self, cancellation_token: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def drsai(database_url: str) -> DrSai:
+    return DrSai(database_url=database_url, settings=settings())
+
+
+def parameters(method: Any) -> list[inspect.Parameter]:
+    return list(inspect.signature(method, follow_wrapped=True).parameters.values())
+
+
+def public(cls: type) -> dict[str, Any]:
+    return {name: item for name, item in inspect.getmembers(cls) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("cls", "sync"), [(DrSai, SyncDrSai), (RunHandle, SyncHandle), (FollowedRun, SyncHandle)])
+def test_no_call_is_missing(cls: type, sync: type):
+    ours, theirs = public(sync), public(cls)
+    asynchronous = {n for n, m in theirs.items() if inspect.iscoroutinefunction(m) or inspect.isasyncgenfunction(m)}
+    assert {"run", "run_stream"} <= asynchronous or {"wait", "events"} <= asynchronous
+    assert asynchronous - ours.keys() == set()
+    for name in asynchronous:
+        assert parameters(ours[name]) == parameters(theirs[name]), name
+        assert ours[name].__doc__, name
+    if cls is not DrSai:
+        assert {name for name in theirs if name not in asynchronous} - ours.keys() == set()
+
+
+def test_all_calls(drsai: DrSai):
+    with drsai.sync as sync:
+        assert sync is drsai.sync
+        result = sync.run("writers", "Write about rain.", user_id="ada", thread_id="t")
+        assert result.status is RunStatus.COMPLETED
+        *messages, last = sync.run_stream("writers", "Now snow.", user_id="ada", thread_id="t")
+        assert isinstance(last, TaskResult)
+        assert last.messages[-1].id in {getattr(message, "id", None) for message in messages}
+        handle = sync.start("assistant", "hello", user_id="ada", thread_id="u")
+        assert isinstance([*handle.events()][-1], RunEnded)
+        assert handle.wait().status is RunStatus.COMPLETED
+        assert [done.seq for done in handle.transcript()] == [1, 2]
+        assert handle.poll() == []
+        assert {thread.thread_id for thread in sync.list_threads("ada").items} == {"t", "u"}
+        assert [run.run_id for run in sync.list_runs("ada", "u").items] == [handle.run_id]
+        assert sync.get_run("ada", handle.run_id).status is RunStatus.COMPLETED
+        assert len(sync.list_messages("ada", "t")) == sync.get_thread("ada", "t").message_count
+        sync.delete_thread("ada", "u")
+        assert len(sync.db.get(Thread)) == 1
+        with pytest.raises(UnknownModel):
+            sync.run("nobody", "hello")
+    assert not any(thread.name == "drsai" for thread in threading.enumerate())
+
+
+def test_not_open_and_closed(drsai: DrSai):
+    with pytest.raises(NotOpened, match=r"with DrSai\(\.\.\.\)\.sync as drsai"):
+        drsai.sync.run("writers", "rain")
+    with drsai.sync as sync, pytest.raises(ConfigurationError, match="open already, in another event loop"):
+        sync.open()
+    for call in (lambda: sync.run("writers", "rain"), lambda: [*sync.run_stream("writers", "rain")]):
+        with pytest.raises(NotOpened, match="was closed"):
+            call()
+    with pytest.raises(ConfigurationError, match="make a new one"):
+        sync.open()
+    sync.close()
+    assert not any(thread.name == "drsai" for thread in threading.enumerate())
+
+
+def test_from_several_threads(drsai: DrSai):
+    with drsai.sync as sync:
+        texts: dict[int, str] = {}
+        threads = [
+            threading.Thread(target=lambda n=n: texts.update({n: sync.run("assistant", f"number {n}").text}))
+            for n in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert all(re.search(rf"\b{number}\b", text) for number, text in texts.items())
+    assert len(texts) == 8
+
+
+async def test_inside_a_running_event_loop(drsai: DrSai):
+    """As in a notebook, which is an event loop."""
+    with drsai.sync as sync:
+        assert sync.run("assistant", "hello").text
+
+
+async def test_beside_the_event_loop_that_opened_it(drsai: DrSai):
+    async with drsai:
+        with pytest.raises(ConfigurationError, match="`await` its own calls"):
+            drsai.sync.run("assistant", "hello")
+        assert (await asyncio.to_thread(drsai.sync.run, "assistant", "hello")).text
+        messages = await asyncio.to_thread(lambda: [*drsai.sync.run_stream("assistant", "hello")])
+        assert isinstance(messages[-1], TaskResult)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda sync: sync.run("waiting", "hello", user_id="ada", thread_id="t"),
+        lambda sync: list(sync.run_stream("waiting", "hello", user_id="ada", thread_id="t")),
+    ],
+    ids=["run", "run_stream"],
+)
+def test_an_interrupted_call_stops_its_run(database_url: str, call: Callable[[SyncDrSai], Any]):
+    def interrupt() -> None:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # type: ignore[arg-type]
+
+    drsai = DrSai({"waiting": lambda: Waiting(interrupt)}, database_url, settings=settings())
+    with drsai.sync as sync:
+        with pytest.raises(KeyboardInterrupt):
+            call(sync)
+        handle = sync.list_runs("ada", "t").items[0]
+        assert handle.status is RunStatus.STOPPED
+
+
+def test_a_stream_that_is_left_stops_its_run(database_url: str):
+    began = threading.Event()
+    drsai = DrSai({"waiting": lambda: Waiting(began.set)}, database_url, settings=settings())
+    with drsai.sync as sync:
+        stream = sync.run_stream("waiting", "hello", user_id="ada", thread_id="t")
+        assert next(stream).content == "hello"  # type: ignore[union-attr]
+        began.wait(10)
+        stream.close()  # type: ignore[attr-defined]
+        assert sync.get_thread("ada", "t").status is RunStatus.STOPPED
+
+
+def test_closed_while_others_wait(database_url: str):
+    began = threading.Event()
+    drsai = DrSai({"waiting": lambda: Waiting(began.set)}, database_url, settings=settings(shutdown_grace_seconds=0))
+    outcome: list[Any] = []
+
+    def wait() -> None:
+        try:
+            outcome.append(drsai.sync.run("waiting", "hello").status)
+        except DrSaiError as error:
+            outcome.append(type(error))
+
+    thread = threading.Thread(target=wait)
+    with drsai.sync:
+        thread.start()
+        began.wait(10)
+    thread.join(10)
+    # It is handed over: the next process resumes it.
+    assert outcome in ([RunStatus.RUNNING], [NotOpened])
+
+
+async def test_an_iterator_that_is_no_generator(drsai: DrSai):
+    class Numbers(AsyncIterator[int]):
+        def __init__(self) -> None:
+            self.n = 0
+
+        async def __anext__(self) -> int:
+            self.n += 1
+            if self.n > 3:
+                raise StopAsyncIteration
+            return self.n
+
+    with drsai.sync as sync:
+        assert list(sync.iterate(Numbers)) == [1, 2, 3]
