@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database._live import is_live
 from drsai_backend.database._model import ModelInfo
+from drsai_backend.database._relations import delete_cascading, relations_of
 from drsai_backend.datamodel import AutoGenMessage, PlanCheck, SingleTask, Tasks, Thread, UserInput
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.errors import Conflict, ThreadBusy
@@ -27,11 +28,13 @@ def delete_rows(session: Session, dialect: str, info: ModelInfo, terms: Sequence
     """Deletes the rows that match; returns how many.
 
     Raises:
-        Conflict: they are single messages.
+        Conflict: they are single messages, or other rows need them.
         ThreadBusy: they are threads, and a run is live on one of them.
     """
     if info.model is AutoGenMessage:
         raise Conflict("states refer to messages by number: delete their thread", param="model")
+    if info.model is not Thread and relations_of(info.model):
+        return delete_cascading(session, info, terms)
     if info.model is not Thread:
         result: Any = session.execute(sa.delete(info.table).where(*terms))
         return result.rowcount

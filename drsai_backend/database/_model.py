@@ -48,6 +48,11 @@ class ModelField:
     def is_json(self) -> bool:
         return isinstance(self.base_type, sa.JSON)
 
+    @property
+    def is_required(self) -> bool:
+        """True when a row cannot be without it, and the database has no default for it."""
+        return not self.column.nullable and self.column.server_default is None
+
     def clean(self, value: Any) -> Any:
         """The value as the column takes it: JSON as a copy, other values converted to the field's type.
 
@@ -133,6 +138,10 @@ class ModelInfo:
             error = self._refusal(name)
             if error is not None:
                 raise error
+
+    def is_automatic(self, name: str) -> bool:
+        """True for the time that the manager keeps."""
+        return self.touches and name == "updated_at"
 
     def is_kept(self, name: str) -> bool:
         """True for a field of a thread that the engine and the manager keep."""

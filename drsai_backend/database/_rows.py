@@ -175,7 +175,7 @@ class RowWriter:
                     continue
                 if not column.nullable:
                     raise InvalidRequest(f"{name} is required", param=name)
-            row[column] = self._sealed(info, name, value)
+            row[column] = self.sealed(info, name, value)
         make: Any = postgresql_insert if self.dialect == "postgresql" else sqlite_insert
         statement = make(info.table).values(row).on_conflict_do_nothing().returning(*self._columns(info))
         result = session.execute(statement).mappings().first()
@@ -211,16 +211,26 @@ class RowWriter:
         self, session: Session, info: ModelInfo, stored: dict[str, Any], fields: dict[str, Any]
     ) -> dict[str, Any]:
         """Writes fields of a locked row; the row as it is then."""
-        values = {info.fields[name].column: self._sealed(info, name, value) for name, value in fields.items()}
+        values = {info.fields[name].column: self.sealed(info, name, value) for name, value in fields.items()}
         if info.touches:
             values[info.fields["updated_at"].column] = utcnow()
         terms = [info.fields[name].column == stored[name] for name in info.primary_key]
         statement = sa.update(info.table).where(*terms).values(values).returning(*self._columns(info))
         return self.opened(info, info.values_of(session.execute(statement).mappings().one()))
 
+    def read(self, session: Session, info: ModelInfo, key: Any) -> dict[str, Any]:
+        """The row of that primary key, which is there."""
+        terms = [info.fields[name].column == value for name, value in zip(info.primary_key, key, strict=True)]
+        row = session.execute(sa.select(*self._columns(info)).where(*terms)).mappings().one()
+        return self.opened(info, info.values_of(row))
+
     def opened(self, info: ModelInfo, values: dict[str, Any]) -> dict[str, Any]:
         """A row with its secrets decrypted."""
         return {name: self._opened(info, name, value) for name, value in values.items()}
+
+    def sealed(self, info: ModelInfo, name: str, value: Any) -> Any:
+        """The value as its column takes it: encrypted, if it is a secret."""
+        return self._secrets.encrypt(value) if is_secret(info, name) and value is not None else value
 
     def _update(self, session: Session, change: Change, stored: dict[str, Any]) -> Stored:
         fields = self.differences(change, stored)
@@ -233,6 +243,3 @@ class RowWriter:
 
     def _opened(self, info: ModelInfo, name: str, value: Any) -> Any:
         return self._secrets.decrypt(value) if is_secret(info, name) and value is not None else value
-
-    def _sealed(self, info: ModelInfo, name: str, value: Any) -> Any:
-        return self._secrets.encrypt(value) if is_secret(info, name) and value is not None else value

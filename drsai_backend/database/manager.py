@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
 from pydantic import SecretStr
@@ -18,8 +18,17 @@ from sqlmodel import SQLModel
 from drsai_backend.database import migrations
 from drsai_backend.database._delete import delete_rows
 from drsai_backend.database._filters import Filters, Order, conditions, ordering, page
+from drsai_backend.database._graph import GraphWriter, observe_graph, refresh_graph
 from drsai_backend.database._messages import store_message
 from drsai_backend.database._model import is_secret, model_info
+from drsai_backend.database._relations import (
+    info_of,
+    load_options,
+    reachable,
+    refer_back,
+    relations_of,
+    remember_relations,
+)
 from drsai_backend.database._rows import RowWriter, observe, refresh, remember
 from drsai_backend.database._secrets import SecretBox
 from drsai_backend.database._thread_change import observe_thread, refresh_thread, show
@@ -67,6 +76,7 @@ class DatabaseManager:
         self._secrets = _secret_box(self._database, secret_key)
         self._rows = RowWriter(self._database.dialect, self._secrets)
         self._threads = ThreadIO(self._rows, state_store)
+        self._graphs = GraphWriter(self._rows, self._threads)
         self._schema_ready = False
         self._schema_lock = threading.Lock()
         self.sync = SyncDatabaseManager(self)
@@ -107,6 +117,7 @@ class DatabaseManager:
         offset: int | None = None,
         load_messages: bool = True,
         load_state: bool = True,
+        load: Sequence[str] = (),
     ) -> list[M]:
         """The rows that match, by primary key unless ordered otherwise (messages: by `seq`).
 
@@ -115,13 +126,15 @@ class DatabaseManager:
             order: a field, `"-field"` for descending, or a list of those.
             limit, offset: a page of the result.
             load_messages, load_state: for threads; False leaves `messages` empty or `state` None, and unwritten.
+            load: relationships to read with the rows, as paths ("items", "items.tags"). One that was not loaded cannot
+                be read afterwards: SQLAlchemy raises DetachedInstanceError.
 
         Raises:
             InvalidRequest: an unknown field or operator, or an unfit value; names the field.
             StateError: a state that cannot be read.
             DatabaseError: as `Database.read`.
         """
-        fn = self._getting(model, filters, order, limit, offset, load_messages, load_state)
+        fn = self._getting(model, filters, order, limit, offset, load_messages, load_state, load)
         await self.ensure_schema()
         return await self._database.read(fn)
 
@@ -131,6 +144,11 @@ class DatabaseManager:
         Of a row that was read, the fields that changed are written; what others changed meanwhile stays. An object that
         was not read is inserted or, when its primary key or a unique constraint names a stored row, its fields that
         were set are written to that. `updated_at` is the manager's.
+
+        With the row go those that its relationships hold, and theirs, as far as their `save-update` cascade leads: new
+        ones are inserted, changed ones written, rows that were taken out lose their foreign key or are deleted
+        (`delete-orphan`), all in one transaction and under the same rules. A relationship that the object does not hold
+        stays as it is stored.
 
         Raises:
             Conflict: a field was changed by somebody else since it was read, or the row was deleted. Nothing was
@@ -146,12 +164,14 @@ class DatabaseManager:
         return row
 
     async def delete(self, model: type[SQLModel], filters: Filters) -> int:
-        """Deletes the rows that match and returns how many. With a thread goes all that belongs to it.
+        """Deletes the rows that match and returns how many. With a thread goes all that belongs to it, with a row of
+        a user's table what its relationships cascade to.
 
         Raises:
             InvalidRequest: no filters (this never empties a table), or as `get`.
             ThreadBusy: a run is live on one of the threads. Nothing was deleted.
-            Conflict: single messages, which states refer to: delete their thread.
+            Conflict: single messages, which states refer to: delete their thread. Or others need the rows, and their
+                relationship does not say what becomes of those.
         """
         fn = self._deleting(model, filters)
         await self.ensure_schema()
@@ -192,6 +212,7 @@ class DatabaseManager:
         offset: int | None,
         load_messages: bool,
         load_state: bool,
+        load: Sequence[str],
     ) -> Callable[[Session], list[M]]:
         info = model_info(model)
         dialect = self._database.dialect
@@ -200,25 +221,40 @@ class DatabaseManager:
         )
         query = query.limit(page("limit", limit)).offset(page("offset", offset))
 
+        query = query.options(*load_options(model, load))
+
         def fn(session: Session) -> list[M]:
-            rows = list(session.scalars(query))
-            for row in rows:
-                for name in info.fields:
-                    if is_secret(info, name) and (sealed := getattr(row, name)) is not None:
-                        set_committed_value(row, name, self._secrets.decrypt(sealed))
-                remember(row, info)
-            if model is Thread:
-                threads = cast("list[Thread]", rows)
-                long = self._threads.load(session, threads, messages=load_messages, state=load_state)
-                for thread, stored in zip(threads, long, strict=True):
-                    show(thread, stored)
+            rows = list(session.scalars(query).unique())
+            self._present(session, reachable(rows), load_messages, load_state)
             return rows
 
         return fn
 
+    def _present(self, session: Session, rows: list[Any], messages: bool, state: bool) -> None:
+        """Fills rows that were just read with what their columns do not hold, and remembers them."""
+        for row in rows:
+            refer_back(row)
+        for row in rows:
+            info = info_of(row)
+            for name in info.fields:
+                if is_secret(info, name) and (sealed := getattr(row, name)) is not None:
+                    set_committed_value(row, name, self._secrets.decrypt(sealed))
+            remember(row, info)
+            remember_relations(row)
+        threads = [row for row in rows if isinstance(row, Thread)]
+        if threads:
+            long = self._threads.load(session, threads, messages=messages, state=state)
+            for thread, stored in zip(threads, long, strict=True):
+                show(thread, stored)
+
     def _upserting(self, row: SQLModel) -> tuple[Callable[[Session], Any], Callable[[Any], None]]:
         """A storage function, and what to do with its result after the commit."""
         _refuse_engine_owned(type(row))
+        if relations_of(type(row)):
+            graph = observe_graph(row)
+            for node in graph:
+                _refuse_engine_owned(type(node.row))
+            return (lambda session: self._graphs.store(session, graph)), (lambda stored: refresh_graph(graph, stored))
         if isinstance(row, Thread):
             whole = observe_thread(row)
             return (lambda session: self._threads.store(session, whole)), (
@@ -270,9 +306,10 @@ class SyncDatabaseManager:
         offset: int | None = None,
         load_messages: bool = True,
         load_state: bool = True,
+        load: Sequence[str] = (),
     ) -> list[M]:
         """As `DatabaseManager.get`."""
-        fn = self._manager._getting(model, filters, order, limit, offset, load_messages, load_state)
+        fn = self._manager._getting(model, filters, order, limit, offset, load_messages, load_state, load)
         self._manager.ensure_schema_sync()
         return self._manager.database.read_sync(fn)
 

@@ -1,0 +1,300 @@
+"""Upserts of rows with their relationships: what is written of a graph of objects.
+
+`observe_graph` follows the relationships that an object holds, as a session's `save-update` cascade does, and copies
+what every row holds (in the caller's thread, before anything waits). `GraphWriter.store` compares each row with the
+stored one, under a lock and by the rules of `_rows`; then it puts what changed into copies of the rows in its session,
+whose flush does the rest: the order of the rows, foreign keys, link tables, orphans.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import inspect
+from sqlalchemy.exc import CircularDependencyError
+from sqlalchemy.orm import Session, lazyload
+from sqlalchemy.orm.collections import collection_adapter
+from sqlalchemy.orm.interfaces import RelationshipDirection
+from sqlmodel import SQLModel
+
+from drsai_backend.database._messages import store_message
+from drsai_backend.database._relations import foreign_key, held_relations, info_of, known_relations, members
+from drsai_backend.database._rows import Change, RowWriter, observe, refresh
+from drsai_backend.database._thread_change import StoredThread, ThreadChange, observe_thread, refresh_thread
+from drsai_backend.database._thread_io import ThreadIO
+from drsai_backend.datamodel import AutoGenMessage, Thread, utcnow
+from drsai_backend.errors import Conflict, InvalidRequest
+
+
+@dataclass(slots=True)
+class Link:
+    """A relationship that changed."""
+
+    relation: Any
+    added: list[Any]
+    removed: list[Any]
+    replaces: bool
+    """It was not read: whatever it holds in the database makes room for `added`."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A row of the graph."""
+
+    row: SQLModel
+    change: Change
+    follows: bool
+    """False: no cascade leads here, so it is referred to and not written."""
+    thread: ThreadChange | None = None
+    links: list[Link] = field(default_factory=list[Link])
+    held: dict[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
+
+    @property
+    def is_changed(self) -> bool:
+        """False for a row that was read and is as it was."""
+        if not self.change.loaded or self.change.changed or self.links:
+            return True
+        whole = self.thread
+        return whole is not None and (bool(whole.long) or whole.digests != whole.loaded.get("messages", []))
+
+
+@dataclass(slots=True)
+class Copy:
+    """A row's copy in the session; `before` is the stored row, None when there was none."""
+
+    node: Node
+    before: dict[str, Any] | None
+    item: Any
+    stored: StoredThread | None = None
+
+
+def observe_graph(root: SQLModel) -> list[Node]:
+    """The rows that an upsert of `root` writes or refers to; `root` first.
+
+    Raises:
+        InvalidRequest: a field of one of them holds what it cannot hold, or a relationship changed that cannot be
+            written; names the field.
+    """
+    nodes: dict[int, Node] = {}
+    queue: deque[tuple[SQLModel, str, bool]] = deque([(root, "", True)])
+    while queue:
+        row, path, follows = queue.popleft()
+        if id(row) in nodes and (nodes[id(row)].follows or not follows):
+            continue
+        try:
+            node = nodes[id(row)] = _observed(row, follows)
+        except InvalidRequest as error:
+            if not path:
+                raise
+            raise InvalidRequest(
+                f"{path}: {error.message}", param=".".join(filter(None, (path, error.param)))
+            ) from None
+        for relation, now in held_relations(row, path) if follows else ():
+            name = f"{path}.{relation.key}" if path else relation.key
+            known: tuple[Any, ...] | None = known_relations(row).get(relation.key)
+            before = () if known is None else known
+            link = Link(relation, _without(now, before), _without(before, now), replaces=known is None)
+            if relation.viewonly:
+                if link.added or link.removed:
+                    raise InvalidRequest(f"{name} is viewonly: change the relationship that it views", param=name)
+                continue
+            node.held[relation.key] = tuple(now)
+            if link.added or link.removed or link.replaces:
+                node.links.append(link)
+            cascades = relation.cascade.save_update
+            queue.extend((other, name, cascades) for other in ([*now, *link.removed] if cascades else link.added))
+    return list(nodes.values())
+
+
+def _observed(row: SQLModel, follows: bool) -> Node:
+    if isinstance(row, Thread) and follows:
+        whole = observe_thread(row)
+        return Node(row, whole.row, follows, whole)
+    change = observe(row)
+    if not follows and change.key is None:
+        raise InvalidRequest("it is new, and the relationship has no save-update cascade: upsert it first")
+    return Node(row, change, follows)
+
+
+def _without(rows: Iterable[Any], others: Iterable[Any]) -> list[Any]:
+    known = set(map(id, others))
+    return [row for row in rows if id(row) not in known]
+
+
+class GraphWriter:
+    """Writes graphs: storage functions of a session, in one transaction each."""
+
+    def __init__(self, rows: RowWriter, threads: ThreadIO) -> None:
+        self._rows = rows
+        self._threads = threads
+
+    def store(self, session: Session, nodes: list[Node]) -> list[Any]:
+        """Writes what changed. What is stored then of each row, for `refresh_graph`; None: it was not written.
+
+        Raises:
+            Conflict: one of the rows was deleted, or somebody else changed one of the fields since it was read.
+            InvalidRequest: a required field is missing, or a relationship cannot be written; names the field.
+        """
+        linked = {id(row) for node in nodes for link in node.links for row in (*link.added, *link.removed)}
+        active = [n for n in nodes if n is nodes[0] or (n.follows and n.is_changed) or id(n.row) in linked]
+        with session.no_autoflush:
+            # In one order, or two that overlap could wait for each other.
+            copies = {id(node.row): self._copy(session, node) for node in sorted(active, key=_lock_order)}
+            _refuse_doubles(copies.values())
+            session.add_all(copy.item for copy in copies.values() if copy.before is None)
+            linker = _Linker(copies)
+            for node in active:
+                for link in node.links:
+                    linker.apply(node, link)
+            linker.check()
+        try:
+            session.flush()
+        except CircularDependencyError:
+            name = type(nodes[0].row).__name__
+            text = f"the rows of the {name} refer to each other in a circle: map a relationship with post_update=True"
+            raise InvalidRequest(text, param=name) from None
+        return [self._result(session, copies[id(node.row)]) if id(node.row) in copies else None for node in nodes]
+
+    def _copy(self, session: Session, node: Node) -> Copy:
+        change, info = node.change, node.change.info
+        stored = None
+        if node.thread is not None:
+            stored = self._threads.store(session, node.thread)
+        elif node.follows and isinstance(node.row, AutoGenMessage):
+            store_message(session, self._rows, change)
+        before = self._rows.lock(session, change)
+        if before is not None:
+            key = tuple(before[name] for name in info.primary_key)
+            # Not what is eager by the mapping: PostgreSQL would lock it, too, or refuse to.
+            item = session.get(info.model, key, options=[lazyload("*")])
+            copy = Copy(node, before, item, stored)
+            if node.follows and not isinstance(node.row, Thread | AutoGenMessage):
+                fields = self._rows.differences(change, before)
+                for name, value in fields.items():
+                    setattr(item, name, self._rows.sealed(info, name, value))
+                if fields:
+                    _touch(item)
+            return copy
+        if change.loaded or not node.follows:
+            raise Conflict(f"the {info.model.__name__} was deleted since it was read")
+        item = info.model(**{name: self._rows.sealed(info, name, value) for name, value in change.initial.items()})
+        _touch(item)
+        return Copy(node, None, item)
+
+    def _result(self, session: Session, copy: Copy) -> Any:
+        change, before = copy.node.change, copy.before
+        if copy.stored is not None:
+            return copy.stored
+        state: Any = inspect(copy.item)
+        if state.deleted:
+            return None  # An orphan.
+        values = self._rows.read(session, change.info, state.identity)
+        if before is None or change.loaded is None:
+            return values
+        for name, seen in change.loaded.items():
+            # What the flush has written by itself: foreign keys.
+            item = change.info.fields[name]
+            there = item.fingerprint(before[name])
+            if there != seen and item.fingerprint(values[name]) != there and not change.info.is_automatic(name):
+                raise Conflict(f"{name} was changed by somebody else since it was read", param=name)
+        return values
+
+
+class _Linker:
+    """Puts changed relationships into the copies."""
+
+    def __init__(self, copies: dict[int, Copy]) -> None:
+        self._copies = copies
+        self._filled: set[tuple[int, str]] = set()
+        """Foreign keys that will have a value, by the copy and the field's name."""
+        self._emptied: list[tuple[Any, str, str]] = []
+        """Required ones that will have none: the copy, the field, the relationship."""
+
+    def apply(self, node: Node, link: Link) -> None:
+        relation, here = link.relation, self._copies[id(node.row)].item
+        added = [self._copies[id(row)].item for row in link.added]
+        removed = {id(self._copies[id(row)].item) for row in link.removed}
+        to_many = relation.direction is RelationshipDirection.ONETOMANY
+        for item in added:
+            if relation.direction is not RelationshipDirection.MANYTOMANY:
+                owner = item if to_many else here
+                self._filled |= {(id(owner), name) for name in foreign_key(relation, owner)}
+        there = members(getattr(here, relation.key), relation)
+        present = {id(item) for item in there}
+        leaving = [item for item in there if id(item) in removed or (link.replaces and item not in added)]
+        if not relation.uselist:
+            if any(item not in added and item not in leaving for item in there) and to_many:
+                raise Conflict(f"{relation.key} was changed by somebody else since it was read", param=relation.key)
+            setattr(here, relation.key, added[0] if added else None)
+        else:
+            adapter: Any = collection_adapter(getattr(here, relation.key))
+            for item in leaving:
+                adapter.remove_with_event(item)
+            for item in added:
+                if id(item) not in present:
+                    adapter.append_with_event(item)
+        if to_many:
+            for item in leaving:
+                self._empty(relation, item)
+            for item in (*leaving, *(item for item in added if id(item) not in present)):
+                _touch(item)
+        elif relation.direction is RelationshipDirection.MANYTOONE and (leaving or present != set(map(id, added))):
+            _touch(here)
+
+    def _empty(self, relation: Any, item: Any) -> None:
+        if not relation.cascade.delete_orphan:
+            fields = info_of(item).fields
+            names = [name for name in foreign_key(relation, item) if not fields[name].column.nullable]
+            self._emptied += [(item, name, relation.key) for name in names]
+
+    def check(self) -> None:
+        """Refuses what the database would refuse without a word about the field."""
+        for item, name, relation in self._emptied:
+            if (id(item), name) not in self._filled:
+                raise InvalidRequest(
+                    f"{relation}: a {type(item).__name__} cannot be without {name}: give it to another one, delete it, "
+                    "or map the relationship with cascade='all, delete-orphan'",
+                    param=relation,
+                )
+        for copy in self._copies.values():
+            info = copy.node.change.info
+            for name, item in info.fields.items() if copy.before is None else ():
+                given = getattr(copy.item, name) is not None or (id(copy.item), name) in self._filled
+                if not given and name not in info.primary_key and item.is_required:
+                    raise InvalidRequest(f"{name} of the {info.model.__name__} is required", param=name)
+
+
+def _touch(item: Any) -> None:
+    if info_of(item).touches:
+        item.updated_at = utcnow()
+
+
+def _lock_order(node: Node) -> tuple[bool, str, str]:
+    # Threads and messages first: their functions write at once, the others' rows may refer to them.
+    return not isinstance(node.row, Thread | AutoGenMessage), node.change.info.table.name, repr(node.change.key)
+
+
+def _refuse_doubles(copies: Iterable[Copy]) -> None:
+    """Two objects for one row are fine as long as only one of them says what becomes of it."""
+    said: set[int] = set()
+    for copy in copies:
+        if copy.node.follows and (copy.node.change.changed or copy.node.links):
+            if id(copy.item) in said:
+                name = copy.node.change.info.model.__name__
+                raise InvalidRequest(f"two changed objects stand for the same row of {name}", param=name)
+            said.add(id(copy.item))
+
+
+def refresh_graph(nodes: list[Node], stored: list[Any]) -> None:
+    """Gives the objects the stored values, and remembers what their relationships hold."""
+    for node, values in zip(nodes, stored, strict=True):
+        if not node.follows:
+            continue
+        if isinstance(node.row, Thread) and node.thread is not None and values is not None:
+            refresh_thread(node.row, node.thread, values)
+        elif values is not None:
+            refresh(node.row, node.change, values)
+        known_relations(node.row).update(node.held)
