@@ -96,6 +96,11 @@ class SyncHandle:
         """What was raised in this process when the run ended as ERROR."""
         return self._handle.failure
 
+    @property
+    def failed_agent(self) -> str | None:
+        """The agent whose turn failed, when the run ended as ERROR in this process."""
+        return self._handle.failed_agent
+
 
 class SyncDrSai:
     """The calls of a `DrSai` for programs without asyncio, from any thread. Use it as `with drsai.sync as sync`.

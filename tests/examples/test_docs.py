@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 from pydantic import ByteSize, SecretStr
@@ -12,7 +15,7 @@ from drsai_backend import DrSai, errors
 from drsai_backend.config import Settings
 from drsai_backend.datamodel import JournalEntry
 from drsai_backend.state.codec import decode_value
-from tests.examples.processes import ROOT
+from tests.examples.processes import ROOT, clean_environment
 
 
 def _variable(name: str) -> str:
@@ -61,3 +64,17 @@ async def test_the_journal_entry_of_the_architecture_is_a_real_one() -> None:
         await drsai.run("writers", "Write about rain.")
         entries = await drsai.db.get(JournalEntry, filters={"turn": 2})
     assert [decode_value(entry.payload) for entry in entries] == [decoded]
+
+
+def test_the_code_about_relationships_runs(tmp_path: Path) -> None:
+    text = (ROOT / "docs/database.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python file=relations.py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "relations.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "relations.py"], cwd=tmp_path, env=clean_environment(), capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == [
+        "text - text was changed by somebody else since it was read",
+        "garden has 3 items",
+        "0 items left",
+    ], done.stderr
