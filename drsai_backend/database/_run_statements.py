@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,6 +23,27 @@ from drsai_backend.datamodel import (
     UTCDateTime,
 )
 from drsai_backend.datamodel.base import table_of
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run has come, in all processes: what its model calls have used (`prompt_tokens`, `completion_tokens`,
+    `total_tokens`), its stored turns, and for how many seconds it ran."""
+
+    usage: dict[str, int]
+    turns: int = 0
+    seconds: float = 0.0
+
+    def values(self, run_id: str, now: datetime) -> dict[str, Any]:
+        """As parameters of the statements that store it."""
+        return {
+            "run": run_id,
+            "updated": now,
+            "new_usage": self.usage,
+            "new_turns": self.turns,
+            "new_seconds": self.seconds,
+        }
+
 
 thread = table_of(Thread)
 message = table_of(AutoGenMessage)
@@ -106,8 +129,15 @@ def _store_user_input(dialect: str) -> sa.ClauseElement:
     return statement.on_conflict_do_update(index_elements=["user_id", "thread_id"], set_=fresh)
 
 
+# Absolute figures: the guard of the turn that they are stored with fences them as well.
+_PROGRESS: dict[str, Any] = {
+    "usage": sa.bindparam("new_usage"),
+    "turns": sa.bindparam("new_turns"),
+    "seconds": sa.bindparam("new_seconds"),
+}
+
 # Who may write: the holder of this epoch's lease, after the turn it has seen.
-_HELD = (
+HELD = (
     thread.c.id == sa.bindparam("key"),
     thread.c.epoch == sa.bindparam("seen_epoch"),
     thread.c.turn == sa.bindparam("seen_turn"),
@@ -123,7 +153,7 @@ _ADVANCE: dict[str, Any] = {
 def _end_thread(_: str) -> sa.ClauseElement:
     return (
         sa.update(thread)
-        .where(*_HELD)
+        .where(*HELD)
         .values(
             **_ADVANCE,
             status=sa.bindparam("new_status"),
@@ -147,8 +177,9 @@ def _end_run(_: str) -> sa.ClauseElement:
         .values(
             status=sa.bindparam("new_status"),
             error_message=sa.bindparam("new_error"),
-            usage=sa.bindparam("new_usage"),
+            **_PROGRESS,
             stop_reason=sa.bindparam("new_reason"),
+            stop_code=sa.bindparam("new_code"),
             last_seq=sa.bindparam("new_seq"),
             finished_at=sa.bindparam("finished"),
             updated_at=sa.bindparam("updated"),
@@ -162,7 +193,9 @@ def _continue_run(_: str) -> sa.ClauseElement:
         .where(run.c.run_id == sa.bindparam("run"))
         .values(
             status=RunStatus.RUNNING,
+            **_PROGRESS,
             answers=sa.bindparam("new_answers"),
+            limits=sa.bindparam("new_limits"),
             updated_at=sa.bindparam("updated"),
             epoch=sa.bindparam("new_epoch"),
             attempt=sa.bindparam("new_attempt"),
@@ -179,7 +212,9 @@ def _start_queued(_: str) -> sa.ClauseElement:
         .where(run.c.run_id == sa.bindparam("run"))
         .values(
             status=RunStatus.RUNNING,
+            **_PROGRESS,
             answers=sa.bindparam("new_answers"),
+            limits=sa.bindparam("new_limits"),
             updated_at=sa.bindparam("updated"),
             started_at=sa.bindparam("updated"),
             epoch=sa.bindparam("new_epoch"),
@@ -195,16 +230,32 @@ def _clear_answers(_: str) -> sa.ClauseElement:
 insert_thread = Prepared(_insert_thread)
 take_lease = Prepared(_take_lease)
 store_user_input = Prepared(_store_user_input)
-_RARE = ("background", "retries", "retry_turn", "joined", "deadline")
-insert_run = Prepared(lambda _: _insert(run, "id", "usage", "error_message", "stop_reason", "finished_at", *_RARE))
-_UNSAID = ("answers", "usage", "error_message", "stop_reason", "background", "retries", "retry_turn", "deadline")
+_RARE = ("background", "retries", "retry_turn", "deadline", "error_message", "stop_reason", "stop_code")
+_LATER = ("turns", "seconds")
+insert_run = Prepared(lambda _: _insert(run, "id", "finished_at", "joined", *_LATER, *_RARE))
+_UNSAID = ("answers", "usage", "limits", *_LATER, *_RARE)
 insert_joined = Prepared(lambda _: _insert(run, "id", *_UNSAID))
 insert_message = Prepared(lambda _: _insert(message, "id", "message_meta"))
 insert_entry = Prepared(lambda _: _insert(journal))
 continue_run = Prepared(_continue_run)
 start_queued = Prepared(_start_queued)
 dequeue = Prepared(lambda _: sa.delete(queue).where(queue.c.run_id == sa.bindparam("run")))
-advance = Prepared(lambda _: sa.update(thread).where(*_HELD).values(**_ADVANCE).returning(thread.c.control))
+advance = Prepared(lambda _: sa.update(thread).where(*HELD).values(**_ADVANCE).returning(thread.c.control))
+progress = Prepared(
+    lambda _: (
+        sa.update(run)
+        .where(run.c.run_id == sa.bindparam("run"))
+        .values(**_PROGRESS, updated_at=sa.bindparam("updated"))
+    )
+)
+spent = Prepared(
+    lambda _: (
+        sa.update(run)
+        .where(run.c.run_id == sa.bindparam("run"))
+        .values(usage=_PROGRESS["usage"], seconds=_PROGRESS["seconds"], updated_at=sa.bindparam("updated"))
+    )
+)
+"""Inside a turn, where it is open how many are stored."""
 clear_steps = Prepared(lambda _: sa.delete(step).where(step.c.thread_key == sa.bindparam("key")))
 set_deadline = Prepared(
     lambda _: sa.update(run).where(run.c.run_id == sa.bindparam("run")).values(deadline=sa.bindparam("new_deadline"))

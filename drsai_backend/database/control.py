@@ -14,12 +14,14 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database import _run_statements as statements
-from drsai_backend.database._prepared import Prepared, Step
-from drsai_backend.database._run_statements import now_of, queue, run, thread
+from drsai_backend.database._prepared import Prepared, Step, run_guarded
+from drsai_backend.database._run_statements import Progress, now_of, queue, run, thread
 from drsai_backend.database.heads import ThreadHead, live_threads
+from drsai_backend.database.steps import StepRow, step_writes
 from drsai_backend.database.threads import Lease
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import SCHEMA_VERSION
+from drsai_backend.errors import LeaseLost
 
 BUSY = (RunStatus.RUNNING, RunStatus.PAUSED)
 """A thread of this status does not begin another run."""
@@ -40,6 +42,7 @@ class NewInput:
     background: bool
     idempotency_key: str | None
     fingerprint: str | None
+    request_id: str | None = None
 
 
 def ask(session: Session, key: int, epoch: int, control: str) -> bool:
@@ -108,7 +111,7 @@ def enqueue(session: Session, user_id: str, thread_id: str, new: NewInput, *, co
         .values(created_at=now, updated_at=now, started_at=now, version=SCHEMA_VERSION)
         .values(run_id=new.run_id, thread_key=key, team=new.team, status=RunStatus.CREATED, attempt=1)
         .values(idempotency_key=new.idempotency_key, fingerprint=new.fingerprint, background=new.background)
-        .values(first_seq=0, last_seq=0, epoch=0)
+        .values(first_seq=0, last_seq=0, epoch=0, request_id=new.request_id)
     )
     return key
 
@@ -177,14 +180,32 @@ def join_writes(lease: Lease, taken: Sequence[tuple[str, int]]) -> list[Step]:
     return [*steps, (_unqueue, {"key": lease.key})]
 
 
-def release(session: Session, lease: Lease) -> bool:
-    """Give a lease back although the run is not over: whoever comes next goes on with it. False: it was lost."""
-    changed = session.connection().execute(
+_release = Prepared(
+    lambda _: (
         sa.update(thread)
-        .where(thread.c.id == lease.key, thread.c.epoch == lease.epoch, thread.c.lease_owner == lease.owner)
+        .where(
+            thread.c.id == sa.bindparam("key"),
+            thread.c.epoch == sa.bindparam("seen_epoch"),
+            thread.c.lease_owner == sa.bindparam("owner"),
+        )
         .values(lease_owner=None, lease_expires_at=None)
+        .returning(thread.c.id)
     )
-    return changed.rowcount == 1
+)
+
+
+def release(session: Session, lease: Lease, progress: Progress, steps: Sequence[StepRow] = ()) -> None:
+    """Give a lease back although the run is not over: whoever comes next resumes it, with the steps of the turn in
+    flight and what the run has used so far.
+
+    Raises:
+        LeaseLost: the thread is another worker's now.
+    """
+    guard = {"key": lease.key, "seen_epoch": lease.epoch, "owner": lease.owner}
+    rest = step_writes(lease.key, lease.run_id, lease.turn + 1, lease.epoch, steps)
+    rest.append((statements.spent, progress.values(lease.run_id, utcnow())))
+    if run_guarded(session.connection(), (_release, guard), rest) is None:
+        raise LeaseLost(f"thread {lease.thread_id!r} is run by another worker now", param="thread_id")
 
 
 def unpause(session: Session, head: ThreadHead) -> bool:

@@ -6,6 +6,7 @@ Synchronous functions of a `Session`, to be run by `Database.read` and `Database
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -40,6 +41,7 @@ class ThreadHead:
     input_request: dict[str, Any] | None
     control: str | None = None
     queued: int = 0
+    lease_expires_at: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -57,7 +59,7 @@ def _select_heads(session: Session, *where: sa.ColumnElement[bool]) -> list[Thre
     t = thread.c
     expired = sa.func.coalesce(t.lease_expires_at < now_of(session.get_bind().dialect.name), sa.true())
     columns = (t.id, t.user_id, t.thread_id, t.status, t.team, t.revision, t.last_seq, t.turn, t.journal_debt)
-    rest = (t.run_id, t.epoch, t.lease_owner, expired, t.input_request, t.control, t.queued)
+    rest = (t.run_id, t.epoch, t.lease_owner, expired, t.input_request, t.control, t.queued, t.lease_expires_at)
     query = sa.select(*columns, *rest).where(*where)
     return [ThreadHead(*row) for row in session.connection().execute(query, {"now": utcnow()})]
 

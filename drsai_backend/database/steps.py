@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database._prepared import Prepared, Step
+from drsai_backend.database._prepared import Prepared, Step, run_guarded
+from drsai_backend.database._run_statements import HELD, Progress, spent, thread
 from drsai_backend.database._run_statements import step as table
-from drsai_backend.database._run_statements import thread
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import LeaseLost
 
@@ -63,24 +63,21 @@ def step_writes(key: int, run_id: str, turn: int, epoch: int, steps: Sequence[St
     ]
 
 
-def store_steps(session: Session, held: Held, steps: Sequence[StepRow]) -> None:
-    """Record steps of the turn in flight.
+# Locked against whoever takes the thread over at this moment: it would not see the rows, and find them in its way.
+_lock = Prepared(lambda _: sa.select(thread.c.id).where(*HELD).with_for_update(read=True))
+
+
+def store_steps(session: Session, held: Held, steps: Sequence[StepRow], progress: Progress) -> None:
+    """Record steps of the turn in flight, and what the run has used by now, that of these steps included.
 
     Raises:
         LeaseLost: the thread is another worker's now, or has moved on.
     """
-    connection = session.connection()
-    # Locked against whoever takes the thread over at this moment: it would not see the rows, and find them in its way.
-    query = sa.select(thread.c.id).where(
-        thread.c.id == held.key,
-        thread.c.epoch == held.epoch,
-        thread.c.turn == held.turn,
-        thread.c.lease_owner == held.owner,
-    )
-    if connection.execute(query.with_for_update(read=True)).first() is None:
+    guard = {"key": held.key, "seen_epoch": held.epoch, "seen_turn": held.turn, "owner": held.owner}
+    rest = step_writes(held.key, held.run_id, held.turn + 1, held.epoch, steps)
+    rest.append((spent, progress.values(held.run_id, utcnow())))
+    if run_guarded(session.connection(), (_lock, guard), rest) is None:
         raise LeaseLost(f"thread {held.thread_id!r} is run by another worker now", param="thread_id")
-    for statement, values in step_writes(held.key, held.run_id, held.turn + 1, held.epoch, steps):
-        statement.run(connection, values)
 
 
 def read_steps(session: Session, key: int) -> list[Any]:

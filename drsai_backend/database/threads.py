@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database import _run_statements as statements
 from drsai_backend.database._prepared import Step, run_guarded
-from drsai_backend.database._run_statements import expires_of, thread
+from drsai_backend.database._run_statements import Progress, expires_of, thread
 from drsai_backend.database.heads import ThreadHead, read_head, read_head_of
 from drsai_backend.database.steps import StepRow, step_writes
 from drsai_backend.datamodel import RunStatus, ThreadSnapshot
@@ -57,6 +57,9 @@ class BeginRun:
     user_input: dict[str, Any] | None
     messages: Sequence[NewMessage]
     answers: list[dict[str, Any]] | None
+    progress: Progress
+    limits: dict[str, Any] | None = None
+    request_id: str | None = None
     idempotency_key: str | None = None
     fingerprint: str | None = None
     answer_id: str | None = None
@@ -96,6 +99,7 @@ class TurnWrite:
 
     payload: str
     messages: Sequence[NewMessage]
+    progress: Progress
     clear_answers: bool = False
     clear_steps: bool = False
     also: Sequence[Step] = ()
@@ -111,7 +115,8 @@ class EndWrite:
     stop_reason: str | None
     error_message: str | None
     input_request: dict[str, Any] | None
-    usage: dict[str, int]
+    progress: Progress
+    stop_code: str | None = None
     deadline: datetime | None = None
     steps: Sequence[StepRow] = ()
     clear_steps: bool = False
@@ -187,13 +192,16 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
             "last_seq": 0,
             "started_at": now,
             "epoch": lease.epoch,
+            "usage": begin.progress.usage,
+            "limits": begin.limits,
+            "request_id": begin.request_id,
         }
         steps.append((statements.insert_run, values))
     else:
         values = {
-            "run": begin.run_id,
+            **begin.progress.values(begin.run_id, now),
             "new_answers": begin.answers,
-            "updated": now,
+            "new_limits": begin.limits,
             "new_epoch": lease.epoch,
             "new_first": first_seq,
             "new_attempt": begin.attempt,
@@ -219,6 +227,7 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
                 "started_at": now,
                 "finished_at": now,
                 "epoch": lease.epoch,
+                "request_id": begin.request_id,
             }
             steps.append((statements.insert_joined, answer))
     if begin.clear_steps:
@@ -267,7 +276,9 @@ def append_turn(session: Session, lease: Lease, write: TurnWrite) -> Lease:
     """
     moved = _moved(lease, write)
     values = {**_held(lease), "new_turn": moved.turn, "new_seq": moved.last_seq, "size": len(write.payload)}
-    steps = _turn_steps(lease, moved, write, utcnow())
+    now = utcnow()
+    steps = _turn_steps(lease, moved, write, now)
+    steps.append((statements.progress, write.progress.values(lease.run_id, now)))
     seen = run_guarded(session.connection(), (statements.advance, values), [*steps, *write.also])
     if seen is None:
         raise _lost(lease)
@@ -329,15 +340,14 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
     moved = lease if end.turn is None else _moved(lease, end.turn)
     values: dict[str, Any] = {
         **_held(lease),
-        "run": lease.run_id,
-        "updated": now,
+        **end.progress.values(lease.run_id, now),
         "finished": now if end.status.is_final else None,
         "new_status": end.status,
         "waits": int(not end.status.is_final),
         "new_error": end.error_message,
         "new_request": end.input_request,
-        "new_usage": end.usage,
         "new_reason": end.stop_reason,
+        "new_code": end.stop_code,
         "new_turn": moved.turn,
         "new_seq": moved.last_seq,
         "size": 0 if end.turn is None else len(end.turn.payload),

@@ -59,7 +59,9 @@ class Run(Record, table=True):
     )
     idempotency_key: str | None = None
     fingerprint: str | None = Field(default=None, description="SHA-256 of the request; with an idempotency key only.")
-    usage: dict[str, Any] | None = json_field()
+    usage: dict[str, Any] | None = json_field(
+        description="What its model calls have used so far, in all processes; None: it has not begun."
+    )
     error_message: str | None = long_text()
     answers: list[dict[str, Any]] | None = json_field(
         description="A person's answers that the turn in flight has not used up yet, in order."
@@ -87,6 +89,21 @@ class Run(Record, table=True):
     deadline: datetime | None = Field(
         default=None, sa_type=UTCDateTime, description="Until when a person may answer what the run waits for."
     )
+    turns: int = Field(
+        default=0,
+        nullable=False,
+        sa_column_kwargs=_default("0"),
+        description="The turns that are stored, those of nested teams included.",
+    )
+    seconds: float = Field(
+        default=0.0,
+        nullable=False,
+        sa_column_kwargs=_default("0"),
+        description="For how long it ran, in all processes; the time that it waited for a person is not part of it.",
+    )
+    limits: dict[str, Any] | None = json_field(description="The bounds that its request asked for, where it did.")
+    stop_code: str | None = Field(default=None, description="Which bound ended it.")
+    request_id: str | None = Field(default=None, description="`X-Request-Id` of the request that brought its input.")
 
 
 class JournalEntry(SQLModel, table=True):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from autogen_core import CancellationToken, ComponentModel
@@ -42,6 +42,8 @@ class UsageMeter:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     calls: int = 0
+    check: Callable[[], None] | None = field(default=None, compare=False, repr=False)
+    """Called before every model call of the run; what it raises ends the run instead."""
 
     def add(self, usage: RequestUsage) -> None:
         """Count one finished call."""
@@ -50,21 +52,21 @@ class UsageMeter:
         self.calls += 1
 
     def start_from(self, usage: Mapping[str, int]) -> None:
-        """Count on from what the run has used in other processes."""
+        """Count on from what the run has used in other processes, that of recorded answers included."""
         self.prompt_tokens += usage.get("prompt_tokens", 0)
         self.completion_tokens += usage.get("completion_tokens", 0)
 
-    def leave_out(self, usage: Mapping[str, int]) -> None:
-        """Take out what is counted already and will be counted once more, when the turn is repeated."""
-        self.prompt_tokens -= usage.get("prompt_tokens", 0)
-        self.completion_tokens -= usage.get("completion_tokens", 0)
+    @property
+    def total_tokens(self) -> int:
+        """All tokens so far."""
+        return self.prompt_tokens + self.completion_tokens
 
     def as_dict(self) -> dict[str, int]:
         """prompt_tokens, completion_tokens and total_tokens, as OpenAI names them."""
         return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
-            "total_tokens": self.prompt_tokens + self.completion_tokens,
+            "total_tokens": self.total_tokens,
         }
 
 
@@ -73,9 +75,9 @@ class RunModelClient(ChatCompletionClient):
 
     With an OpenAI-compatible client or the demo model, `params` are merged into the arguments of every call: they win
     over the client's constructor, and an agent's own `extra_create_args` win over them. Streams of OpenAI-compatible
-    clients are asked for their usage. What calls used is added to `meter`. In a turn that is repeated, recorded answers
-    are given again without asking (see `with_steps`). An endpoint that takes messages in turns only gets them so (see
-    `message_rules`). Everything else is the wrapped client's.
+    clients are asked for their usage. What calls used is added to `meter`, whose `check` may forbid them. In a
+    turn that is repeated, recorded answers are given again without asking (see `with_steps`). An endpoint that takes
+    messages in turns only gets them so (see `message_rules`). Everything else is the wrapped client's.
 
     Args:
         inner: the client that does the work. It is not closed by the run.
@@ -115,7 +117,7 @@ class RunModelClient(ChatCompletionClient):
     def with_steps(self, steps: AnswerSteps, prompt: str | None = None) -> Self:
         """The same client for one agent, whose answers `steps` records, and gives again when a turn is repeated.
 
-        A recorded answer counts on the meter as if it had just been given; in a stream it comes as the result alone.
+        A recorded answer is no call, and is not counted again; in a stream it comes as the result alone.
         `prompt` is one more system message of every request, after the agent's own.
         """
         # `copy.copy` takes ten times as long, for every agent of every run.
@@ -170,10 +172,11 @@ class RunModelClient(ChatCompletionClient):
             request = ModelRequest.of(messages, tools, tool_choice, json_output, {**extra_create_args, **more})
             number, recorded = steps.next_answer(request)
             if recorded is not None:
-                self.meter.add(recorded.usage)
                 return recorded
         rules: Rules | None = self._rules()
         try:
+            if self.meter.check is not None:
+                self.meter.check()
             while True:
                 try:
                     result = await self.inner.create(
@@ -221,7 +224,6 @@ class RunModelClient(ChatCompletionClient):
             request = ModelRequest.of(messages, tools, tool_choice, json_output, {**extra_create_args, **more})
             number, recorded = steps.next_answer(request)
             if recorded is not None:
-                self.meter.add(recorded.usage)
                 yield recorded
                 return
         kwargs: dict[str, Any] = {
@@ -243,6 +245,8 @@ class RunModelClient(ChatCompletionClient):
         stream: AsyncGenerator[str | CreateResult, None] | None = None
         answered = began = False
         try:
+            if self.meter.check is not None:
+                self.meter.check()
             while True:
                 stream = self.inner.create_stream(self._sent(messages, rules), **kwargs)
                 try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -18,6 +19,7 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.types import JsonText
 from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest
 from drsai_backend.models import ModelClientFactory
+from drsai_backend.runs._bounds import Bounds
 from drsai_backend.runs._execution import Execution
 from drsai_backend.runs._identity import new_run_id
 from drsai_backend.runs._inject import inject
@@ -43,7 +45,7 @@ from drsai_backend.teams._session import TeamSession
 from drsai_backend.teams._wiring import as_team, leaf_agents, nested_teams, share_message_types
 from drsai_backend.teams.context import RunContext, TeamFactory, build_team
 from drsai_backend.teams.imported import import_messages, imported_role
-from drsai_backend.teams.steps import usage_of
+from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.suspension import InputBroker
 
 _ATTEMPTS = 5
@@ -65,13 +67,14 @@ class Busy(Exception):
 @dataclass(frozen=True, slots=True)
 class Going:
     """How a run is taken up: from the queue (its run_id), or `again` (1: its worker was lost), with the count of deaths
-    in one turn, and what it is asked to do at once."""
+    in one turn, what it is asked to do at once, and for how many seconds it ran since it stored anything."""
 
     queued: str | None = None
     again: int = 0
     retries: int = 0
     retry_turn: int | None = None
     control: str | None = None
+    ran: float = 0.0
 
 
 @dataclass(slots=True)
@@ -86,7 +89,11 @@ class Begun:
 
 
 class Beginner:
-    """Begins runs for one engine."""
+    """Begins runs for one engine.
+
+    Args:
+        limits: what runs of a team may use, by its name.
+    """
 
     def __init__(
         self,
@@ -96,7 +103,9 @@ class Beginner:
         worker_id: str,
         lease: timedelta,
         outage: float,
+        limits: Callable[[str], RunLimits],
     ) -> None:
+        self._limits = limits
         self._outage = outage
         self._db = db
         self._models = models
@@ -200,18 +209,19 @@ class Beginner:
             request.api_key,
         )
         run = None if known is None or not made.goes_on else known.run
-        if known is not None and run is not None and run["usage"]:
-            context.meter.start_from(run["usage"])
-            for step in known.steps:
-                # Of an epoch that came to its end in order, and so are in the sum.
-                if known.head.status is not RunStatus.RUNNING or step.epoch < run["epoch"]:
-                    context.meter.leave_out(usage_of(step.step, step.value))
+        limits = request.limits
+        turns, seconds = 0, going.ran
+        if run is not None:
+            limits = _limits_of(run).lowered(limits)
+            context.meter.start_from(run["usage"] or {})
+            turns, seconds = run["turns"], run["seconds"] + going.ran
+        bounds = Bounds(self._limits(request.team).lowered(limits), context.meter, turns, seconds)
         broker = InputBroker(list(made.answers or []))
         team = as_team(await build_team(factory, context))
         speakers = sum(1 for _ in leaf_agents(team))
         live = LiveRun(run_id, thread_id, request.user_id, request.team, int(time.time()), speakers)
         recorded = known.steps if known is not None and made.goes_on else ()
-        execution = Execution(self._db.database, context, broker, live, self._outage, recorded)
+        execution = Execution(self._db.database, context, broker, live, self._outage, bounds, recorded)
         inject(team, context, broker, execution.steps, made.system or None)
         last_seq = 0 if head is None else head.last_seq
         session = TeamSession(
@@ -220,6 +230,7 @@ class Beginner:
             on_turn=execution.on_turn,
             on_chunk=execution.on_chunk,
             on_resumed=execution.at_boundary,
+            on_nested_turn=execution.on_nested_turn,
             broker=broker,
             steps=execution.steps,
         )
@@ -241,6 +252,8 @@ class Beginner:
             user_input=None if not made.raw and made.goes_on else {**values, "api_key": api_key},
             messages=new,
             answers=made.answers or None,
+            progress=bounds.progress(),
+            limits=limits.as_dict(),
             idempotency_key=request.idempotency_key,
             fingerprint=fingerprint(request) if request.idempotency_key else None,
             answer_id=new_run_id() if request.idempotency_key and made.run_id is not None else None,
@@ -327,6 +340,11 @@ def _size(known: Known | None) -> int:
         return known.warm.size
     assert known.stored is not None
     return MEMORY_PER_CHARACTER * known.stored.config_chars
+
+
+def _limits_of(run: Any) -> RunLimits:
+    stored: dict[str, Any] = run["limits"] or {}
+    return RunLimits(**stored)
 
 
 def _title(made: Plan) -> str:

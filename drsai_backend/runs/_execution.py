@@ -27,6 +27,7 @@ from drsai_backend.database.threads import (
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.types import JsonText
 from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, LeaseLost
+from drsai_backend.runs._bounds import Bounds
 from drsai_backend.runs._failures import HandedOver, PauseRequested, RunInterrupted, failure_text, safe_message
 from drsai_backend.runs._live import LiveRun
 from drsai_backend.runs._stored_request import messages_from
@@ -38,6 +39,7 @@ from drsai_backend.teams._recorder import Message, Turn
 from drsai_backend.teams._session import TeamSession
 from drsai_backend.teams._wiring import leaf_agents
 from drsai_backend.teams.context import RunContext
+from drsai_backend.teams.limits import LimitReached
 from drsai_backend.teams.steps import Step, TurnSteps
 from drsai_backend.teams.suspension import InputBroker, InputRequired, StopRequested
 
@@ -52,6 +54,7 @@ class Execution:
     """One run under way. `session` and `lease` are set before `run`.
 
     Args:
+        bounds: counts what the run uses, and ends it when that is too much.
         outage: seconds that a write waits for a database that cannot be reached.
         recorded: what is recorded of the turn in flight, where the run goes on.
 
@@ -72,6 +75,7 @@ class Execution:
         broker: InputBroker,
         live: LiveRun,
         outage: float,
+        bounds: Bounds,
         recorded: Iterable[Any] = (),
     ) -> None:
         self._database = database
@@ -81,6 +85,8 @@ class Execution:
         self._hidden: frozenset[str] = frozenset()
         self.context = context
         self.live = live
+        self.bounds = bounds
+        context.meter.check = self._may_ask
         given = (Step(each.agent, each.step, each.digest, each.value) for each in recorded)
         self.steps = TurnSteps(given, self._store_steps, live.emit)
         self.session: TeamSession
@@ -89,6 +95,7 @@ class Execution:
         self.task: list[BaseChatMessage] | None = None
         self.pending: list[str] | None = None
         self.messages: list[Message] = []
+        self._chooses_first = False
         self._in_doubt: tuple[Turn, TurnWrite] | None = None
         self.stored_chars = 0
         self.journal_chars = 0
@@ -102,9 +109,14 @@ class Execution:
         """Run the team and store the end. Returns the last resume record when the team came to an end by itself, so
         that its objects are the stored state; None otherwise."""
         team = self.session.team
+        self._chooses_first = self.session.report_first_boundary and self.pending is None
         self._hidden = frozenset(agent.name for agent in leaf_agents(team) if is_a(agent, UserProxyAgent))
         try:
-            end, last = await self._team()
+            self.bounds.start(self._time_is_over)
+            try:
+                end, last = await self._team()
+            finally:
+                self.bounds.stop()
             await self._store_end(end, last)
         except LeaseLost as error:
             # Somebody else runs it by now, and shows what becomes of it.
@@ -136,14 +148,14 @@ class Execution:
         except (LeaseLost, HandedOver):
             raise
         except (InputRequired, PauseRequested) as waits:
-            if live.stop_requested:
-                return self._end(RunStatus.STOPPED, reason="The run was stopped."), None
+            if self._stop is not None:
+                return self._stopped(self._stop), None
             return (self._ask(waits) if isinstance(waits, InputRequired) else self._pause()), None
         except StopRequested as stop:
-            return self._end(RunStatus.STOPPED, reason=str(stop)), None
+            return self._stopped(stop), None
         except asyncio.CancelledError:
-            if live.stop_requested:
-                return self._end(RunStatus.STOPPED, reason="The run was stopped."), None
+            if self._stop is not None:
+                return self._stopped(self._stop), None
             if isinstance(live.failure, LeaseLost):
                 raise live.failure from None
             if live.leaving:
@@ -158,16 +170,25 @@ class Execution:
             return self._end(RunStatus.AWAITING_INPUT, reason=result.stop_reason, request=request, turn=last), last
         return self._end(RunStatus.COMPLETED, reason=result.stop_reason, turn=last), last
 
+    @property
+    def _stop(self) -> StopRequested | None:
+        """Why the run was cancelled, where somebody wants it to stop or its time is over."""
+        return StopRequested("The run was stopped.") if self.live.stop_requested else self.live.limit
+
     def _ask(self, question: InputRequired) -> EndWrite:
-        usage, request = self.context.meter.as_dict(), input_request(question)
+        progress, request = self.bounds.progress(), input_request(question)
         # What was done in the turn so far is not done again when the answer is there.
-        steps = self.steps.unstored()
-        return EndWrite(RunStatus.AWAITING_INPUT, None, None, None, request, usage, question.deadline, steps)
+        steps, deadline = self.steps.unstored(), question.deadline
+        return EndWrite(RunStatus.AWAITING_INPUT, None, None, None, request, progress, deadline=deadline, steps=steps)
 
     def _pause(self) -> EndWrite:
         # What is recorded of a turn that was cut stays for its repetition.
-        usage = self.context.meter.as_dict()
-        return EndWrite(RunStatus.PAUSED, None, "The run was paused.", None, None, usage)
+        return EndWrite(RunStatus.PAUSED, None, "The run was paused.", None, None, self.bounds.progress())
+
+    def _stopped(self, stop: StopRequested) -> EndWrite:
+        end = self._end(RunStatus.STOPPED, reason=str(stop))
+        end.stop_code = stop.code if isinstance(stop, LimitReached) else None
+        return end
 
     def _end(
         self,
@@ -178,13 +199,14 @@ class Execution:
         turn: Turn | None = None,
     ) -> EndWrite:
         write = None if turn is None else self._write(turn)
-        return self._end_write(EndWrite(status, write, reason, None, request, self.context.meter.as_dict()))
+        progress = self.bounds.progress() if write is None else write.progress
+        return self._end_write(EndWrite(status, write, reason, None, request, progress))
 
     def _failed(self, error: BaseException) -> EndWrite:
         self.live.failure, self.live.failed_agent = error, self.session.blamed(error)
         text = failure_text(error, self.live.team, self.live.failed_agent)
         log.error("run failed: %s", text, extra=self._names, exc_info=error)
-        return self._end_write(EndWrite(RunStatus.ERROR, None, None, text, None, self.context.meter.as_dict()))
+        return self._end_write(EndWrite(RunStatus.ERROR, None, None, text, None, self.bounds.progress()))
 
     def _end_write(self, end: EndWrite) -> EndWrite:
         end.clear_steps = self.steps.turn_done()
@@ -196,8 +218,30 @@ class Execution:
 
     async def on_turn(self, turn: Turn) -> None:
         """Store a turn, then show its messages, then do what others ask of the run. What it raises ends the run."""
-        await self._append(turn)
+        # Between the task and the first speaker nobody has spoken.
+        is_choice = self._chooses_first
+        self._chooses_first = False
+        await self._append(turn, counts=not is_choice)
         await self.at_boundary()
+
+    async def on_nested_turn(self) -> None:
+        """A turn of a nested team starts. What it raises ends the run."""
+        try:
+            self.bounds.inner_turn()
+        except LimitReached as reached:
+            raise self._broker.end(reached) from None
+        await self.steps.flush()
+
+    def _may_ask(self) -> None:
+        """A model is about to be asked."""
+        try:
+            self.bounds.check_tokens()
+        except LimitReached as reached:
+            raise self._broker.end(reached) from None
+
+    def _time_is_over(self, reached: LimitReached) -> None:
+        self.live.limit = reached
+        self.live.token.cancel()
 
     async def at_boundary(self) -> None:
         """Between two turns: leave, stop, pause, or take up what the user has said meanwhile.
@@ -214,8 +258,9 @@ class Execution:
             # Before a turn that is repeated, nobody has spoken since the team was loaded.
             paused = None if repeats else await self.session.pause()
             if paused is not None:
-                await self._append(paused)
+                await self._append(paused, counts=False)
             raise PauseRequested
+        self.bounds.check()
         # A turn that is repeated must see what it saw: then new messages wait for its end.
         if self.lease.control == "steer" and not repeats:
             await self._steer()
@@ -235,17 +280,17 @@ class Execution:
             self.steered += [message.text for message in new]
             taken.append((row["run_id"], self.lease.last_seq + len(messages)))
         await self.session.steer(messages)
-        await self._append(await self.session.capture_turn(), also=join_writes(self.lease, taken))
+        await self._append(await self.session.capture_turn(), counts=False, also=join_writes(self.lease, taken))
 
-    async def _append(self, turn: Turn, also: Sequence[Any] = ()) -> None:
-        write = self._write(turn)
+    async def _append(self, turn: Turn, *, counts: bool, also: Sequence[Any] = ()) -> None:
+        write = self._write(turn, counts=counts)
         write.also = also
         self._in_doubt = turn, write
         self.lease = await self._patiently(
             lambda session, lease=self.lease: append_turn(session, lease, write),
             lambda session, lease=self.lease: confirm_turn(session, lease, write),
         )
-        self._stored(turn)
+        self._stored(turn, write)
 
     async def _resolve_doubt(self) -> bool:
         """Whether a turn was stored although the run was cancelled before it heard of that: a write that has begun is
@@ -257,28 +302,30 @@ class Execution:
         if confirmed is None:
             return False
         self.lease = confirmed
-        self._stored(turn)
+        self._stored(turn, write)
         return True
 
-    def _stored(self, turn: Turn) -> None:
+    def _stored(self, turn: Turn, write: TurnWrite) -> None:
         self._in_doubt = None
+        self.bounds.turn_stored(write.progress)
         self._broker.turn_done()
         self.messages += [message.message for message in turn.messages]
         self._show(turn)
 
-    def _write(self, turn: Turn) -> TurnWrite:
+    def _write(self, turn: Turn, *, counts: bool = True) -> TurnWrite:
         rows = [NewMessage(message.seq, JsonText(message.config)) for message in turn.messages]
         self.stored_chars += sum(len(message.config) for message in turn.messages)
         payload = turn.entry.encode()
         self.journal_chars += len(payload)
         answered, recorded = bool(self._broker.answers), self.steps.turn_done()
-        return TurnWrite(payload, rows, clear_answers=answered, clear_steps=recorded)
+        progress = self.bounds.progress(turn=counts)
+        return TurnWrite(payload, rows, progress, clear_answers=answered, clear_steps=recorded)
 
     async def _store_steps(self, steps: Sequence[Step]) -> None:
-        lease = self.lease
+        lease, progress = self.lease, self.bounds.progress()
 
         def write(session: Any) -> bool:
-            store_steps(session, lease, steps)
+            store_steps(session, lease, steps, progress)
             return True
 
         await self._patiently(write, lambda session: steps_are_stored(session, lease, steps) or None)
@@ -334,14 +381,9 @@ class Execution:
     async def _hand_over(self) -> None:
         # A turn that was cut is repeated: what is known of it is kept. One that may be stored has none.
         lease, steps = self.lease, () if self._in_doubt else self.steps.unstored()
-
-        def write(session: Any) -> None:
-            if steps:
-                store_steps(session, lease, steps)
-            release(session, lease)
-
+        progress = self.bounds.progress()
         try:
-            await self._database.write(write)
+            await self._database.write(lambda session: release(session, lease, progress, steps))
         except LeaseLost:
             return
         except DatabaseError as error:
@@ -366,5 +408,14 @@ class Execution:
         duration = time.perf_counter() - self._started
         code = None if failure is None else safe_message(failure)[0]
         self.live.emit(
-            RunEnded(end.status, end.stop_reason, end.usage, duration, end.input_request, code, end.error_message)
+            RunEnded(
+                end.status,
+                end.stop_reason,
+                end.progress.usage,
+                duration,
+                end.input_request,
+                code,
+                end.error_message,
+                end.stop_code,
+            )
         )

@@ -201,6 +201,7 @@ def ended_of(run: Any, page: LogPage) -> RunEnded:
         head.input_request if head.run_id == run["run_id"] else None,
         code_of(run["error_message"]),
         run["error_message"],
+        run["stop_code"],
     )
 
 

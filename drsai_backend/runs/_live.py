@@ -14,6 +14,7 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.runs._failures import HandedOver
 from drsai_backend.runs.events import Logged, MessageDone, MessageRead, RunEnded, RunEvent, RunStarted
 from drsai_backend.runs.position import ENDED, STARTED, Position
+from drsai_backend.teams.limits import LimitReached
 from drsai_backend.teams.messages import read_message
 
 _KEEP: Final = 4096
@@ -37,6 +38,8 @@ class LiveRun:
         self.speakers = speakers
         self.token = CancellationToken()
         self.stop_requested = False
+        self.limit: LimitReached | None = None
+        """The run is stopped since it has used up what it may use."""
         self.leaving = False
         """The process shuts down: the run is to be handed over at its next turn boundary."""
         self.failure: BaseException | None = None

@@ -7,6 +7,7 @@ once: the first write decides.
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 from typing import Any
 
 from drsai_backend.config import Settings
@@ -108,7 +109,15 @@ class Recovery:
             await self.end(head, RunStatus.ERROR, error=reason)
         else:
             log.warning("going on with a run", extra={"thread_id": head.thread_id, "run_id": head.run_id})
-            await self.go_on(head, Going(again=1, retries=deaths, retry_turn=head.turn))
+            ran = self._ran_unseen(head, run) if failed else 0.0
+            await self.go_on(head, Going(again=1, retries=deaths, retry_turn=head.turn, ran=ran))
+
+    def _ran_unseen(self, head: ThreadHead, run: Any) -> float:
+        """For how many seconds a run ran after it had stored something, according to its worker's last heartbeat."""
+        if head.lease_expires_at is None:
+            return 0.0
+        alive = head.lease_expires_at - timedelta(seconds=self._settings.lease_seconds)
+        return max(0.0, (alive - run["updated_at"]).total_seconds())
 
     async def go_on(self, head: ThreadHead, going: Going) -> LiveRun | None:
         """Go on with a run that nobody holds. None: somebody else was faster, or it cannot be gone on with and has

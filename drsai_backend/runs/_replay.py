@@ -68,6 +68,7 @@ def replay(stored: StoredRun) -> LiveRun:
             head.input_request if is_latest else None,
             code_of(run["error_message"]),
             run["error_message"],
+            run["stop_code"],
         )
     )
     return live

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import UserInput
 from drsai_backend.models.params import ModelParams
-from drsai_backend.runs.events import InputMessage, RunRequest
+from drsai_backend.runs.events import InputMessage, RunLimits, RunRequest
 from drsai_backend.state.codec import load_json
 from drsai_backend.teams._recorder import dump_message, storable
 from drsai_backend.teams.messages import read_message
@@ -26,6 +26,7 @@ def to_json(request: RunRequest) -> dict[str, Any]:
         "stream": request.stream,
         "n": request.n,
         "extra": request.extra,
+        "limits": request.limits.as_dict() or {},
         "raw": list(request.raw_messages),
     }
 
@@ -43,6 +44,7 @@ def from_json(stored: dict[str, Any], *, team: str, user_id: str, thread_id: str
         n=stored["n"],
         extra=stored["extra"],
         raw_messages=stored["raw"],
+        limits=RunLimits(**stored.get("limits", {})),
     )
 
 

@@ -57,6 +57,7 @@ from drsai_backend.runs.events import Answer, Logged, RunRequest
 from drsai_backend.runs.position import Position
 from drsai_backend.runs.views import RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
 from drsai_backend.teams.context import TeamFactory
+from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.registry import TeamRegistry
 
 log = logging.getLogger("drsai.engine")
@@ -90,7 +91,10 @@ class Engine:
         self._settings = settings
         self._warm = WarmThreads(settings.warm_threads, settings.warm_bytes)
         lease = timedelta(seconds=settings.lease_seconds)
-        self._beginner = Beginner(db, models, self._warm, self.worker_id, lease, settings.outage_seconds)
+        self._limits = RunLimits(settings.max_turns, settings.max_run_seconds, settings.max_run_tokens)
+        self._beginner = Beginner(
+            db, models, self._warm, self.worker_id, lease, settings.outage_seconds, self.limits_of
+        )
         self._feeds = Feeds(db.database, self._live, lambda: self._running.closing)
         self._running = Running(db.database, self._warm, began=self._feeds.changed, free=self._freed)
         self._recovery = Recovery(db, teams, self._beginner, self._running, self.worker_id, settings)
@@ -137,6 +141,10 @@ class Engine:
         await self._heartbeat.stop()
         self._warm.clear()
 
+    def limits_of(self, team: str) -> RunLimits:
+        """What a run of that team may use. Raises UnknownModel."""
+        return self.teams.get(team).limits.over(self._limits)
+
     # --- runs ---------------------------------------------------------------------------------------------------
 
     async def start(self, request: RunRequest) -> Handle:
@@ -159,6 +167,7 @@ class Engine:
         if self._running.closing:
             raise ShuttingDown("this server is shut down; another one takes the request")
         factory = self.teams.get(request.team).factory
+        self.limits_of(request.team).check(request.limits)
         is_new = request.thread_id is None
         if is_new:
             request = replace(request, thread_id=new_thread_id())

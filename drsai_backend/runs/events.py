@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.models.params import ModelParams
 from drsai_backend.runs.position import Position
+from drsai_backend.teams.limits import NO_LIMITS, RunLimits
 from drsai_backend.teams.steps import ToolEvent
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "ModelParams",
     "RunEnded",
     "RunEvent",
+    "RunLimits",
     "RunRequest",
     "RunStarted",
     "TextDelta",
@@ -90,7 +92,7 @@ class RunRequest:
     the last message that the thread knows. `thread_id=None` starts a new thread with a generated id.
     `raw_messages` are the same messages in OpenAI's shape, stored in `UserInput.user_messages` from the same point on.
     With `background` the input is queued, and some worker runs it. `answer` answers a question by its id; then there
-    are no messages.
+    are no messages. `limits` may only lower what the team is allowed.
     """
 
     team: str
@@ -107,6 +109,7 @@ class RunRequest:
     on_busy: OnBusy = "enqueue"
     background: bool = False
     answer: Answer | None = None
+    limits: RunLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,8 @@ class RunEnded:
     `status` is COMPLETED, STOPPED, ERROR, AWAITING_INPUT or PAUSED; RUNNING when this process does not run it any more
     but another one goes on with it (`error_code` says why). `input_request` is `Thread.input_request` (keys `id`,
     `type` "text_input", `prompt`, `source`, `choices`, `asked_at`) when the run waits for a person. `error_code` and
-    `error_message` are safe to show. `usage` has prompt_tokens, completion_tokens, total_tokens; `duration` is seconds.
+    `error_message` are safe to show. `stop_code` names the bound that the run has reached (`RunLimits`). `usage` has
+    prompt_tokens, completion_tokens, total_tokens; `duration` is seconds.
     """
 
     status: RunStatus
@@ -167,6 +171,7 @@ class RunEnded:
     input_request: dict[str, Any] | None = None
     error_code: str | None = None
     error_message: str | None = None
+    stop_code: str | None = None
 
 
 RunEvent: TypeAlias = RunStarted | TextDelta | ToolEvent | MessageDone | MessageRead | RunEnded

@@ -49,6 +49,10 @@ class RunView(BaseModel):
     finished_at: datetime | None = None
     usage: dict[str, int] | None = None
     stop_reason: str | None = None
+    stop_code: str | None = Field(default=None, description="The bound that ended it, e.g. `max_turns`.")
+    turns: int = 0
+    seconds: float = Field(default=0.0, description="For how long it ran; waiting does not count.")
+    limits: dict[str, Any] | None = Field(default=None, description="The bounds that its request asked for.")
     error_message: str | None = None
     input_request: dict[str, Any] | None = Field(default=None, description="What it waits for, when it waits.")
     joined: str | None = Field(default=None, description="The run that took this one's input up (`on_busy: steer`).")

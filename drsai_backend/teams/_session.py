@@ -40,6 +40,7 @@ class TeamSession:
             that it raises would be caught on its way, as in a tool that runs a team of its own.
         steps: the record of the turn in flight; what it keeps in memory is stored at nested teams' turn boundaries.
         on_resumed: awaited when a run goes on at a boundary, before the held speakers start, as `on_turn` is at others.
+        on_nested_turn: awaited at every turn boundary of a nested team; by default `steps` are flushed.
     """
 
     def __init__(
@@ -53,13 +54,16 @@ class TeamSession:
         broker: InputBroker | None = None,
         steps: TurnSteps | None = None,
         on_resumed: Callable[[], Awaitable[None]] | None = None,
+        on_nested_turn: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.team = team
         self._next_seq = next_seq
         self._on_turn = on_turn
         self._on_chunk = on_chunk
         self.report_first_boundary = first_boundary
-        self._runtime = TurnRuntime(self._boundary, None if steps is None else steps.flush)
+        if on_nested_turn is None and steps is not None:
+            on_nested_turn = steps.flush
+        self._runtime = TurnRuntime(self._boundary, on_nested_turn)
         self._broker = broker
         self.steps = steps
         self.on_resumed = on_resumed

@@ -21,6 +21,7 @@ from autogen_agentchat.base import ChatAgent, Team
 from drsai_backend.errors import ConfigurationError, UnknownModel
 from drsai_backend.teams._components import problems
 from drsai_backend.teams.context import TeamFactory, takes_context
+from drsai_backend.teams.limits import NO_LIMITS, RunLimits, limits_of
 
 _NAME = re.compile(r"[\w][\w.:/@+-]{0,127}")
 _FORM = "a .py file, a module (`package.module` or `package.module:attribute`), or a .yaml or .json file"
@@ -28,11 +29,12 @@ _FORM = "a .py file, a module (`package.module` or `package.module:attribute`), 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredTeam:
-    """A team's name, its factory, and one line about it."""
+    """A team's name, its factory, one line about it, and its own limits, which stand in for the server's."""
 
     name: str
     factory: TeamFactory
     description: str
+    limits: RunLimits = NO_LIMITS
 
 
 class TeamRegistry:
@@ -54,7 +56,9 @@ class TeamRegistry:
             raise ConfigurationError(f"there are two teams of the name {name}")
         for problem in factory_problems(name, factory):
             raise ConfigurationError(f"team {name!r}: {problem}")
-        self._teams[name] = RegisteredTeam(name, factory, description or _describe(factory))
+        self._teams[name] = RegisteredTeam(
+            name, _without_limits(factory), description or _describe(factory), limits_of(factory)
+        )
 
     def names(self) -> list[str]:
         """The names, in order."""
@@ -127,7 +131,11 @@ def factory_problems(name: object, factory: object) -> Iterable[str]:
             "(`lambda: ...`)"
         )
     elif isinstance(factory, Mapping):
-        yield from problems(cast("Mapping[str, Any]", factory))
+        yield from problems(_without_limits(cast("Mapping[str, Any]", factory)))
+        try:
+            limits_of(cast("object", factory))
+        except ValueError as error:
+            yield str(error)
     elif not callable(factory):
         yield f"{type(factory).__name__} is neither a callable nor a component config"
     else:
@@ -135,6 +143,13 @@ def factory_problems(name: object, factory: object) -> Iterable[str]:
             takes_context(factory)
         except TypeError as error:
             yield str(error)
+
+
+def _without_limits(factory: Any) -> Any:
+    """A component config is AutoGen's; the key `limits` beside it is ours."""
+    if not isinstance(factory, Mapping):
+        return factory
+    return {name: value for name, value in cast("dict[str, Any]", factory).items() if name != "limits"}
 
 
 def _describe(factory: TeamFactory) -> str:

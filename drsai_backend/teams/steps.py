@@ -248,11 +248,6 @@ class AgentSteps:
         self._uses.clear()
 
 
-def usage_of(step: str, value: dict[str, Any]) -> dict[str, int]:
-    """What a recorded step has cost: the usage of a model's answer, nothing for a tool's result."""
-    return _read(value)["usage"] if step[:1] == "m" and step[1:].isdigit() else {}
-
-
 def _storable(step: Step) -> Step:
     """The step itself, or with its value as text where that holds characters that a database cannot have in JSON."""
     dumped = dump_json(step.value)

@@ -154,7 +154,10 @@ class InputBroker:
 
     def stop(self, reason: str) -> StopRequested:
         """Have the whole run end. Returns what is to be raised."""
-        stop = StopRequested(reason)
+        return self.end(StopRequested(reason))
+
+    def end(self, stop: StopRequested) -> StopRequested:
+        """`stop`, for a reason that is raised."""
         if self._listener is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(self._listener, stop, None)
         return stop

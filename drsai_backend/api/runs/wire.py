@@ -57,6 +57,7 @@ class LogWriter:
         fields = {
             "status": ended.status.value,
             "stop_reason": ended.stop_reason,
+            "stop_code": ended.stop_code,
             "usage": ended.usage,
             "duration": round(ended.duration, 3),
         }
