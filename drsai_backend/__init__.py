@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         SelectorGroupChat,
         Swarm,
     )
+    from drsai_backend.teams.limits import RunLimits, limited
 
 __version__ = "0.1.0"
 
@@ -40,6 +41,7 @@ __all__ = [
     "MagenticOneGroupChat",
     "RoundRobinGroupChat",
     "RunContext",
+    "RunLimits",
     "RunStatus",
     "SelectorGroupChat",
     "Swarm",
@@ -49,6 +51,7 @@ __all__ = [
     "decode_state",
     "encode_state",
     "idempotent",
+    "limited",
     "requires_approval",
 ]
 
@@ -62,6 +65,7 @@ _HOMES: Final = {
     "runs": ("Answer",),
     "state": ("decode_state", "encode_state"),
     "teams.context": ("RunContext",),
+    "teams.limits": ("RunLimits", "limited"),
     "teams.group_chats": (
         "DrSaiGroupChat",
         "GraphFlow",

@@ -39,6 +39,7 @@ from drsai_backend.runs.views import RunPage, RunView, StoredMessage, ThreadDeta
 from drsai_backend.state.store import JournalStateStore
 from drsai_backend.teams.builtin import builtin_teams
 from drsai_backend.teams.context import TeamFactory
+from drsai_backend.teams.limits import NO_LIMITS, RunLimits
 from drsai_backend.teams.messages import dump_of
 from drsai_backend.teams.registry import TeamRegistry
 
@@ -169,6 +170,7 @@ class DrSai:
         params: ModelParams | None = None,
         on_busy: OnBusy = "enqueue",
         background: bool = False,
+        limits: RunLimits = NO_LIMITS,
     ) -> Handle:
         """Start a run and return its handle; the run goes on whether the handle is read or not. Raises as `run`.
 
@@ -182,6 +184,7 @@ class DrSai:
             params=params or ModelParams(),
             on_busy=on_busy,
             background=background,
+            limits=limits,
         )
         return await self.engine.start(request)
 
@@ -194,6 +197,7 @@ class DrSai:
         thread_id: str | None = None,
         params: ModelParams | None = None,
         on_busy: OnBusy = "enqueue",
+        limits: RunLimits = NO_LIMITS,
     ) -> TeamResult:
         """Run a team on a thread and return what it produced. Cancelling this call stops the run.
 
@@ -207,6 +211,7 @@ class DrSai:
             params: sampling parameters for the agents' model calls.
             on_busy: what to do when a run is live on the thread: wait for its end (`enqueue`), raise ThreadBusy
                 (`reject`), stop it (`interrupt`), or hand the message to all its agents at the next turn (`steer`).
+            limits: what the run may use, less than the team is allowed: it ends as STOPPED when that is used up.
 
         Returns:
             The result. Its `status` is AWAITING_INPUT when a person was asked (`input_request`): the next `run` on the
@@ -216,7 +221,9 @@ class DrSai:
             RunFailed: the run ended as ERROR; `__cause__` is what was raised.
             UnknownModel, InvalidRequest, ThreadBusy, StateError, TeamBuildError, DatabaseError: nothing was stored.
         """
-        handle = await self.start(team, task, user_id=user_id, thread_id=thread_id, params=params, on_busy=on_busy)
+        handle = await self.start(
+            team, task, user_id=user_id, thread_id=thread_id, params=params, on_busy=on_busy, limits=limits
+        )
         try:
             end = await handle.wait()
         except asyncio.CancelledError:
@@ -243,12 +250,15 @@ class DrSai:
         thread_id: str | None = None,
         params: ModelParams | None = None,
         on_busy: OnBusy = "enqueue",
+        limits: RunLimits = NO_LIMITS,
     ) -> AsyncGenerator[BaseAgentEvent | BaseChatMessage | TaskResult, None]:
         """`run`, as a stream of AutoGen messages that ends with the `TaskResult`: AutoGen's `Console` shows it.
 
         Streamed chunks come at once, messages when they are stored. Leaving the stream early stops the run.
         """
-        handle = await self.start(team, task, user_id=user_id, thread_id=thread_id, params=params, on_busy=on_busy)
+        handle = await self.start(
+            team, task, user_id=user_id, thread_id=thread_id, params=params, on_busy=on_busy, limits=limits
+        )
         finished = False
         try:
             async for event in handle.events():

@@ -106,6 +106,8 @@ def reason_of(error: Mapping[str, Any]) -> str:
             return "must be a list"
         case "dict_type" | "model_type" | "model_attributes_type":
             return "must be an object"
+        case "greater_than":
+            return f"must be more than {limits['gt']:g}"
         case "greater_than_equal":
             return f"must be at least {limits['ge']}"
         case "less_than_equal":

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, Self, TypeVar
+from functools import wraps
+from typing import Any, Final, Self, TypeVar, cast
 
 from drsai_backend.errors import ConfigurationError, InvalidRequest
 from drsai_backend.teams.suspension import StopRequested
 
-T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class LimitReached(StopRequested):
 
 def limited(
     *, max_turns: int | None = None, max_run_seconds: float | None = None, max_run_tokens: int | None = None
-) -> Callable[[T], T]:
+) -> Callable[[F], F]:
     """Decorate a team factory with limits of its own, which stand in for the server's (`RunLimits`; 0: no bound).
 
     ::
@@ -103,9 +104,13 @@ def limited(
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
 
-    def mark(factory: T) -> T:
-        setattr(factory, _MARK, limits)
-        return factory
+    def mark(factory: F) -> F:
+        @wraps(factory)
+        def build(*args: Any) -> Any:
+            return factory(*args)
+
+        setattr(build, _MARK, limits)
+        return cast("F", build)
 
     return mark
 

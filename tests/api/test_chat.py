@@ -42,6 +42,7 @@ async def test_whole_answer(client: openai.AsyncOpenAI, engine: FakeEngine) -> N
         "run_id": "run-1",
         "status": "completed",
         "stop_reason": "done",
+        "stop_code": None,
         "duration": 0.25,
         "input_request": None,
         "messages": [{"seq": 2, "source": "assistant", "type": "TextMessage", "content": "You said: hello"}],

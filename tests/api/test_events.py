@@ -101,7 +101,7 @@ async def test_what_a_run_tells(http: httpx.AsyncClient, engine: FakeEngine) -> 
     assert own[4] == {"seq": 1, "source": "a", "message_type": "TextMessage", "content": "one two", "shown": True}
     assert (own[5]["content"], own[5]["shown"], own[5]["message"]["content"]) == ("three", None, "three")
     assert (own[6]["content"], own[6]["message_type"]) == ("", "SomethingElse")
-    assert own[7] == {"status": "completed", "stop_reason": "done", "usage": USAGE, "duration": 0.25}
+    assert own[7] == {"status": "completed", "stop_reason": "done", "stop_code": None, "usage": USAGE, "duration": 0.25}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from drsai_backend.api.errors import refusal
 from drsai_backend.api.openai import client_tools
 from drsai_backend.api.openai.messages import has_images, parse_messages
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.runs.events import ModelParams, RunRequest
+from drsai_backend.runs.events import ModelParams, RunLimits, RunRequest
 
 _FEW: Final = 256
 """Messages that are looked at in less than a millisecond."""
@@ -117,6 +117,9 @@ class ChatBody(BaseModel):
     on_disconnect: Literal["continue", "cancel"] | None = Field(
         default=None, description="What becomes of the run when the client leaves. Default: continue."
     )
+    max_turns: int | None = Field(default=None, ge=1, le=_INT32, description="Fewer turns than the server allows.")
+    max_run_seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="Less time.")
+    max_run_tokens: int | None = Field(default=None, ge=1, le=_INT64, description="Fewer tokens of model calls.")
     background: bool | None = Field(default=None, description="Answer 202 with the run at once, do not wait for it.")
 
     @field_validator("n")
@@ -184,6 +187,7 @@ async def parse_call(body: dict[str, Any], scope: Scope, bodies: Bodies, *, max_
         idempotency_key=check_name(key, "Idempotency-Key") if key is not None else None,
         on_busy=chat.on_busy or "enqueue",
         background=bool(chat.background),
+        limits=RunLimits(chat.max_turns, chat.max_run_seconds, chat.max_run_tokens),
     )
     include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
     return ChatCall(request, include_usage, chat.on_disconnect == "cancel", tuple(tools))

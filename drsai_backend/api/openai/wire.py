@@ -3,8 +3,8 @@
 Fields that OpenAI does not have, for programs (its clients keep unknown fields in `model_extra`):
 
 - `thread_id` in every chunk and body;
-- `drsai` in the chunk that has the `finish_reason`, and in the body: `run_id`, `status`, `stop_reason`, `duration`
-  (seconds), `input_request`, and `messages`, the shown ones as `{"seq", "source", "type", "content"}`;
+- `drsai` in the chunk that has the `finish_reason`, and in the body: `run_id`, `status`, `stop_reason`, `stop_code`,
+  `duration` (seconds), `input_request`, and `messages`, the shown ones as `{"seq", "source", "type", "content"}`;
 - `drsai` in the other chunks of a group chat: `source`, who says it. Never in the delta: OpenAI's clients join all
   strings there.
 """
@@ -188,6 +188,7 @@ def _details(handle: RunHandle, ended: RunEnded, stored: Sequence[MessageDone]) 
         "run_id": handle.run_id,
         "status": ended.status.value,
         "stop_reason": ended.stop_reason,
+        "stop_code": ended.stop_code,
         "duration": round(ended.duration, 3),
         "input_request": ended.input_request,
         "messages": [message_entry(event) for event in stored],
