@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +13,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from drsai_backend.api._json import dumps
-from drsai_backend.errors import DatabaseError, DrSaiError, InvalidRequest
+from drsai_backend.errors import DatabaseError, DrSaiError, InvalidRequest, RunFailed
 
+_log = logging.getLogger("drsai.api")
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 # OpenAI's clients repeat these by themselves. A busy thread stays busy for as long as its run takes, and a failed run
@@ -72,6 +74,9 @@ def error_body(error: DrSaiError, *, code: str | None = None) -> dict[str, Any]:
 
 def error_response(error: DrSaiError, *, code: str | None = None) -> Response:
     """The answer to a request that cannot be served. A 503 says in how many seconds to ask again."""
+    if not isinstance(error, RunFailed | InternalError):  # the log has these already, with more
+        extra = {"code": code or error.code, "status": error.status, "param": error.param, "reason": error.message}
+        _log.info("request refused", extra=extra)
     headers: dict[str, str] = {}
     if error.status == 503:
         headers["retry-after"] = "5" if isinstance(error, DatabaseError) else "1"

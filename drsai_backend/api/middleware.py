@@ -12,6 +12,7 @@ from uuid import uuid4
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from drsai_backend import log_context
 from drsai_backend.api.errors import HostNotAllowed, InternalError, error_response
 from drsai_backend.api.hosts import Hosts
 from drsai_backend.errors import DrSaiError, InvalidRequest, NotOpened
@@ -37,6 +38,7 @@ class RequestId:
                 request_id = value
         request_id = request_id or b"req_" + uuid4().hex.encode()
         scope[REQUEST_ID] = request_id.decode()
+        log_context.bind(scope[REQUEST_ID])
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -10,6 +10,7 @@ import structlog
 
 from drsai_backend.cli._screen import one_line
 from drsai_backend.config import Settings
+from drsai_backend.log_context import AddIds
 
 # These tell each message, request and connection at INFO; AutoGen's would cost a JSON dump each.
 _TALKATIVE: Final = (
@@ -44,6 +45,7 @@ def configure_logging(settings: Settings) -> None:
         renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain, pad_event=0)
         endings = [_visible, renderer]
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(AddIds())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ from typing import Any
 
 from autogen_agentchat.teams import BaseGroupChat
 
+from drsai_backend import log_context
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.heads import ThreadHead
 from drsai_backend.database.threads import BeginRun, Lease, NewMessage, begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.types import JsonText
-from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest
+from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest, TeamBuildError
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs._bounds import Bounds
 from drsai_backend.runs._execution import Execution
@@ -43,10 +45,12 @@ from drsai_backend.state import Document
 from drsai_backend.teams._recorder import Recorder, dump_message, storable
 from drsai_backend.teams._session import TeamSession
 from drsai_backend.teams._wiring import as_team, leaf_agents, nested_teams, share_message_types
-from drsai_backend.teams.context import RunContext, TeamFactory, build_team
+from drsai_backend.teams.context import BuiltTeam, RunContext, TeamFactory, build_team
 from drsai_backend.teams.imported import import_messages, imported_role
 from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.suspension import InputBroker
+
+log = logging.getLogger("drsai.run")
 
 _ATTEMPTS = 5
 _TITLE_LENGTH = 80
@@ -160,7 +164,7 @@ class Beginner:
             request.params,
             request.api_key,
         )
-        team = as_team(await build_team(factory, context))
+        team = as_team(await _build(factory, context, request.team))
         share_message_types(team, nested_teams(team))
         check_types(team, request.messages)
         return sum(1 for _ in leaf_agents(team))
@@ -217,7 +221,8 @@ class Beginner:
             turns, seconds = run["turns"], run["seconds"] + going.ran
         bounds = Bounds(self._limits(request.team).lowered(limits), context.meter, turns, seconds)
         broker = InputBroker(list(made.answers or []))
-        team = as_team(await build_team(factory, context))
+        log_context.bind(log_context.current_request(), thread_id, run_id)
+        team = as_team(await _build(factory, context, request.team))
         speakers = sum(1 for _ in leaf_agents(team))
         live = LiveRun(run_id, thread_id, request.user_id, request.team, int(time.time()), speakers)
         recorded = known.steps if known is not None and made.goes_on else ()
@@ -254,6 +259,7 @@ class Beginner:
             answers=made.answers or None,
             progress=bounds.progress(),
             limits=limits.as_dict(),
+            request_id=log_context.current_request(),
             idempotency_key=request.idempotency_key,
             fingerprint=fingerprint(request) if request.idempotency_key else None,
             answer_id=new_run_id() if request.idempotency_key and made.run_id is not None else None,
@@ -268,6 +274,9 @@ class Beginner:
         )
         execution.session = session
         execution.lease = await self._first_write(begin)
+        how = "taken over" if going.again else "resumed" if begin.goes_on else "started"
+        level = logging.WARNING if going.retries else logging.INFO
+        log.log(level, "run %s", how, extra={**execution.names, "team": request.team, "attempt": begin.attempt})
         live.begin(execution.lease.epoch, last_seq, begin.attempt)
         for message in (*execution.imported, *(execution.task or ())):
             seq = session.recorder.seq_of(message)
@@ -340,6 +349,15 @@ def _size(known: Known | None) -> int:
         return known.warm.size
     assert known.stored is not None
     return MEMORY_PER_CHARACTER * known.stored.config_chars
+
+
+async def _build(factory: TeamFactory, context: RunContext, name: str) -> BuiltTeam:
+    try:
+        return await build_team(factory, context)
+    except TeamBuildError as error:
+        # Its client is told no more than that; what it was is for whoever wrote the factory.
+        log.error("team factory failed", extra={"team": name}, exc_info=error.__cause__ or error)
+        raise
 
 
 def _limits_of(run: Any) -> RunLimits:

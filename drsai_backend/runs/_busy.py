@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from drsai_backend import log_context
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.control import NewInput, enqueue
 from drsai_backend.database.heads import ThreadHead, read_head
@@ -134,6 +135,7 @@ class BusyThreads:
             background=request.background,
             idempotency_key=request.idempotency_key,
             fingerprint=fingerprint(request) if request.idempotency_key else None,
+            request_id=log_context.current_request(),
         )
         thread_id = request.thread_id
         assert thread_id is not None

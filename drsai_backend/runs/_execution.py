@@ -102,7 +102,8 @@ class Execution:
         self.steered: list[str] = []
 
     @property
-    def _names(self) -> dict[str, str]:
+    def names(self) -> dict[str, str]:
+        """For log lines, also where nothing adds them (`log_context`)."""
         return {"thread_id": self.live.thread_id, "run_id": self.live.run_id}
 
     async def run(self) -> ResumeRecord | None:
@@ -120,16 +121,17 @@ class Execution:
             await self._store_end(end, last)
         except LeaseLost as error:
             # Somebody else runs it by now, and shows what becomes of it.
-            log.warning("run lost: %s", error.message, extra=self._names)
+            log.warning("run lost: %s", error.message, extra=self.names)
             self._show_moved(error.code, error.message)
             return None
         except HandedOver as handed:
             await self._hand_over()
+            log.info("run handed over", extra=self.names)
             self._show_moved(handed.code, str(handed))
             return None
         except DatabaseError as error:
             # Nobody may be told that the run is over: it is not. Whoever takes the lease goes on with it.
-            log.error("run not ended: %s", error.message, extra=self._names)
+            log.error("run not ended: %s", error.message, extra=self.names)
             self._show_moved(error.code, error.message)
             return None
         return None if last is None else last.entry.resume
@@ -205,7 +207,6 @@ class Execution:
     def _failed(self, error: BaseException) -> EndWrite:
         self.live.failure, self.live.failed_agent = error, self.session.blamed(error)
         text = failure_text(error, self.live.team, self.live.failed_agent)
-        log.error("run failed: %s", text, extra=self._names, exc_info=error)
         return self._end_write(EndWrite(RunStatus.ERROR, None, None, text, None, self.bounds.progress()))
 
     def _end_write(self, end: EndWrite) -> EndWrite:
@@ -352,7 +353,7 @@ class Execution:
                 # A conflict here is a deadlock that the database has broken up.
                 if waited >= (self._outage if isinstance(error, DatabaseUnavailable) else _LONGEST_PAUSE):
                     raise
-                log.warning("a run waits for the database: %s", error.message, extra=self._names)
+                log.warning("a run waits for the database: %s", error.message, extra=self.names)
                 await asyncio.sleep(pause)
                 waited += pause
                 pause, again = min(2 * pause, _LONGEST_PAUSE), True
@@ -387,7 +388,7 @@ class Execution:
         except LeaseLost:
             return
         except DatabaseError as error:
-            log.warning("a lease was not handed over and will run out: %s", error.message, extra=self._names)
+            log.warning("a lease was not handed over and will run out: %s", error.message, extra=self.names)
 
     def _show_moved(self, code: str, text: str) -> None:
         """The run is not over, but it is not here any more."""
@@ -406,6 +407,7 @@ class Execution:
 
     def _show_end(self, end: EndWrite, failure: BaseException | None) -> None:
         duration = time.perf_counter() - self._started
+        self._log_end(end, failure)
         code = None if failure is None else safe_message(failure)[0]
         self.live.emit(
             RunEnded(
@@ -419,3 +421,17 @@ class Execution:
                 end.stop_code,
             )
         )
+
+    def _log_end(self, end: EndWrite, failure: BaseException | None) -> None:
+        level = logging.ERROR if end.status is RunStatus.ERROR else logging.INFO
+        if not log.isEnabledFor(level):
+            return
+        used = {
+            "status": end.status.value,
+            "team": self.live.team,
+            "turns": end.progress.turns,
+            "tokens": end.progress.usage["total_tokens"],
+            "duration": end.progress.seconds,
+            "reason": end.stop_code or end.error_message or end.stop_reason,
+        }
+        log.log(level, "run ended", extra={**self.names, **used}, exc_info=failure)

@@ -10,6 +10,7 @@ import logging
 from datetime import timedelta
 from typing import Any
 
+from drsai_backend import log_context
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.control import deadline_of, drop_queued, end_unheld, queued_inputs, unattended
@@ -72,6 +73,14 @@ class Recovery:
         """
         if self._is_full():
             return
+        # Whatever had it looked at, what is found there belongs to other requests.
+        token = log_context.bind(None)
+        try:
+            await self._look_at(key)
+        finally:
+            log_context.restore(token)
+
+    async def _look_at(self, key: int) -> None:
         head = await self._db.database.read(lambda session: read_head_of(session, key))
         if head is None or self._running.closing or self._running.is_taken((head.user_id, head.thread_id)):
             return
@@ -95,6 +104,7 @@ class Recovery:
     async def recover(self, head: ThreadHead) -> None:
         """Go on with a run whose worker is gone, or end it."""
         run = await self._run_of(head)
+        log_context.bind(None if run is None else run["request_id"], head.thread_id, head.run_id)
         if head.control == "cancel":
             await self.end(head, RunStatus.STOPPED, reason="The run was stopped.")
             return
@@ -108,7 +118,6 @@ class Recovery:
             reason = f"The run was given up: {deaths} processes that ran it ended in the middle of the same turn."
             await self.end(head, RunStatus.ERROR, error=reason)
         else:
-            log.warning("going on with a run", extra={"thread_id": head.thread_id, "run_id": head.run_id})
             ran = self._ran_unseen(head, run) if failed else 0.0
             await self.go_on(head, Going(again=1, retries=deaths, retry_turn=head.turn, ran=ran))
 
@@ -153,7 +162,9 @@ class Recovery:
             lambda session: end_unheld(session, head, status, error=error, reason=reason)
         )
         if ended:
-            log.warning("run ended: %s", error or reason, extra={"thread_id": head.thread_id, "run_id": head.run_id})
+            used = {"status": status.value, "team": head.team, "reason": error or reason}
+            names = {"thread_id": head.thread_id, "run_id": head.run_id}
+            log.log(logging.ERROR if error else logging.INFO, "run ended", extra={**names, **used})
             if head.queued:
                 self._running.spawn(self.look_quietly(head.key))
         return ended
@@ -178,6 +189,7 @@ class Recovery:
                 run = await self._db.database.read(lambda session, run_id=run_id: read_run(session, run_id))
                 team = str(run["team"])
                 registered = self._teams.get(team)
+                log_context.bind(run["request_id"], head.thread_id, run_id)
                 key = None if row["api_key"] is None else self._db.secrets.decrypt(row["api_key"])
                 request = from_json(row["request"], team=team, user_id=name[0], thread_id=name[1], api_key=key)
                 if self._running.is_taken(name) or self._is_full():
@@ -197,7 +209,13 @@ class Recovery:
             except Exception as error:
                 text = failure_text(error, team, None)
                 level = logging.INFO if isinstance(error, DrSaiError) else logging.ERROR
-                log.log(level, "a queued input failed: %s", text, extra={"run_id": run_id}, exc_info=error)
+                log.log(
+                    level,
+                    "a queued input failed: %s",
+                    text,
+                    extra={"run_id": run_id},
+                    exc_info=None if level == logging.INFO else error,
+                )
                 await self._db.database.write(
                     lambda session, run_id=run_id, text=text: drop_queued(
                         session, head.key, run_id, RunStatus.ERROR, text

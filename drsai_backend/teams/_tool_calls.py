@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,8 @@ from drsai_backend.teams._wiring import has_state
 from drsai_backend.teams._workbench import Call, make_call
 from drsai_backend.teams.steps import AgentSteps, CallName, Step, ToolFinished, ToolStarted
 from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, current_branch
+
+log = logging.getLogger("drsai.tools")
 
 _END = object()
 
@@ -63,8 +66,13 @@ class ToolCalls:
                         self._turn.keep(lambda: Step(self._steps.path, f"{name.step}?{start}", "", {}))
                     await self._wait_for_others(task)
                     raise self._broker.report(question) from None
+                except Exception as error:
+                    self._log_failure(made, error)
+                    raise
                 self._turn.check()
                 assert result is not None, "a workbench ends with a result"
+                if result.is_error:
+                    self._log_failure(made, made.raised)
                 self._show_end(call, result)
             await self._record(call, name, result)
             yield result
@@ -124,6 +132,10 @@ class ToolCalls:
         if self._turn.on_tool is not None:
             self._turn.on_tool(ToolStarted(self._steps.source, call.id or "", call.name, call.written))
         return start
+
+    def _log_failure(self, call: Call, error: BaseException | None) -> None:
+        names = {"tool": call.name, "agent": self._steps.path, "call_id": call.id}
+        log.warning("tool failed", extra=names, exc_info=error)
 
     def _show_end(self, call: Call, result: ToolResult) -> None:
         if self._turn.on_tool is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -24,6 +25,20 @@ from drsai_backend.models.requests import digest_of
 from drsai_backend.teams._wiring import task_runner
 from drsai_backend.teams.suspension import Branch, current_branch
 
+_current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
+
+
+def _noting(format_errors: Callable[[Exception], str]) -> Callable[[Exception], str]:
+    """AutoGen makes a text of what a tool raises; the exception itself is for the log."""
+
+    def noting(error: Exception) -> str:
+        call = _current_call.get()
+        if call is not None:
+            call.raised = call.raised or error
+        return format_errors(error)
+
+    return noting
+
 
 class RecordedWorkbench:
     """Stands for a workbench in an agent's list. Calls go to `stream`; all else is the workbench's own, its class
@@ -32,6 +47,8 @@ class RecordedWorkbench:
     def __init__(self, inner: Workbench, stream: Callable[[Call], AsyncGenerator[Any, None]]) -> None:
         self.__inner = inner
         self.__stream = stream
+        if isinstance(inner, StaticWorkbench) and "_format_errors" not in vars(inner):
+            setattr(inner, "_format_errors", _noting(inner._format_errors))  # noqa: B010 - private: see test_upstream
 
     @property
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -80,6 +97,8 @@ class Call:
     token: CancellationToken | None
     id: str | None
     stream: bool
+    raised: BaseException | None = None
+    """What the tool raised, where its workbench has made a text of it."""
 
     @cached_property
     def tool(self) -> BaseTool[Any, Any] | None:
@@ -121,6 +140,7 @@ async def make_call(
 ) -> None:
     """The task of one call; `_orphans` finds it by its name and its token."""
     current_branch.set(branch)
+    _current_call.set(call)
     inner = call.workbench
     if call.stream:
         stream = cast(StaticStreamWorkbench, inner).call_tool_stream(

@@ -124,6 +124,6 @@ class Takeover:
 def _found(process: Process, run_id: str) -> float:
     """When a process has found that a run is nobody's, by its log."""
     for line in process.command.stderr.splitlines():
-        if "going on with a run" in line and run_id in line:
+        if "run taken over" in line and run_id in line:
             return datetime.fromisoformat(orjson.loads(line)["timestamp"]).timestamp()
     raise AssertionError("the log does not say that the run was found")

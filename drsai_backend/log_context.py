@@ -1,0 +1,41 @@
+"""What each log line says of where it belongs: `request_id`, `thread_id` and `run_id`.
+
+They are kept in a context variable, which tasks inherit: a request's task gives its id to the run that it starts, the
+run's task gives all three to its agents and tools. `AddIds` puts them on the records of a handler; the command line
+does so for its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextvars import ContextVar, Token
+from typing import TypeAlias
+
+_NAMES = ("request_id", "thread_id", "run_id")
+_Ids: TypeAlias = tuple[str | None, str | None, str | None]
+_ids: ContextVar[_Ids] = ContextVar("drsai_log_ids", default=(None, None, None))
+
+
+def bind(request_id: str | None, thread_id: str | None = None, run_id: str | None = None) -> Token[_Ids]:
+    """Say where what is logged from here on belongs. Returns what `restore` takes."""
+    return _ids.set((request_id, thread_id, run_id))
+
+
+def restore(token: Token[_Ids]) -> None:
+    """Take a `bind` back."""
+    _ids.reset(token)
+
+
+def current_request() -> str | None:
+    """The id of the request that the running code works for."""
+    return _ids.get()[0]
+
+
+class AddIds(logging.Filter):
+    """A filter of a `logging.Handler` that passes every record and adds the ids that are known and not on it yet."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        for name, value in zip(_NAMES, _ids.get(), strict=True):
+            if value is not None and not hasattr(record, name):
+                setattr(record, name, value)
+        return True
