@@ -142,12 +142,12 @@ async def test_a_handed_over_run_and_one_that_was_killed_count_once(make: Make, 
 
 
 async def test_a_recorded_answer_counts_although_its_turn_is_never_stored(make: Make) -> None:
-    team, drsai, seen = Lookers(), None, []
+    team = Lookers()
+    seen: list[int] = []
 
     async def look() -> str:
         """Look."""
-        assert drsai is not None
-        seen.append(((await run_of(drsai)).usage or {}).get("total_tokens"))
+        seen.append(((await run_of(drsai)).usage or {})["total_tokens"])
         return "nothing"
 
     drsai = await make({"crew": lambda: AssistantAgent("ann", team.clients[0], tools=[look], max_tool_iterations=3)})
