@@ -28,7 +28,9 @@ from tests.support.scripted import ScriptedClient, counting
 class Silent(BaseChatAgent):
     """Says nothing, for ever."""
 
-    produced_message_types = (TextMessage,)
+    @property
+    def produced_message_types(self) -> Sequence[type[BaseChatMessage]]:
+        return (TextMessage,)
 
     async def on_messages(self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken) -> Response:
         await asyncio.sleep(0)
