@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import importlib
 import inspect
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from autogen_agentchat.base import ChatAgent, Team
 from autogen_core import ComponentLoader, ComponentModel, is_component_class
 from autogen_core._component_config import WELL_KNOWN_PROVIDERS
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from drsai_backend.models import DefaultModelClient
 
@@ -50,19 +52,35 @@ def problems(config: object, where: str = "") -> list[str]:
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         return [f"{provider} cannot be used: {error}"]
     found: list[str] = []
-    if not where and not issubclass(_class(provider), ChatAgent | Team):
-        found.append(f"{provider} is neither an agent nor a team")
-    try:
-        schema.model_validate(completed(component)["config"])
-    except ValidationError as error:
-        for item in error.errors(include_input=False, include_url=False):
-            field = ".".join(str(part) for part in item["loc"])
-            found.append(f"{provider}: {field}: {item['msg']}")
+    if not where:
+        if not issubclass(_class(provider), ChatAgent | Team):
+            found.append(f"{provider} is neither an agent nor a team")
+        found += _violations(provider, ComponentModel, component)  # of inner ones, the outer schema has it
+    found += _violations(provider, schema, completed(component)["config"])
     for name, value in cast("Mapping[str, Any]", component["config"]).items():
         for part in cast("list[object]", value) if isinstance(value, list) else [value]:
             if _is_component(part):
                 found.extend(problems(part, f"{where}.{name}" if where else name))
     return found
+
+
+def _violations(provider: str, schema: type[BaseModel], value: object) -> list[str]:
+    """What a schema says of a value. Fields that it does not have are refused, which AutoGen's leave aside in silence."""
+    try:
+        schema.model_validate(value, extra=None if schema.model_config.get("extra") == "allow" else "forbid")
+    except ValidationError as error:
+        return [
+            f"{provider}: {_explain(item, schema)}" for item in error.errors(include_input=False, include_url=False)
+        ]
+    return []
+
+
+def _explain(item: ErrorDetails, schema: type[BaseModel]) -> str:
+    field = ".".join(str(part) for part in item["loc"])
+    if item["type"] != "extra_forbidden":
+        return f"{field}: {item['msg']}"
+    near = difflib.get_close_matches(field, schema.model_fields, 1)
+    return f"{field}: there is no such field" + (f"; did you mean `{near[0]}`?" if near else "")
 
 
 def _is_component(value: object) -> bool:
@@ -106,5 +124,7 @@ def _complete(component: dict[str, Any]) -> None:
             values[name] = {"provider": DefaultModelClient.component_provider_override, "config": {}}
         elif name in defaults and isinstance(defaults[name].default, str | int | float | bool):
             values[name] = defaults[name].default
+        elif type(None) in get_args(field.annotation):
+            values[name] = None  # AutoGen's own dumps leave such fields out
         elif field.annotation is bool and name in defaults and defaults[name].default is None:
             values[name] = False  # `None` there means "decide later", and later it is False without an output type

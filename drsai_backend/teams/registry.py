@@ -219,5 +219,10 @@ def _read_configs(target: str) -> object:
             raise ConfigurationError(
                 f"{target} is a single component; put it under a name: {{name: {{provider: ...}}}}"
             )
+        beside = sorted(set(content) - {"teams"})
+        if isinstance(content.get("teams"), Mapping) and beside:
+            raise ConfigurationError(
+                f"{target}: {', '.join(beside)}: what stands beside `teams` is not read; move it in"
+            )
         return content.get("teams", content)
     return data

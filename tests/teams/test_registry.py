@@ -12,7 +12,19 @@ from typing import Any
 import pytest
 import yaml
 from autogen_agentchat.agents import AssistantAgent
-from autogen_agentchat.base import ChatAgent, Team
+from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
+from autogen_agentchat.conditions import (
+    ExternalTermination,
+    FunctionCallTermination,
+    HandoffTermination,
+    MaxMessageTermination,
+    SourceMatchTermination,
+    StopMessageTermination,
+    TextMentionTermination,
+    TextMessageTermination,
+    TimeoutTermination,
+    TokenUsageTermination,
+)
 from autogen_agentchat.teams import BaseGroupChat, RoundRobinGroupChat
 from pydantic import SecretStr
 
@@ -48,6 +60,22 @@ teams:
         provider: autogen_agentchat.conditions.MaxMessageTermination
         config: {max_messages: 3}
 """
+
+
+_MEANT = "system_mesage: there is no such field; did you mean `system_message`?"
+
+
+CONDITIONS: list[TerminationCondition] = [
+    StopMessageTermination(),
+    MaxMessageTermination(3),
+    TextMentionTermination("stop"),
+    TokenUsageTermination(max_total_token=9),
+    TokenUsageTermination(max_prompt_token=9) | TimeoutTermination(3),
+    HandoffTermination("user"),
+    SourceMatchTermination(["a"]) & ExternalTermination(),
+    TextMessageTermination(),
+    FunctionCallTermination("f"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -267,6 +295,11 @@ def test_two_files_of_one_name_do_not_mix(tmp_path: Path) -> None:
         ("bad.yaml", "teams: {a: 1}", "team 'a'"),
         ("bad.yaml", "teams: {a: {provider: x.Y, config: {}}}", "No module named 'x'"),
         ("bad.json", "{", "not valid JSON"),
+        ("bad.yaml", HAND_WRITTEN + "  lone: {provider: %s, config: {name: a, system_mesage: b}}" % AGENT, _MEANT),
+        ("bad.yaml", HAND_WRITTEN.replace("max_messages: 3", "max_messages: 3, x: 1"), "x: there is no such field"),
+        ("bad.yaml", HAND_WRITTEN.replace("description:", "descripton:"), "did you mean `description`?"),
+        ("bad.yaml", HAND_WRITTEN.replace("config: {name: one}", "config: {name: one}\n          lable: x"), "lable"),
+        ("bad.yaml", HAND_WRITTEN + "other: {}", "beside `teams`"),
     ],
 )
 def test_a_mistake_in_a_file_names_the_file(tmp_path: Path, file: str, text: str | None, reason: str) -> None:
@@ -305,3 +338,12 @@ def test_a_dumped_team_loads_from_json(tmp_path: Path) -> None:
     (tmp_path / "teams.json").write_text(json.dumps({"dumped": dumped}))
     assert list(load_teams("teams.json")) == ["dumped"]
     assert TeamRegistry(load_teams("teams.json")).description("dumped")
+
+
+@pytest.mark.parametrize("condition", CONDITIONS, ids=lambda each: type(each).__name__)
+async def test_every_condition_loads_from_its_own_dump(tmp_path: Path, condition: TerminationCondition) -> None:
+    team = RoundRobinGroupChat([agent("a")], termination_condition=condition)
+    (tmp_path / "teams.json").write_text(json.dumps({"dumped": team.dump_component().model_dump(exclude_none=True)}))
+    loaded = await build_team(load_teams("teams.json")["dumped"], context())
+    assert isinstance(loaded, BaseGroupChat)
+    assert loaded.dump_component() == team.dump_component()
