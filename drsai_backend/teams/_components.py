@@ -65,7 +65,7 @@ def problems(config: object, where: str = "") -> list[str]:
 
 
 def _violations(provider: str, schema: type[BaseModel], value: object) -> list[str]:
-    """What a schema says of a value. Fields that it does not have are refused, which AutoGen's leave aside in silence."""
+    """What a schema says of a value. Fields that it does not have are refused; AutoGen leaves them aside in silence."""
     try:
         schema.model_validate(value, extra=None if schema.model_config.get("extra") == "allow" else "forbid")
     except ValidationError as error:
