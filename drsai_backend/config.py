@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from typing import Annotated, Any, Literal, cast
+from urllib.parse import unquote, urlsplit
 
 from pydantic import ByteSize, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
@@ -110,6 +111,7 @@ class Settings(BaseSettings):
 
     openai_api_key: SecretStr | None = Field(default=None, validation_alias="OPENAI_API_KEY")
     openai_base_url: str | None = Field(default=None, validation_alias="OPENAI_BASE_URL")
+    require_model: bool = Field(default=False, description="Refuse to start with the offline demo model.")
     model: str | None = Field(default=None, description="The model's name at the endpoint. Default: gpt-4o-mini.")
     model_timeout: float = Field(
         default=300.0, gt=0, description="Seconds without a byte from the model's endpoint before a call is given up."
@@ -141,6 +143,12 @@ class Settings(BaseSettings):
         except SettingsError as error:
             raise ConfigurationError(f"settings cannot be read: {error}") from None
 
+    def secrets(self) -> list[str]:
+        """What must never be shown: keys, and the database's password."""
+        keys = [key.get_secret_value() for key in (self.openai_api_key, self.secret_key) if key is not None]
+        password = urlsplit(self.database_url).password
+        return keys if password is None else [*keys, password, unquote(password)]
+
     @field_validator("cors_origins", "allowed_hosts", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
@@ -170,6 +178,11 @@ class Settings(BaseSettings):
     def _upper(cls, value: object) -> object:
         return value.upper() if isinstance(value, str) else value
 
+    @field_validator("openai_api_key")
+    @classmethod
+    def _key(cls, value: SecretStr | None) -> SecretStr | None:
+        return None if value is None else usable_key(value)
+
     @field_validator("openai_base_url")
     @classmethod
     def _http_url(cls, value: str | None) -> str | None:
@@ -186,6 +199,18 @@ class Settings(BaseSettings):
                 "DRSAI_LEASE_SECONDS must be at least twice DRSAI_HEARTBEAT_SECONDS, or one late heartbeat loses a run"
             )
         return self
+
+
+def usable_key(key: SecretStr) -> SecretStr | None:
+    """An API key without the white space around it, which mounted secrets and copied lines end with. None: it is empty.
+
+    Raises:
+        ValueError: no HTTP header can hold it; the text does not repeat it.
+    """
+    text = key.get_secret_value().strip()
+    if not all("!" <= character <= "~" for character in text):
+        raise ValueError("must be an API key: letters, digits and signs of ASCII, without spaces")
+    return SecretStr(text) if text else None
 
 
 def _explain(error: ErrorDetails) -> str:

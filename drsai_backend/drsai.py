@@ -75,8 +75,6 @@ class DrSai:
         settings: Settings | None = None,
     ) -> None:
         self.settings = settings or Settings()
-        if not isinstance(teams, TeamRegistry):
-            teams = TeamRegistry(builtin_teams() if teams is None else teams)
         self.database = Database(
             database_url or self.settings.database_url, sqlite_synchronous=self.settings.sqlite_synchronous
         )
@@ -85,6 +83,10 @@ class DrSai:
         )
         self.models = ModelClientFactory(self.settings)
         self._sync: SyncDrSai | None = None
+        if teams is None:
+            teams = builtin_teams(tools=self.models.create().model_info["function_calling"])
+        if not isinstance(teams, TeamRegistry):
+            teams = TeamRegistry(teams)
         self.engine = Engine(teams, self.db, self.models, self.settings)
         self._jobs = jobs.make_queue(
             self.database.url,

@@ -79,6 +79,8 @@ def test_sizes_take_units_and_words_any_case(monkeypatch: pytest.MonkeyPatch) ->
         ("OPENAI_BASE_URL", "http://user:planted@host/v1"),
         ("DRSAI_LEASE_SECONDS", "4"),
         ("DRSAI_DEMO_DELAY", "-1"),
+        ("OPENAI_API_KEY", "sk-planted-ключ"),
+        ("OPENAI_API_KEY", "sk-planted two"),
     ],
 )
 def test_a_mistake_names_the_variable_and_never_the_value(
@@ -90,6 +92,15 @@ def test_a_mistake_names_the_variable_and_never_the_value(
     assert variable in caught.value.message
     assert "planted" not in caught.value.message
     assert caught.value.__cause__ is None
+
+
+def test_a_key_of_a_mounted_secret_ends_with_a_newline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", " sk-planted\r\n")
+    key = Settings().openai_api_key
+    assert key is not None
+    assert key.get_secret_value() == "sk-planted"
+    monkeypatch.setenv("OPENAI_API_KEY", "\n")
+    assert Settings().openai_api_key is None
 
 
 def test_secrets_stay_out_of_repr(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,8 +25,7 @@ from drsai_backend.database import Database
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, UnknownModel
-from drsai_backend.teams.builtin import builtin_teams
-from drsai_backend.teams.registry import TeamRegistry, load_teams
+from drsai_backend.teams.registry import load_teams
 
 HELP: Final = """\
   /threads   your latest conversations
@@ -82,10 +81,9 @@ async def _local(teams: str | None, database_url: str | None, user_id: str) -> T
     else:
         # Python prints warnings of a program without logging, in the middle of the conversation.
         logging.getLogger().addHandler(logging.NullHandler())
-    registry = TeamRegistry(builtin_teams() if teams is None else load_teams(teams))
-    drsai = DrSai(registry, settings=settings)
+    drsai = DrSai(None if teams is None else load_teams(teams), settings=settings)
     await drsai.open()
-    return LocalTalk(drsai, registry.names(), show_url(drsai.database), user_id)
+    return LocalTalk(drsai, drsai.engine.teams.names(), show_url(drsai.database), user_id)
 
 
 class _Chat:

@@ -11,6 +11,7 @@ import structlog
 from drsai_backend.cli._screen import one_line
 from drsai_backend.config import Settings
 from drsai_backend.log_context import AddIds
+from drsai_backend.redaction import RedactingFormatter
 
 # These tell each message, request and connection at INFO; AutoGen's would cost a JSON dump each.
 _TALKATIVE: Final = (
@@ -46,12 +47,11 @@ def configure_logging(settings: Settings) -> None:
         endings = [_visible, renderer]
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(AddIds())
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *endings],
-        )
+    lines = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *endings],
     )
+    handler.setFormatter(RedactingFormatter(lines, settings.secrets()))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(settings.log_level)

@@ -30,8 +30,8 @@ from drsai_backend.config import Settings
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.models.local import LocalModelServer
-from drsai_backend.teams.builtin import builtin_teams
-from drsai_backend.teams.registry import TeamRegistry, load_teams
+from drsai_backend.teams.context import TeamFactory
+from drsai_backend.teams.registry import load_teams
 
 _CLOSE_SECONDS: Final = 15.0
 """What clients may take beyond the runs' grace to read the end of their answers."""
@@ -48,17 +48,19 @@ def serve(settings: Settings, teams: str | None, *, insecure: bool, local_model:
     """
     address = _address(settings, insecure=insecure)
     configure_logging(settings)
-    registry = TeamRegistry(builtin_teams() if teams is None else load_teams(teams))
+    given = None if teams is None else load_teams(teams)
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(_listen(settings, address))
         if local_model:
             make_console().print("Starting the local model …")
             settings = stack.enter_context(LocalModelServer()).settings(settings)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(settings, registry, listening, access_log=access_log))
+            runner.run(_serve(settings, given, listening, access_log=access_log))
 
 
-async def _serve(settings: Settings, teams: TeamRegistry, listening: socket.socket, *, access_log: bool) -> None:
+async def _serve(
+    settings: Settings, teams: dict[str, TeamFactory] | None, listening: socket.socket, *, access_log: bool
+) -> None:
     drsai = DrSai(teams, settings=settings)
     bound = str(listening.getsockname()[0])
     async with drsai:
@@ -75,7 +77,7 @@ async def _serve(settings: Settings, teams: TeamRegistry, listening: socket.sock
         limit = connection_limit(settings.max_connections, raise_file_limit())
         server = Server(config, Connections(settings, limit), drain=drsai.drain, stopping=_say_stopping)
         server.handle_signals()
-        print_start(drsai, teams, _url(settings.host, listening), bound)
+        print_start(drsai, _url(settings.host, listening), bound)
         _settle_garbage()
         await server.serve([listening])
 
@@ -92,8 +94,9 @@ def _say_stopping() -> None:
     make_console(stderr=True).print("Stopping; once more to stop at once.")
 
 
-def print_start(drsai: DrSai, teams: TeamRegistry, url: str, bound: str) -> None:
+def print_start(drsai: DrSai, url: str, bound: str) -> None:
     """Say where, what and on what this serves, and how to ask it."""
+    teams = drsai.engine.teams
     console = make_console()
     console.print(f"[bold]drsai_backend[/] serves [bold]{escape(url)}/v1[/]\n", soft_wrap=True)
     models = Table.grid(padding=(0, 2, 0, 0))

@@ -16,8 +16,8 @@ from drsai_backend.cli._screen import make_console, print_rows
 from drsai_backend.cli._settings import show_url
 from drsai_backend.config import Settings
 from drsai_backend.drsai import DrSai
-from drsai_backend.teams.builtin import builtin_teams
-from drsai_backend.teams.registry import TeamRegistry, load_teams
+from drsai_backend.teams.context import TeamFactory
+from drsai_backend.teams.registry import load_teams
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -31,11 +31,10 @@ def work(settings: Settings, teams: str | None) -> None:
         DatabaseError: the database cannot be used.
     """
     configure_logging(settings)
-    registry = TeamRegistry(builtin_teams() if teams is None else load_teams(teams))
-    asyncio.run(_work(settings, registry))
+    asyncio.run(_work(settings, None if teams is None else load_teams(teams)))
 
 
-async def _work(settings: Settings, teams: TeamRegistry) -> None:
+async def _work(settings: Settings, teams: dict[str, TeamFactory] | None) -> None:
     stopping = asyncio.Event()
 
     def stop(number: int) -> None:
@@ -50,15 +49,15 @@ async def _work(settings: Settings, teams: TeamRegistry) -> None:
         for number in _SIGNALS:
             with contextlib.suppress(NotImplementedError):  # Windows
                 loop.add_signal_handler(number, stop, number)
-        print_start(drsai, teams)
+        print_start(drsai)
         await stopping.wait()
 
 
-def print_start(drsai: DrSai, teams: TeamRegistry) -> None:
+def print_start(drsai: DrSai) -> None:
     """Say what this runs, where, and how it learns of work."""
     console = make_console()
     console.print(f"[bold]drsai_backend[/] works on [bold]{escape(show_url(drsai.database))}[/]\n", soft_wrap=True)
-    rows = [("models", f"[bold green]{escape(', '.join(teams.names()))}[/]")]
+    rows = [("models", f"[bold green]{escape(', '.join(drsai.engine.teams.names()))}[/]")]
     if drsai.models.is_demo:
         rows.append(("answers", "[bold yellow]OFFLINE DEMO MODEL[/]: fixed rules, no language model."))
     else:

@@ -87,6 +87,9 @@ def serve(
     local_model: Annotated[
         bool, typer.Option("--local-model", help="Answer with a small language model on this machine.")
     ] = False,
+    require_model: Annotated[
+        bool, typer.Option("--require-model", help="Do not start with the offline demo model.")
+    ] = False,
     access_log: Annotated[bool, typer.Option("--access-log", help="Log every request.")] = False,
     log_level: LogLevel = None,
 ) -> None:
@@ -94,7 +97,9 @@ def serve(
     from drsai_backend.cli import _serve
     from drsai_backend.cli._settings import read_settings
 
-    settings = read_settings(host=host, port=port, database_url=database_url, log_level=log_level)
+    settings = read_settings(
+        host=host, port=port, database_url=database_url, log_level=log_level, require_model=require_model or None
+    )
     _serve.serve(settings, teams, insecure=insecure, local_model=local_model, access_log=access_log)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final, Literal, Self
 
@@ -25,6 +27,8 @@ from drsai_backend.models.tokens import estimate_content, estimate_tokens
 
 DEMO_CONTEXT_SIZE: Final = 128_000
 BYTES_PER_TOKEN: Final = 4
+_REPORT_SECONDS: Final = 60.0
+_log = logging.getLogger("drsai.model")
 
 
 class DemoConfig(BaseModel):
@@ -51,6 +55,8 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
 
     def __init__(self, delay: float = 0.015) -> None:
         self._delay = delay
+        self._answers = 0
+        self._reported_at: float | None = None
         self._usage = RequestUsage(prompt_tokens=0, completion_tokens=0)
 
     async def create(
@@ -105,6 +111,7 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
         json_output: bool | type[BaseModel] | None,
         extra: Mapping[str, Any],
     ) -> CreateResult:
+        self._report()
         schemas = [tool.schema if isinstance(tool, Tool) else tool for tool in tools]
         choice = tool_choice.name if isinstance(tool_choice, Tool) else tool_choice
         content = answer(messages, schemas, tool_choice=choice, json_output=json_output)
@@ -121,6 +128,17 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
             completion_tokens=self._usage.completion_tokens + usage.completion_tokens,
         )
         return CreateResult(finish_reason=finish, content=content, usage=usage, cached=False)
+
+    def _report(self) -> None:
+        """Once a minute, say in the log who answers: a server that was meant to have a model looks healthy without."""
+        self._answers += 1
+        now = time.monotonic()
+        if self._reported_at is None or now - self._reported_at >= _REPORT_SECONDS:
+            self._reported_at = now
+            _log.warning(
+                "the offline demo model answers (%d so far): set OPENAI_API_KEY or OPENAI_BASE_URL for a model",
+                self._answers,
+            )
 
     def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
         """Estimated tokens of a request."""

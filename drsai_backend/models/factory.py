@@ -11,7 +11,8 @@ from autogen_ext.models.openai import _model_info  # AutoGen's table of models i
 from openai import AsyncOpenAI, Timeout
 from pydantic import SecretStr
 
-from drsai_backend.config import Settings
+from drsai_backend.config import Settings, usable_key
+from drsai_backend.errors import ConfigurationError, InvalidRequest
 from drsai_backend.models.demo import DemoChatCompletionClient
 from drsai_backend.models.message_rules import MessageRules
 from drsai_backend.models.openai_client import PooledOpenAIClient
@@ -32,6 +33,11 @@ class ModelClientFactory:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        if settings.require_model and self.is_demo:
+            raise ConfigurationError(
+                "a model is required and no endpoint is set: set OPENAI_API_KEY or OPENAI_BASE_URL, or leave out "
+                "--require-model and DRSAI_REQUIRE_MODEL"
+            )
         self._clients: OrderedDict[tuple[str, str], ChatCompletionClient] = OrderedDict()
         self._demo = DemoChatCompletionClient(delay=settings.demo_delay)
         self._pool: AsyncOpenAI | None = None
@@ -63,11 +69,17 @@ class ModelClientFactory:
         Args:
             model: its name at the endpoint; `DRSAI_MODEL`, else gpt-4o-mini, when omitted. The demo model ignores it.
             api_key: used instead of `OPENAI_API_KEY`. It goes to the endpoint of the settings and nowhere else.
+
+        Raises:
+            InvalidRequest: no HTTP header can hold the key.
         """
         if self.is_demo:
             return self._demo
         name = model or self.model
-        secret = api_key or self._settings.openai_api_key
+        try:
+            secret = (api_key and usable_key(api_key)) or self._settings.openai_api_key
+        except ValueError as error:
+            raise InvalidRequest(f"`api_key` {error}", param="api_key") from None
         key = secret.get_secret_value() if secret is not None else "none"  # local servers want some key
         client = self._clients.get((name, key))
         if client is None:

@@ -56,6 +56,11 @@ def writers(context: RunContext) -> RoundRobinGroupChat:
     )
 
 
-def builtin_teams() -> dict[str, TeamFactory]:
-    """The built-in teams by name."""
-    return {"assistant": assistant, "writers": writers}
+def plain_assistant(context: RunContext) -> AssistantAgent:
+    """A helpful assistant."""
+    return assistant(context)
+
+
+def builtin_teams(*, tools: bool = True) -> dict[str, TeamFactory]:
+    """The built-in teams by name. `tools=False`, for a model that cannot call any: they are described without."""
+    return {"assistant": assistant if tools else plain_assistant, "writers": writers}

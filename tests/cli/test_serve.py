@@ -332,11 +332,81 @@ def test_logs_are_json_on_request_and_quiet_otherwise(commands: Commands, tmp_pa
     logged = [json.loads(line) for line in server.stderr.splitlines() if line.startswith("{")]
     assert [line["event"] for line in logged if line["logger"] == "uvicorn.access"] != []
 
-    quiet = commands.start("serve", "--port", "0", cwd=tmp_path)
+    quiet = commands.start("serve", "--port", "0", "--log-level", "ERROR", cwd=tmp_path)
     ask(quiet.base_url(), "writers")
     quiet.kill(signal.SIGTERM)
     assert quiet.wait() == 0
     assert quiet.stderr == "Stopping; once more to stop at once.\n"
+
+
+LEAKY = """
+import httpx
+from drsai_backend import AssistantAgent
+
+def leaky(context):
+    key = "planted-in-a-team"
+    try:
+        httpx.Headers({"authorization": f"Bearer {key}"})["x"]
+    except KeyError:
+        raise ValueError(f"Illegal header value b'Bearer {key}\\n', api_key={key!r}, planted-in-settings")
+
+teams = {"leaky": leaky, "fine": lambda context: AssistantAgent("a", context.model_client())}
+"""
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_no_key_reaches_a_log(commands: Commands, tmp_path: Path, form: str) -> None:
+    """Keys with a newline, of another alphabet, and in the text of an exception of a team."""
+    (tmp_path / "mine.py").write_text(LEAKY)
+    with ModelServer(lambda request: "answer") as model:
+        environment = {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "planted-in-settings\n"}
+        server = commands.start(
+            "serve", "mine.py", "--port", "0", cwd=tmp_path, env={**environment, "DRSAI_LOG_FORMAT": form}
+        )
+        url = server.base_url()
+        assert ask(url, "fine") == "answer"
+        assert ask(url, "fine", extra_body={"api_key": "planted-of-request\n"}) == "answer"
+        for key in ("planted-ключ", "planted two"):
+            with pytest.raises(openai.BadRequestError) as refused:
+                ask(url, "fine", extra_body={"api_key": key})
+            assert refused.value.param == "api_key"
+            assert "planted" not in str(refused.value)
+        with pytest.raises(openai.InternalServerError) as failed:
+            ask(url, "leaky")
+        assert "planted" not in str(failed.value)
+        server.kill(signal.SIGTERM)
+        assert server.wait() == 0
+    assert [request.api_key for request in model.requests] == ["planted-in-settings", "planted-of-request"]
+    assert "planted" not in server.stdout + server.stderr
+
+
+def test_a_server_that_is_to_have_a_model_does_not_start_without(commands: Commands, tmp_path: Path) -> None:
+    command = commands.run("serve", "--require-model", "--port", "0", cwd=tmp_path)
+    assert command.wait() == 1
+    assert "OPENAI_BASE_URL" in command.stderr
+    command = commands.run("worker", cwd=tmp_path, env={"DRSAI_REQUIRE_MODEL": "1"})
+    assert command.wait() == 1
+    assert not (tmp_path / "drsai.db").exists()
+
+
+def test_answers_of_the_demo_model_are_logged_and_marked(commands: Commands, tmp_path: Path) -> None:
+    server = commands.start("serve", "--port", "0", cwd=tmp_path)
+    url = server.base_url()
+    for _ in range(2):
+        ask(url, "assistant")
+    ready = httpx.get(url.removesuffix("/v1") + "/readyz").json()
+    assert ready == {"status": "ready", "model": "offline demo model"}
+    server.kill(signal.SIGTERM)
+    assert server.wait() == 0
+    assert server.stderr.count("the offline demo model answers (1 so far)") == 1
+
+
+def test_the_built_in_assistant_promises_only_tools_that_its_model_can_call(commands: Commands, tmp_path: Path) -> None:
+    environment = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "DRSAI_MODEL_FUNCTION_CALLING": "false"}
+    server = commands.start("serve", "--port", "0", cwd=tmp_path, env=environment)
+    url = server.base_url()
+    assert "calculator" not in server.stdout
+    assert "calculator" not in httpx.get(f"{url}/models").text
 
 
 def test_the_local_model_must_be_installed(commands: Commands, tmp_path: Path) -> None:

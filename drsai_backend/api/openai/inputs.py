@@ -14,6 +14,7 @@ from drsai_backend.api.body import Bodies, header_of
 from drsai_backend.api.errors import refusal
 from drsai_backend.api.openai import client_tools
 from drsai_backend.api.openai.messages import has_images, parse_messages
+from drsai_backend.config import usable_key
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.runs.events import ModelParams, RunLimits, RunRequest
 
@@ -122,6 +123,11 @@ class ChatBody(BaseModel):
     max_run_tokens: int | None = Field(default=None, ge=1, le=_INT64, description="Fewer tokens of model calls.")
     background: bool | None = Field(default=None, description="Answer 202 with the run at once, do not wait for it.")
 
+    @field_validator("api_key")
+    @classmethod
+    def _usable_key(cls, value: SecretStr | None) -> SecretStr | None:
+        return None if value is None else usable_key(value)
+
     @field_validator("n")
     @classmethod
     def _one_answer(cls, value: int | None) -> int | None:
@@ -179,7 +185,7 @@ async def parse_call(body: dict[str, Any], scope: Scope, bodies: Bodies, *, max_
             top_p=chat.top_p,
             seed=chat.seed,
         ),
-        api_key=chat.api_key if chat.api_key and chat.api_key.get_secret_value() else None,
+        api_key=chat.api_key,
         stream=bool(chat.stream),
         n=chat.n,
         extra=extra,
