@@ -143,6 +143,11 @@ class Settings(BaseSettings):
         except SettingsError as error:
             raise ConfigurationError(f"settings cannot be read: {error}") from None
 
+    @property
+    def is_demo(self) -> bool:
+        """True when no endpoint is set, and the offline demo model answers."""
+        return self.openai_api_key is None and self.openai_base_url is None
+
     def secrets(self) -> list[str]:
         """What must never be shown: keys, and the database's password."""
         keys = [key.get_secret_value() for key in (self.openai_api_key, self.secret_key) if key is not None]

@@ -52,7 +52,7 @@ def create_app(
     # Before the threads, whose names may hold anything: `/v1/threads/{thread_id}/runs` is none of them.
     app.include_router(run_routes(engine, bodies, ping=ping_seconds))
     app.include_router(thread_routes(engine))
-    app.include_router(health_routes(engine))
+    app.include_router(health_routes(engine, "offline demo model" if settings.is_demo else None))
     install_error_handlers(app)
     _describe_chat(app)
     # The last one added is the outermost.

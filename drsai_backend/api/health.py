@@ -14,7 +14,8 @@ from drsai_backend.errors import DatabaseUnavailable
 _PATIENCE: Final = 5.0
 
 
-def health_routes(engine: Engine) -> APIRouter:
+def health_routes(engine: Engine, model: str | None) -> APIRouter:
+    """`model`: what answers instead of a language model, for operators to see."""
     router = APIRouter(tags=["health"])
 
     @router.get("/healthz")
@@ -30,6 +31,6 @@ def health_routes(engine: Engine) -> APIRouter:
                 await engine.db.get(AgentJson, filters={}, limit=1)
         except TimeoutError:
             raise DatabaseUnavailable(f"the database gave no answer for {_PATIENCE:g} s") from None
-        return {"status": "ready"}
+        return {"status": "ready"} if model is None else {"status": "ready", "model": model}
 
     return router

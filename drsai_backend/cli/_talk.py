@@ -60,6 +60,11 @@ class Talk(Protocol):
     async def close(self) -> None: ...
 
 
+def _with_cause(error: DrSaiError) -> str:
+    """Here the team is the user's own, who is told what its factory raised."""
+    return error.message if error.__cause__ is None else f"{error.message}: {error.__cause__}"
+
+
 class LocalTalk:
     """Runs the teams in this process."""
 
@@ -90,7 +95,7 @@ class LocalTalk:
         try:
             handle = await self._drsai.start(model, text, user_id=self._user_id, thread_id=self.thread_id)
         except DrSaiError as error:
-            yield Ended(RunStatus.ERROR, self.thread_id, error.message)
+            yield Ended(RunStatus.ERROR, self.thread_id, _with_cause(error))
             return
         self.thread_id = handle.thread_id
         speech = Speech(marks=True)

@@ -47,7 +47,7 @@ class ModelClientFactory:
     @property
     def is_demo(self) -> bool:
         """True when no endpoint is set and every client is the offline demo model."""
-        return self._settings.openai_api_key is None and self._settings.openai_base_url is None
+        return self._settings.is_demo
 
     @property
     def model(self) -> str:

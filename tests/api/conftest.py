@@ -31,6 +31,7 @@ class FakeSettings:
     max_body_bytes: int = 1_000_000
     max_bodies_bytes: int = 64_000_000
     max_messages: int = 4096
+    is_demo: bool = False
 
 
 def openai_client(app: FastAPI, **options: Any) -> openai.AsyncOpenAI:

@@ -91,7 +91,7 @@ def test_a_failed_answer_is_told_and_the_next_one_works(commands: Commands, tmp_
     )
     command = commands.run("chat", "--teams", "mine.py", cwd=tmp_path, stdin="Fail.\nMy name is Ada.\n")
     assert command.wait() == 1
-    assert command.stderr == "Error: the team could not be built: ValueError: on purpose\n"
+    assert command.stderr == "Error: the team could not be built: its factory raised ValueError: on purpose\n"
     assert len(answers(command.stdout, "parrot")) == 1
 
 

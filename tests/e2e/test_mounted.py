@@ -49,7 +49,7 @@ async def test_mounted_with_the_lifespan_of_the_outer_application(database_url: 
         assert answer.choices[0].message.content
         async for chunk in await client.chat.completions.create(**CHAT, stream=True):
             assert chunk.id
-        assert (await http.get(f"{path}/readyz")).json() == {"status": "ready"}
+        assert (await http.get(f"{path}/readyz")).json() == {"status": "ready", "model": "offline demo model"}
 
         accepted = await http.post(f"{path}/v1/chat/completions", json={**CHAT, "background": True, "user": "ada"})
         assert accepted.status_code == 202
