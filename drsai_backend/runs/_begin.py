@@ -24,7 +24,7 @@ from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs._bounds import Bounds
 from drsai_backend.runs._execution import Execution
 from drsai_backend.runs._identity import new_run_id
-from drsai_backend.runs._inject import inject
+from drsai_backend.runs._inject import inject, refuse_unseen_images
 from drsai_backend.runs._live import LiveRun
 from drsai_backend.runs._prepare import (
     Known,
@@ -167,6 +167,7 @@ class Beginner:
         team = as_team(await _build(factory, context, request.team))
         share_message_types(team, nested_teams(team))
         check_types(team, request.messages)
+        refuse_unseen_images(team, request.messages)
         return sum(1 for _ in leaf_agents(team))
 
     async def go_on(self, head: ThreadHead, request: RunRequest, factory: TeamFactory, going: Going) -> Begun:
@@ -316,6 +317,7 @@ class Beginner:
         if goes_on and document is not None and document.resume.pending is not None:
             execution.pending = document.resume.pending
             return rows
+        refuse_unseen_images(team, made.new)
         new = [] if goes_on else input_messages(team, check_types(team, made.new))
         for seq, message in enumerate(new, start=last_seq + 1):
             config = dump_message(message)

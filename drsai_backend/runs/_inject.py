@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from autogen_agentchat.agents import UserProxyAgent
@@ -9,15 +10,18 @@ from autogen_agentchat.agents import UserProxyAgent
 # Private: the stock input function, which reads the terminal. tests/teams/test_upstream.py fails when it moves.
 from autogen_agentchat.agents._user_proxy_agent import cancellable_input
 from autogen_agentchat.teams import BaseGroupChat, MagenticOneGroupChat
-from autogen_core import CancellationToken
+from autogen_core import CancellationToken, Image
 from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import Workbench
 
 from drsai_backend.agents import RunBound
+from drsai_backend.errors import InvalidRequest
 from drsai_backend.models import RunModelClient, facade, run_client_of
+from drsai_backend.runs.events import InputMessage
 from drsai_backend.teams._kinds import is_a
 from drsai_backend.teams._parts import parts
 from drsai_backend.teams._tool_calls import ToolCalls
+from drsai_backend.teams._wiring import leaf_agents
 from drsai_backend.teams._workbench import RecordedWorkbench
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.steps import TurnSteps
@@ -61,6 +65,24 @@ def inject(
         if is_a(part, UserProxyAgent) and part.input_func is cancellable_input:
             part.input_func = _asking(part.name, broker)
             setattr(part, "_is_async", True)  # noqa: B010 - AutoGen derives it once, from the function it was given
+
+
+def refuse_unseen_images(team: BaseGroupChat, messages: Sequence[InputMessage]) -> None:
+    """AutoGen leaves images out of what it sends to a model that sees none; whoever sent them would not know.
+
+    Raises:
+        InvalidRequest: there are images, and each agent of the team has a model that sees none.
+    """
+    if not any(isinstance(part, Image) for message in messages for part in message.content):
+        return
+    agents = [agent for agent in leaf_agents(team) if not is_a(agent, UserProxyAgent)]
+    clients = [getattr(agent, "_model_client", None) for agent in agents]
+    if agents and all(isinstance(each, ChatCompletionClient) and not each.model_info["vision"] for each in clients):
+        raise InvalidRequest(
+            "the model behind this team sees no images: send text alone, ask another model, or, if it does see them, "
+            "have DRSAI_MODEL_VISION=true set",
+            param="messages",
+        )
 
 
 def _asking(name: str, broker: InputBroker) -> Any:

@@ -94,8 +94,8 @@ async def build_team(factory: TeamFactory, context: RunContext) -> BuiltTeam:
     except DrSaiError:
         raise
     except Exception as error:
-        # A factory is foreign code: whatever it raises becomes the one error that callers know. Clients see its text, and
-        # a foreign exception's text may quote a key.
+        # A factory is foreign code: whatever it raises becomes the one error that callers know. Clients see the text of
+        # that, and a foreign exception's may quote a key.
         raise TeamBuildError(f"the team could not be built: its factory raised {type(error).__name__}") from error
     if not isinstance(team, ChatAgent | Team):
         raise TeamBuildError(f"the team factory returned {type(team).__name__}, not an AutoGen agent or team")

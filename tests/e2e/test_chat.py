@@ -14,6 +14,7 @@ from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext, RunSt
 from drsai_backend.datamodel import AutoGenMessage, Run
 from tests.e2e.conftest import Serve
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
+from tests.support.scenarios import tiny_image
 
 
 def ask(text: str, **values: Any) -> dict[str, Any]:
@@ -244,8 +245,6 @@ async def test_a_damaged_thread_is_a_clear_error(serve: Serve, model: ModelServe
 
 
 async def test_images_reach_a_model_that_sees(serve: Serve, model: ModelServer) -> None:
-    from tests.support.scenarios import tiny_image
-
     service = await serve(model_vision=True)
     content = [
         {"type": "text", "text": "What is this?"},
@@ -260,3 +259,24 @@ async def test_images_reach_a_model_that_sees(serve: Serve, model: ModelServer) 
         service = await serve(model_vision=True)
     parts = [part for m in model.requests[-1].messages if isinstance(m["content"], list) for part in m["content"]]
     assert [part["type"] for part in parts] == ["text", "image_url"] * 2
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_images_for_a_model_that_sees_none_are_refused(
+    serve: Serve, model: ModelServer, background: bool
+) -> None:
+    service = await serve(model_vision=False)
+    content: Any = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": tiny_image().data_uri}},
+    ]
+    with pytest.raises(openai.BadRequestError) as refused:
+        await service.client.chat.completions.create(
+            model="writers",
+            messages=[{"role": "user", "content": content}],
+            extra_body={"thread_id": "t", "background": background},
+        )
+    assert refused.value.param == "messages"
+    assert "sees no images" in refused.value.message
+    assert model.requests == []
+    assert await service.drsai.db.get(Thread) == []
