@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from autogen_agentchat.teams import BaseGroupChat
@@ -48,6 +49,7 @@ from drsai_backend.teams._wiring import as_team, leaf_agents, nested_teams, shar
 from drsai_backend.teams.context import BuiltTeam, RunContext, TeamFactory, build_team
 from drsai_backend.teams.imported import import_messages, imported_role
 from drsai_backend.teams.limits import RunLimits
+from drsai_backend.teams.resources import Held, Resources
 from drsai_backend.teams.suspension import InputBroker
 
 log = logging.getLogger("drsai.run")
@@ -84,12 +86,13 @@ class Going:
 @dataclass(slots=True)
 class Begun:
     """A run that holds its lease, and what its end needs to keep the thread warm: `warm_size` is the size of the state
-    that was there before."""
+    that was there before; `release` is to be called when the team is not needed any more."""
 
     execution: Execution
     made: Plan
     head: ThreadHead | None
     warm_size: int
+    release: Callable[[], None]
 
 
 class Beginner:
@@ -108,9 +111,11 @@ class Beginner:
         lease: timedelta,
         outage: float,
         limits: Callable[[str], RunLimits],
+        resources: Resources,
     ) -> None:
         self._limits = limits
         self._outage = outage
+        self._resources = resources
         self._db = db
         self._models = models
         self._warm = warm
@@ -165,6 +170,9 @@ class Beginner:
             request.api_key,
         )
         team = as_team(await _build(factory, context, request.team))
+        held = Held()
+        self._resources.hold(held, request.team, team, fresh=isinstance(factory, Mapping))
+        self._resources.release(held)
         share_message_types(team, nested_teams(team))
         check_types(team, request.messages)
         refuse_unseen_images(team, request.messages)
@@ -200,6 +208,23 @@ class Beginner:
     async def _take(
         self, request: RunRequest, factory: TeamFactory, thread_id: str, known: Known | None, made: Plan, going: Going
     ) -> Begun:
+        held = Held()
+        try:
+            return await self._take_holding(held, request, factory, thread_id, known, made, going)
+        except BaseException:
+            self._resources.release(held)
+            raise
+
+    async def _take_holding(
+        self,
+        held: Held,
+        request: RunRequest,
+        factory: TeamFactory,
+        thread_id: str,
+        known: Known | None,
+        made: Plan,
+        going: Going,
+    ) -> Begun:
         head = None if known is None else known.head
         run_id = made.run_id or going.queued or new_run_id()
         values = _user_input(request, made)
@@ -224,6 +249,7 @@ class Beginner:
         broker = InputBroker(list(made.answers or []))
         log_context.bind(log_context.current_request(), thread_id, run_id)
         team = as_team(await _build(factory, context, request.team))
+        self._resources.hold(held, request.team, team, fresh=isinstance(factory, Mapping))
         speakers = sum(1 for _ in leaf_agents(team))
         live = LiveRun(run_id, thread_id, request.user_id, request.team, int(time.time()), speakers)
         recorded = known.steps if known is not None and made.goes_on else ()
@@ -283,7 +309,7 @@ class Beginner:
             seq = session.recorder.seq_of(message)
             if seq is not None and seq > last_seq:
                 live.emit(MessageDone(seq, message, shown=False))
-        return Begun(execution, made, head, _size(known))
+        return Begun(execution, made, head, _size(known), partial(self._resources.release, held))
 
     async def _first_write(self, begin: BeginRun) -> Lease:
         database = self._db.database

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from autogen_agentchat.messages import BaseChatMessage, HandoffMessage
 from autogen_core import CancellationToken
@@ -19,6 +19,14 @@ from drsai_backend.teams.messages import read_message
 
 _KEEP: Final = 4096
 """Events that are kept whatever they are."""
+
+
+class RunToken(CancellationToken):
+    """A run's cancellation token, which can be cancelled whatever was linked to it."""
+
+    def link_future(self, future: asyncio.Future[Any]) -> asyncio.Future[Any]:
+        # AutoGen's McpWorkbench links the coroutine of each call, and then no `cancel()` comes to its end.
+        return super().link_future(future) if asyncio.isfuture(future) else future
 
 
 class LiveRun:
@@ -36,7 +44,7 @@ class LiveRun:
         self.team = team
         self.created = created
         self.speakers = speakers
-        self.token = CancellationToken()
+        self.token = RunToken()
         self.stop_requested = False
         self.limit: LimitReached | None = None
         """The run is stopped since it has used up what it may use."""

@@ -92,7 +92,7 @@ class Running:
         return await asyncio.shield(ready)
 
     async def _serve(self, name: Name, begin: Callable[[], Awaitable[Begun]], ready: asyncio.Future[LiveRun]) -> None:
-        waiting = None
+        waiting, begun = None, None
         try:
             try:
                 begun = await begin()
@@ -127,6 +127,8 @@ class Running:
                 live.emit(RunEnded(RunStatus.RUNNING, error_code="run_moved", error_message=_LEFT))
             self._runs.pop(name, None)
             self._leases.pop(name, None)
+            if begun is not None:
+                begun.release()
         if waiting is not None:
             self._free(waiting)
 

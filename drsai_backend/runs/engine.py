@@ -59,6 +59,7 @@ from drsai_backend.runs.views import RunPage, RunView, StoredMessage, ThreadDeta
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.registry import TeamRegistry
+from drsai_backend.teams.resources import Resources
 
 log = logging.getLogger("drsai.engine")
 
@@ -92,8 +93,10 @@ class Engine:
         self._warm = WarmThreads(settings.warm_threads, settings.warm_bytes)
         lease = timedelta(seconds=settings.lease_seconds)
         self._limits = RunLimits(settings.max_turns, settings.max_run_seconds, settings.max_run_tokens)
+        self._resources = Resources(lambda work: self._running.spawn(work))
+        outage = settings.outage_seconds
         self._beginner = Beginner(
-            db, models, self._warm, self.worker_id, lease, settings.outage_seconds, self.limits_of
+            db, models, self._warm, self.worker_id, lease, outage, self.limits_of, self._resources
         )
         self._feeds = Feeds(db.database, self._live, lambda: self._running.closing)
         self._running = Running(db.database, self._warm, began=self._feeds.changed, free=self._freed)
@@ -138,6 +141,7 @@ class Engine:
             await asyncio.wait([self._sweeping])
             self._sweeping = None
         await self._running.close(self._settings.shutdown_grace_seconds)
+        await self._resources.close()
         await self._heartbeat.stop()
         self._warm.clear()
 

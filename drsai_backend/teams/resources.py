@@ -1,0 +1,185 @@
+"""What a team holds open outside of this process, and when it is closed: workbenches, code executors, model clients.
+
+A factory builds a team for every run, and nobody but the run knows when its tool servers, containers and connections
+are not needed any more. But a factory may also return what all runs share, a workbench of its module, say. Which of the
+two an object is, is told by what the factory has returned before:
+
+- What two builds have returned is shared. It stays open; if a run has started it, it is stopped when the engine closes.
+- Where another build has returned another object in the same place, objects there are a run's own: closed at its end.
+- In the first build of a place, what was not started yet and is started by the run is stopped at its end: such objects
+  start again when they are used. For anything else the next build will tell; until then it stays open.
+
+Whatever is in use by another live run is left open until that ends, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, cast
+from weakref import WeakValueDictionary
+
+from autogen_agentchat.teams import BaseGroupChat
+from autogen_core.code_executor import CodeExecutor
+from autogen_core.models import ChatCompletionClient
+from autogen_core.tools import StaticWorkbench, Workbench
+
+from drsai_backend.models import run_client_of
+from drsai_backend.teams._parts import parts
+
+log = logging.getLogger("drsai.run")
+
+CLOSE_SECONDS: Final = 10.0
+"""How long one of them may take to close."""
+_PLACES: Final = 4096
+"""Places in teams of which it is remembered whose the objects there are."""
+# Where AutoGen's own keep whether they are started.
+_STARTED: Final = ("_actor", "_running", "_started")
+
+Resource: TypeAlias = Workbench | CodeExecutor | ChatCompletionClient
+Place: TypeAlias = tuple[str, str, int]
+"""Name of the team, path of the agent, and number among what that holds."""
+
+
+def resources_of(team: BaseGroupChat) -> Iterator[tuple[str, Resource]]:
+    """What a team holds open, each with the path of the agent that holds it: of nested teams, wrapped agents, and
+    agents and teams used as tools, too. Not the model clients of the run, which are shared by the process."""
+    seen: set[int] = set()
+    part: Any
+    for path, part in parts(team):
+        for found in _held(_attributes(part)):
+            if id(found) not in seen and run_client_of(found) is None:
+                seen.add(id(found))
+                yield path, found
+
+
+def _attributes(owner: object) -> list[Any]:
+    return list(getattr(owner, "__dict__", {}).values())
+
+
+def _held(values: Iterable[Any]) -> Iterator[Resource]:
+    for value in values:
+        if isinstance(value, StaticWorkbench):
+            # Nothing to be closed itself, but its tools may hold something: an executor of code.
+            for tool in value._tools:
+                yield from (each for each in _attributes(tool) if isinstance(each, Workbench | CodeExecutor))
+        elif isinstance(value, Workbench | CodeExecutor | ChatCompletionClient):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _held(cast("Iterable[Any]", value))
+        elif isinstance(value, dict):
+            yield from _held(cast("dict[Any, Any]", value).values())
+
+
+def _is_started(resource: Resource) -> bool | None:
+    """Whether it is started. None: it does not say."""
+    for name in _STARTED:
+        if hasattr(resource, name):
+            return bool(getattr(resource, name))
+    return None
+
+
+@dataclass(slots=True)
+class Held:
+    """What one team holds: where, what, and whether it was not started yet when the team was built."""
+
+    resources: list[tuple[Place, Resource, bool]] = field(default_factory=list)
+
+
+class Resources:
+    """The resources of all runs of a process.
+
+    Args:
+        spawn: starts the closing of one in the background.
+    """
+
+    def __init__(self, spawn: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+        self._spawn = spawn
+        self._users: dict[int, int] = {}
+        """How many live runs hold an object, by its id."""
+        self._known: WeakValueDictionary[int, Resource] = WeakValueDictionary()
+        """What builds have returned so far."""
+        self._shared: WeakValueDictionary[int, Resource] = WeakValueDictionary()
+        self._own: OrderedDict[Place, bool | None] = OrderedDict()
+        """Whether a place has an object of its own for every run; None: only one build has been seen."""
+        self._waiting: dict[Place, Resource] = {}
+        """Of runs that have ended, until the next build tells whose they are."""
+        self._left_open: dict[int, Resource] = {}
+        """What is shared and was started by a run."""
+
+    def hold(self, held: Held, name: str, team: BaseGroupChat, *, fresh: bool) -> None:
+        """A team was built under this name; `fresh`: from a config, so that nothing of it is shared. `held` takes what
+        it holds, and is to be given to `release` when the team is not needed any more."""
+        for number, (path, resource) in enumerate(resources_of(team)):
+            place, key = (name, path, number), id(resource)
+            held.resources.append((place, resource, _is_started(resource) is False))
+            self._users[key] = self._users.get(key, 0) + 1
+            if self._known.get(key) is resource:
+                self._shared[key] = resource
+                self._own[place] = False
+            elif place not in self._own:
+                self._own[place] = True if fresh else None
+            elif self._own[place] is None:
+                self._own[place] = True
+            self._known[key] = resource
+            earlier = self._waiting.pop(place, None)
+            if earlier is not None and earlier is not resource and self._own[place]:
+                self._close_soon(place, earlier)
+            self._own.move_to_end(place)
+        while len(self._own) > _PLACES:
+            self._own.popitem(last=False)
+
+    def release(self, held: Held) -> None:
+        """The team is not needed any more. What is its own is closed in the background. A second call does nothing."""
+        resources, held.resources = held.resources, []
+        for place, resource, was_startable in resources:
+            key = id(resource)
+            self._users[key] -= 1
+            if self._users[key]:
+                continue
+            del self._users[key]
+            started = _is_started(resource)
+            if started is False:
+                continue
+            if self._shared.get(key) is resource:
+                if was_startable:
+                    self._left_open[key] = resource
+            elif self._own.get(place) or was_startable:
+                self._close_soon(place, resource)
+            else:
+                self._waiting[place] = resource
+                while len(self._waiting) > _PLACES:
+                    del self._waiting[next(iter(self._waiting))]
+
+    async def close(self) -> None:
+        """Stop what is shared and was started by a run. What a factory has started, and may share, stays open."""
+        left, self._left_open = self._left_open, {}
+        self._waiting.clear()
+        await asyncio.gather(*(_close(type(resource).__name__, resource) for resource in left.values()))
+
+    def _close_soon(self, place: Place, resource: Resource) -> None:
+        self._spawn(_close(f"{type(resource).__name__} of team {place[0]!r}, agent {place[1]!r}", resource))
+
+
+async def _close(label: str, resource: Resource) -> None:
+    # A session of MCP must be closed by the task that has opened it. AutoGen's is an actor with a task of its own,
+    # which is told to end.
+    actor: Any = getattr(resource, "_actor", None)
+    task: asyncio.Task[Any] | None = getattr(actor, "_actor_task", None)
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await (resource.close() if isinstance(resource, ChatCompletionClient) else resource.stop())
+    except TimeoutError:
+        log.warning("not closed within %g s: %s", CLOSE_SECONDS, label)
+        if task is not None:
+            task.cancel()
+    except Exception as error:
+        log.warning("not closed: %s: %s", label, type(error).__name__, exc_info=error)
+    finally:
+        if actor is not None:
+            # It registers itself, and with all it holds stays for as long as the process.
+            atexit.unregister(actor._sync_shutdown)
