@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import json
 import logging
 import os
@@ -21,6 +22,7 @@ from types import FrameType
 from typing import Any, Final
 
 import h11
+import psutil
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -34,6 +36,8 @@ _UNREAD_SECONDS: Final = 60.0
 """How long a client may leave what it was sent unread."""
 _ACCEPTS: Final = 64
 """Connections taken at a time before others have their turn."""
+_GROWN: Final = 64 * 1024 * 1024
+"""Bytes more than after the last collection, from which on another is worth its time."""
 _BACK_OFF: Final = 0.2
 _QUIET_SECONDS: Final = 60.0
 """Between two log lines about the same trouble."""
@@ -95,6 +99,24 @@ class Connections:
         connection, _ = self.idle.popitem(last=False)
         connection.transport.abort()
         return True
+
+
+class Garbage:
+    """Collects cycles when the process has grown. With thresholds as high as `drsai serve` sets them, what large
+    requests leave behind would wait for millions of small ones."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._usual = self._process.memory_info().rss
+
+    def collect_if_grown(self) -> None:
+        size = self._process.memory_info().rss
+        if size > self._usual + _GROWN:
+            gc.collect()
+            size = self._process.memory_info().rss
+            self._usual = size
+        else:
+            self._usual = min(self._usual, size)
 
 
 class Connection(H11Protocol):
@@ -222,6 +244,7 @@ class Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._bounds = bounds
+        self._garbage = Garbage()
         self._drain = drain
         self._stopping = stopping
         self._accepting: list[asyncio.Task[None]] = []
@@ -259,6 +282,8 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         if counter % 10 == 0:
             self._bounds.sweep(self.server_state.connections)
+        if counter % 50 == 0:
+            self._garbage.collect_if_grown()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

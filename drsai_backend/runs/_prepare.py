@@ -21,6 +21,7 @@ from drsai_backend.database.heads import StoredState, ThreadHead, read_head, rea
 from drsai_backend.database.steps import read_steps
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DamagedState, DrSaiError, InvalidRequest
+from drsai_backend.models.images import with_images
 from drsai_backend.runs._answers import answer_from_text, answer_to, check_current, check_in_time, text_of
 from drsai_backend.runs._warm import WarmThread
 from drsai_backend.runs.events import Answer, InputMessage, RunRequest
@@ -246,7 +247,7 @@ def untaken(team: BaseGroupChat, known: Known | None, document: Document | None)
     after = 0 if document is None else document.resume.last_seq
     found: list[tuple[int, BaseChatMessage]] = []
     for seq in sorted(seq for seq in known.stored.configs if seq > after):
-        message = team._message_factory.create(known.stored.configs[seq])
+        message = team._message_factory.create(with_images(known.stored.configs[seq]))
         if isinstance(message, BaseChatMessage):
             found.append((seq, message))
     return found

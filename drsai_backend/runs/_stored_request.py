@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import UserInput
+from drsai_backend.models.images import EncodedImage
 from drsai_backend.models.params import ModelParams
 from drsai_backend.runs.events import InputMessage, RunLimits, RunRequest
 from drsai_backend.state.codec import load_json
@@ -75,7 +76,7 @@ def _load(content: Any) -> str | list[str | Image]:
     if isinstance(content, str):
         return content
     parts = cast("list[str | dict[str, str]]", content)
-    return [part if isinstance(part, str) else Image.from_base64(part["image"]) for part in parts]
+    return [part if isinstance(part, str) else EncodedImage(part["image"]) for part in parts]
 
 
 async def request_of_thread(db: DatabaseManager, team: str, user_id: str, thread_id: str) -> RunRequest:

@@ -19,6 +19,7 @@ from autogen_core.memory import ListMemory, MemoryContent, MemoryMimeType
 from autogen_core.model_context import ChatCompletionContextState
 from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, UserMessage
 
+from drsai_backend.models.images import with_images
 from drsai_backend.state.codec import Exact, dump_exact, load_exact
 from drsai_backend.state.fold import resolve
 from drsai_backend.state.journal import Entry, Item, Path
@@ -98,17 +99,19 @@ class MessageObjects:
             KeyError, IndexError, TypeError, ValueError: the item refers to nothing, or is none. So do the others.
         """
         if not isinstance(item, int):
-            return factory.create(cast("dict[str, Any]", item))
+            return factory.create(with_images(cast("dict[str, Any]", item)))
         made = self.made.get(item)
         if made is None:
-            made = self.made[item] = factory.create(self._configs[item])
+            made = self.made[item] = factory.create(with_images(self._configs[item]))
         return made
 
     def context_message(self, item: Item) -> Any:
         """A message of a model context. It shares the content of the message it was made from."""
         made = self.made.get(item[1]) if isinstance(item, list) else None
         if made is None:
-            return ChatCompletionContextState.model_validate({"messages": [resolve(item, self._configs)]}).messages[0]
+            return ChatCompletionContextState.model_validate(
+                {"messages": [with_images(resolve(item, self._configs))]}
+            ).messages[0]
         assert isinstance(item, list)
         match item[0]:
             case "u":

@@ -19,6 +19,7 @@ from autogen_agentchat.messages import (
 from autogen_core.models import UserMessage
 from pydantic import ConfigDict, ValidationError
 
+from drsai_backend.models.images import with_images
 from drsai_backend.state.codec import dump_json
 
 Message = BaseChatMessage | BaseAgentEvent
@@ -117,7 +118,7 @@ def read_message(config: Mapping[str, Any]) -> Message:
     """The message of a dump: of AutoGen's class of that name, else of one that is defined in this process and loses
     nothing of it, else an `UnknownMessage` or `UnknownEvent`. Raises nothing: what is stored can be shown."""
     try:
-        return _STOCK.create(config)
+        return _STOCK.create(with_images(config))
     except ValueError:
         found = _of_this_process(config)
     if found is not None:

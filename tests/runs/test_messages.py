@@ -274,7 +274,7 @@ def tasks() -> dict[str, list[BaseChatMessage]]:
 def member(name: str) -> AssistantAgent:
     def rule(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
         heard = [
-            f"{each.source}: {each.content if isinstance(each.content, str) else type(each.content[-1]).__name__}"
+            f"{each.source}: {each.content if isinstance(each.content, str) else _kind(each.content[-1])}"
             for each in messages[1:]
         ]
         return f"{name} heard {heard}"
@@ -367,3 +367,7 @@ async def test_a_message_that_the_team_does_not_take_is_refused(make: Make, on_b
     for task in ([], ["text"], [Progress(source="a", done=1)]):
         with pytest.raises(InvalidRequest):
             await drsai.run("crew", task)  # type: ignore[arg-type]
+
+
+def _kind(part: object) -> str:
+    return "Image" if isinstance(part, Image) else type(part).__name__

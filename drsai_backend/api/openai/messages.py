@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-import io
 import re
 from collections.abc import Sequence
 from typing import Any, Final, Literal, cast
 
 from autogen_core import Image
-from PIL import Image as PILImage
 
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.models.images import FORMATS, MAX_PIXELS, EncodedImage, check_image
 from drsai_backend.runs.events import InputMessage
 
 _ROLES: Final[dict[str, Literal["system", "user", "assistant"]]] = {
@@ -23,9 +22,6 @@ _ROLES: Final[dict[str, Literal["system", "user", "assistant"]]] = {
 }
 _TOOL_ROLES: Final = frozenset({"tool", "function"})
 _DATA_URL: Final = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
-_IMAGE_FORMATS: Final = ("PNG", "JPEG", "GIF", "WEBP")
-_MAX_PIXELS: Final = 50_000_000
-"""Of all images of a request together: a small file can hold a picture that fills the memory."""
 
 
 def parse_messages(raw: Sequence[Any]) -> tuple[list[InputMessage], list[dict[str, Any]]]:
@@ -136,26 +132,25 @@ def _text(part: dict[str, Any], key: str, path: str) -> str:
 
 
 class _Images:
-    """Decodes the images of one request, as many pixels as one may have."""
+    """Checks the images of one request, of as many pixels as one may have."""
 
     def __init__(self) -> None:
-        self._pixels = _MAX_PIXELS
+        self._pixels = MAX_PIXELS
 
     def parse(self, part: dict[str, Any], path: str) -> Image:
-        data = _image_data(part, path)
+        text, data = _image_data(part, path)
         try:
-            opened = PILImage.open(io.BytesIO(data), formats=_IMAGE_FORMATS)
-            self._pixels -= opened.width * opened.height
-            image = Image.from_pil(opened) if self._pixels >= 0 else None
+            self._pixels -= check_image(data, self._pixels)
         except Exception:  # noqa: BLE001  # Pillow's decoders raise what they please on broken data
-            text = f"`{path}` is not a readable image ({', '.join(_IMAGE_FORMATS)})"
-            raise InvalidRequest(text, param=path) from None
-        if image is None:
-            raise InvalidRequest(f"the images up to `{path}` have more than {_MAX_PIXELS} pixels", param=path)
-        return image
+            complaint = f"`{path}` is not a readable image ({', '.join(FORMATS)})"
+            raise InvalidRequest(complaint, param=path) from None
+        if self._pixels < 0:
+            raise InvalidRequest(f"the images up to `{path}` have more than {MAX_PIXELS} pixels", param=path)
+        return EncodedImage(text)
 
 
-def _image_data(part: dict[str, Any], path: str) -> bytes:
+def _image_data(part: dict[str, Any], path: str) -> tuple[str, bytes]:
+    """An image's file as base64 and as bytes."""
     source = part.get("image_url")
     url = cast(dict[str, Any], source).get("url") if isinstance(source, dict) else source
     if not isinstance(url, str):
@@ -168,6 +163,7 @@ def _image_data(part: dict[str, Any], path: str) -> bytes:
     if head is None:
         raise InvalidRequest(f"`{path}` must be a URL of the form data:image/…;base64,…", param=path)
     try:
-        return base64.b64decode(url[head.end() :], validate=True)
+        text = url[head.end() :]
+        return text, base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise InvalidRequest(f"`{path}` is not valid base64", param=path) from None

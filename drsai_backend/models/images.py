@@ -1,0 +1,108 @@
+"""Images as they came: AutoGen's `Image` without its decoding and encoding.
+
+AutoGen's own decodes an image when it is made, keeps its pixels, and encodes them as PNG whenever the image is stored
+or sent to a model: 147 MB and seconds for a picture of 49 million pixels, at every turn. Here the bytes are passed on.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, cast
+
+from autogen_core import Image
+from PIL import Image as PILImage
+
+FORMATS: Final = ("PNG", "JPEG", "GIF", "WEBP")
+MAX_PIXELS: Final = 50_000_000
+"""Of all images of a request, and of all that the process decodes at a time: a small file can hold a picture that fills
+the memory."""
+_SIGNATURES: Final = ((b"\xff\xd8\xff", "jpeg"), (b"\x89PNG", "png"), (b"GIF8", "gif"), (b"RIFF", "webp"))
+_DUMPED: Final = ("MultiModalMessage", "UserMessage")
+
+
+class EncodedImage(Image):
+    """An image, kept as the base64 text of its file. `image` opens it, anew at each look: its size is read at once, its
+    pixels, in the file's own mode, are decoded when they are asked for."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @property
+    def image(self) -> PILImage.Image:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return PILImage.open(io.BytesIO(base64.b64decode(self._text)))
+
+    @classmethod
+    def from_base64(cls, base64_str: str) -> EncodedImage:
+        return cls(base64_str)
+
+    @classmethod
+    def from_pil(cls, pil_image: PILImage.Image) -> Image:
+        return Image(pil_image)
+
+    def to_base64(self) -> str:
+        return self._text
+
+    @property
+    def data_uri(self) -> str:
+        head = base64.b64decode(self._text[:16])
+        kind = next((kind for signature, kind in _SIGNATURES if head.startswith(signature)), "jpeg")
+        return f"data:image/{kind};base64,{self._text}"
+
+
+def check_image(data: bytes, allowed: int) -> int:
+    """The number of an image's pixels, after it was decoded once to see that it can be; above `allowed` it is not
+    decoded. Takes up to seconds, and waits where other threads decode `MAX_PIXELS` together.
+
+    Raises:
+        Exception: it cannot be decoded. Pillow's decoders raise what they please.
+    """
+    opened = PILImage.open(io.BytesIO(data), formats=FORMATS)
+    pixels = opened.width * opened.height
+    if pixels <= allowed:
+        with _decoding.hold(pixels):
+            opened.load()
+            opened.close()
+    return pixels
+
+
+def with_images(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message's dump, with its images as `EncodedImage`, so that AutoGen does not decode them."""
+    content = config.get("content")
+    if config.get("type") not in _DUMPED or not isinstance(content, list):
+        return config
+    parts = [_revived(part) for part in cast("list[Any]", content)]
+    return {**config, "content": parts}
+
+
+def _revived(part: Any) -> Any:
+    if not isinstance(part, dict):
+        return part
+    dumped = cast("dict[str, Any]", part)
+    return EncodedImage(dumped["data"]) if isinstance(dumped.get("data"), str) else dumped
+
+
+class _Decoding:
+    """The pixels that are decoded at a time."""
+
+    def __init__(self, pixels: int) -> None:
+        self._free = pixels
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def hold(self, pixels: int) -> Generator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._free >= pixels)
+            self._free -= pixels
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += pixels
+                self._changed.notify_all()
+
+
+_decoding: Final = _Decoding(MAX_PIXELS)  # of the process, as its memory is
