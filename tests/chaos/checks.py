@@ -315,6 +315,19 @@ def _check_pieces(thread: str, read: Sequence[Read]) -> list[Broken]:
     return broken
 
 
+def check_usage(found: Evidence, sent: Iterable[Sent], asked: Sequence[Asked]) -> list[Broken]:
+    """The usage of these inputs' runs is what their models said they had used: all that was stored of it, and nothing
+    twice. What was asked and lost with its process may be missing."""
+    names = {each.run_id for each in sent}
+    runs = [run for run in found.runs if run.run_id in names]
+    stored, used = sum(run.cost for run in runs), sum(each.cost for each in asked)
+    seqs = {seq for run in runs for seq in range(run.first_seq, run.last_seq + 1)}
+    said = sum(message.cost for message in found.messages if message.seq in seqs)
+    if said <= stored <= used:
+        return []
+    return [Broken(f"usage is {stored} tokens; messages hold {said}, models have used {used}", found.thread)]
+
+
 def check_thread(
     found: Evidence,
     account: Account,
@@ -335,6 +348,7 @@ def check_thread(
         *check_ended(found),
         *check_errors(found, expected_errors),
         *check_one_runner(found),
+        *check_usage(found, account.sent, asked),
         *check_effects(found.thread, mine, account.allowed),
     ]
     if not late_workers:

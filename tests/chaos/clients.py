@@ -197,7 +197,7 @@ class Client:
         return True
 
     def _note(self, run_id: str, details: dict[str, Any]) -> None:
-        for item in details["messages"]:
+        for item in details.get("messages", ()):  # other frames say who speaks
             self.account.told.append(Told(item["seq"], item["source"], item["content"], run_id))
 
     def _stuck(self, what: str, run_id: str | None) -> None:

@@ -20,12 +20,14 @@ USER = "chaos"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A stored message; `content` is its text, or the JSON of what else it is (`is_text` false)."""
+    """A stored message; `content` is its text, or the JSON of what else it is (`is_text` false). Its model said that it
+    had used `cost` tokens."""
 
     seq: int
     source: str
     content: str
     is_text: bool = True
+    cost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Run:
     first_seq: int = 0
     last_seq: int = 0
     error: str | None = None
+    cost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +98,12 @@ def read_evidence(url: str, thread: str) -> Evidence | None:
     found = Evidence(thread, row["status"], row["last_seq"], row["queued"])
     found.waiting = query(url, "SELECT count(*) AS n FROM queuedinput WHERE thread_key = ?", key)[0]["n"]
     for item in query(url, "SELECT seq, config FROM autogenmessage WHERE thread_key = ? ORDER BY seq", key):
-        config = item["config"] if isinstance(item["config"], dict) else json.loads(item["config"])
+        config = _json(item["config"])
         content = config.get("content", "")
         is_text = isinstance(content, str)
         text = content if is_text else json.dumps(content)
-        found.messages.append(Message(item["seq"], config.get("source", ""), text, is_text))
+        cost = sum((config.get("models_usage") or {}).values())
+        found.messages.append(Message(item["seq"], config.get("source", ""), text, is_text, cost))
     for item in query(url, "SELECT * FROM run WHERE thread_key = ? ORDER BY id", key):
         found.runs.append(
             Run(
@@ -109,6 +113,7 @@ def read_evidence(url: str, thread: str) -> Evidence | None:
                 item["first_seq"],
                 item["last_seq"],
                 item["error_message"],
+                _json(item["usage"])["total_tokens"],
             )
         )
     for item in query(url, "SELECT * FROM chaos_turn WHERE thread_key = ? ORDER BY id", key):
@@ -119,6 +124,10 @@ def read_evidence(url: str, thread: str) -> Evidence | None:
     changed = query(url, "SELECT seq FROM chaos_changed WHERE thread_key = ?", key)
     found.changed = [item["seq"] for item in changed]
     return found
+
+
+def _json(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value or {"total_tokens": 0}
 
 
 def _unix(value: Any) -> float:

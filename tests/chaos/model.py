@@ -29,7 +29,8 @@ CHOOSER = "chooser"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request to a model. `digest` is that of all it was shown; `tokens` name the tool calls it answered with."""
+    """One request to a model. `digest` is that of all it was shown; `tokens` name the tool calls it answered with;
+    `cost` is what it said it had used."""
 
     number: int
     thread: str
@@ -37,6 +38,7 @@ class Asked:
     digest: str
     at: float
     tokens: tuple[str, ...] = ()
+    cost: int = 0
 
 
 class Models:
@@ -98,6 +100,7 @@ class Models:
             number = self._count
             chance = self._chances.setdefault(thread, self._schedule.stream("model", thread))
             reply = self._reply(agent, number, request, texts, chance)
+            reply.prompt_tokens = 1 + number % 89  # so that one counted twice, or missed, shows in the sum
             reply.delay = self._pace * chance.uniform(0, 0.12)
             reply.chunk_delay = self._pace * chance.uniform(0, 0.03)
             asked = self._asked.setdefault(thread, [])
@@ -105,7 +108,7 @@ class Models:
             if agent == "ann" and self._slow_first and all(each.digest != seen for each in asked):
                 reply.delay = self._slow_first
             tokens = tuple(call.id or "" for call in reply.tool_calls)
-            asked.append(Asked(number, thread, agent, seen, at, tokens))
+            asked.append(Asked(number, thread, agent, seen, at, tokens, reply.prompt_tokens + reply.completion_tokens))
             self.agents[agent] += 1
         if any(call.name in ("look", "pay") for call in reply.tool_calls):
             self.called.set()

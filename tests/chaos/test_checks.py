@@ -24,13 +24,13 @@ class Case:
             last_seq=6,
             messages=[
                 Message(1, "user", "[t.1] Go on."),
-                Message(2, "ann", "ann says n2"),
+                Message(2, "ann", "ann says n2", cost=20),
                 Message(3, "worker", '[{"id": "n4.0"}]', is_text=False),
                 Message(4, "worker", "The worker did it n5"),
                 Message(5, "user", "[t.2] Go on."),
                 Message(6, "ann", "ann says n6"),
             ],
-            runs=[Run("r1", "completed", 2, 1, 4), Run("r2", "completed", 1, 5, 6)],
+            runs=[Run("r1", "completed", 2, 1, 4, cost=20), Run("r2", "completed", 1, 5, 6)],
             turns=[Turn(1, "r1", 1, 2, 2, 10.0), Turn(2, "r1", 2, 3, 4, 20.0), Turn(3, "r2", 3, 6, 6, 30.0)],
             leases=[(1, "a"), (2, "b"), (2, None), (3, "a"), (3, None)],
         )
@@ -59,11 +59,11 @@ class Case:
         )
         self.asked = [
             Asked(1, "t", CHOOSER, "d1", 3.0),
-            Asked(2, "t", "ann", "d2", 4.0),
+            Asked(2, "t", "ann", "d2", 4.0, cost=20),
             Asked(3, "t", CHOOSER, "d3", 11.0),
             Asked(4, "t", "worker", "d4", 12.0, ("n4.0", "n4.1")),
             Asked(5, "t", "worker", "d5", 18.0),
-            Asked(6, "t", "ann", "d6", 25.0),
+            Asked(6, "t", "ann", "d6", 25.0, cost=5),
         ]
         self.effects = [Effect("look", "n4.0", 13.0), Effect("look", "n4.0", 17.0), Effect("pay", "n4.1", 14.0)]
 
@@ -225,6 +225,14 @@ def pieces_end_early(case: Case) -> None:
     change(case.account.read[0], 7, text="The worker")
 
 
+def uncounted(case: Case) -> None:
+    change(case.found.runs, 0, cost=19)
+
+
+def counted_twice(case: Case) -> None:
+    change(case.found.runs, 1, cost=20)
+
+
 def unreadable(case: Case) -> None:
     case.found.unreadable = "DamagedState"
 
@@ -265,6 +273,8 @@ def unreadable(case: Case) -> None:
         (log_skips, "message 4 follows 2"),
         (pieces_skip, "are not the message"),
         (pieces_end_early, "are not the message"),
+        (uncounted, "usage is 19 tokens; messages hold 20"),
+        (counted_twice, "usage is 40 tokens; messages hold 20, models have used 25"),
         (unreadable, "cannot be loaded"),
     ],
     ids=lambda value: value.__name__ if callable(value) else None,
