@@ -31,6 +31,7 @@ from drsai_backend.runs import (
     MessageDone,
     ModelParams,
     OnBusy,
+    OnQuestion,
     RunEnded,
     RunRequest,
     TextDelta,
@@ -171,6 +172,7 @@ class DrSai:
         thread_id: str | None = None,
         params: ModelParams | None = None,
         on_busy: OnBusy = "enqueue",
+        on_question: OnQuestion = "wait",
         background: bool = False,
         limits: RunLimits = NO_LIMITS,
     ) -> Handle:
@@ -185,6 +187,7 @@ class DrSai:
             thread_id=thread_id,
             params=params or ModelParams(),
             on_busy=on_busy,
+            on_question=on_question,
             background=background,
             limits=limits,
         )
@@ -199,6 +202,7 @@ class DrSai:
         thread_id: str | None = None,
         params: ModelParams | None = None,
         on_busy: OnBusy = "enqueue",
+        on_question: OnQuestion = "wait",
         limits: RunLimits = NO_LIMITS,
     ) -> TeamResult:
         """Run a team on a thread and return what it produced. Cancelling this call stops the run.
@@ -213,18 +217,28 @@ class DrSai:
             params: sampling parameters for the agents' model calls.
             on_busy: what to do when a run is live on the thread: wait for its end (`enqueue`), raise ThreadBusy
                 (`reject`), stop it (`interrupt`), or hand the message to all its agents at the next turn (`steer`).
+            on_question: what the message is to a question that the live run asks while it waits: it keeps its place in
+                the queue (`wait`), or it is the answer (`answer`).
             limits: what the run may use, less than the team is allowed: it ends as STOPPED when that is used up.
 
         Returns:
             The result. Its `status` is AWAITING_INPUT when a person was asked (`input_request`): the next `run` on the
-            thread is the answer. It is RUNNING when this object was closed meanwhile, and another process goes on.
+            thread is the answer. With `queued_behind` another run asks, and this message is run when that one has
+            ended. It is RUNNING when this object was closed meanwhile, and another process goes on.
 
         Raises:
             RunFailed: the run ended as ERROR; `__cause__` is what was raised.
             UnknownModel, InvalidRequest, ThreadBusy, StateError, TeamBuildError, DatabaseError: nothing was stored.
         """
         handle = await self.start(
-            team, task, user_id=user_id, thread_id=thread_id, params=params, on_busy=on_busy, limits=limits
+            team,
+            task,
+            user_id=user_id,
+            thread_id=thread_id,
+            params=params,
+            on_busy=on_busy,
+            on_question=on_question,
+            limits=limits,
         )
         try:
             end = await handle.wait()
@@ -241,6 +255,7 @@ class DrSai:
             run_id=handle.run_id,
             status=end.status,
             input_request=end.input_request,
+            queued_behind=end.queued_behind,
         ).with_output(_output(handle))
 
     async def run_stream(
@@ -252,6 +267,7 @@ class DrSai:
         thread_id: str | None = None,
         params: ModelParams | None = None,
         on_busy: OnBusy = "enqueue",
+        on_question: OnQuestion = "wait",
         limits: RunLimits = NO_LIMITS,
     ) -> AsyncGenerator[BaseAgentEvent | BaseChatMessage | TaskResult, None]:
         """`run`, as a stream of AutoGen messages that ends with the `TaskResult`: AutoGen's `Console` shows it.
@@ -259,7 +275,14 @@ class DrSai:
         Streamed chunks come at once, messages when they are stored. Leaving the stream early stops the run.
         """
         handle = await self.start(
-            team, task, user_id=user_id, thread_id=thread_id, params=params, on_busy=on_busy, limits=limits
+            team,
+            task,
+            user_id=user_id,
+            thread_id=thread_id,
+            params=params,
+            on_busy=on_busy,
+            on_question=on_question,
+            limits=limits,
         )
         finished = False
         try:

@@ -108,7 +108,11 @@ class LocalTalk:
                 continue
             else:
                 request = event.input_request
-                last = speech.end() if request is None else speech.question(request["source"], request["prompt"])
+                if request is None:
+                    last = speech.end()
+                else:
+                    queued = event.queued_behind is not None
+                    last = speech.question(request["source"], request["prompt"], queued=queued)
                 for piece in last:
                     yield piece
                 error = event.error_message

@@ -163,8 +163,11 @@ def _end_thread(_: str) -> sa.ClauseElement:
             updated_at=sa.bindparam("updated"),
             lease_owner=None,
             lease_expires_at=None,
-            # A run that waits now is not over: whoever wants it stopped must not be forgotten.
-            control=sa.case((sa.and_(sa.bindparam("waits") == 1, thread.c.control == "cancel"), "cancel"), else_=None),
+            # A run that waits now is not over: who wants it stopped, or steered when it runs again, is not forgotten.
+            control=sa.case(
+                (sa.and_(sa.bindparam("waits") == 1, thread.c.control != "pause"), thread.c.control),
+                else_=None,
+            ),
         )
         .returning(thread.c.queued, thread.c.control)
     )
@@ -227,6 +230,22 @@ def _clear_answers(_: str) -> sa.ClauseElement:
     return sa.update(run).where(run.c.run_id == sa.bindparam("run")).values(answers=None)
 
 
+def _join(_: str) -> sa.ClauseElement:
+    return (
+        sa.update(run)
+        .where(run.c.run_id == sa.bindparam("run"), run.c.status == RunStatus.CREATED)
+        .values(
+            status=RunStatus.COMPLETED,
+            joined=sa.bindparam("into"),
+            first_seq=sa.bindparam("seq"),
+            last_seq=sa.bindparam("seq"),
+            updated_at=sa.bindparam("updated"),
+            finished_at=sa.bindparam("updated"),
+            epoch=sa.bindparam("new_epoch"),
+        )
+    )
+
+
 insert_thread = Prepared(_insert_thread)
 take_lease = Prepared(_take_lease)
 store_user_input = Prepared(_store_user_input)
@@ -239,6 +258,7 @@ insert_message = Prepared(lambda _: _insert(message, "id", "message_meta"))
 insert_entry = Prepared(lambda _: _insert(journal))
 continue_run = Prepared(_continue_run)
 start_queued = Prepared(_start_queued)
+join = Prepared(_join)
 dequeue = Prepared(lambda _: sa.delete(queue).where(queue.c.run_id == sa.bindparam("run")))
 advance = Prepared(lambda _: sa.update(thread).where(*HELD).values(**_ADVANCE).returning(thread.c.control))
 progress = Prepared(

@@ -43,6 +43,7 @@ class NewInput:
     idempotency_key: str | None
     fingerprint: str | None
     request_id: str | None = None
+    on_question: str = "wait"
 
 
 def ask(session: Session, key: int, epoch: int, control: str) -> bool:
@@ -77,7 +78,8 @@ def _stronger(control: str) -> sa.ColumnElement[Any]:
 
 def enqueue(session: Session, user_id: str, thread_id: str, new: NewInput, *, control: str | None) -> int | None:
     """Queue an input behind what its thread does. Returns the thread's key; None: the thread is free, and nothing was
-    queued. A background input is queued in any case, and its thread made if there is none.
+    queued. A background input is queued in any case, and its thread made if there is none; where the thread waits for a
+    person already, it is the answer, as any other new message is.
     """
     connection = session.connection()
     mine = (thread.c.user_id == user_id, thread.c.thread_id == thread_id)
@@ -85,7 +87,10 @@ def enqueue(session: Session, user_id: str, thread_id: str, new: NewInput, *, co
     values: dict[str, Any] = {"queued": thread.c.queued + 1}
     if control is not None:
         values["control"] = _stronger(control)
-    key = connection.execute(sa.update(thread).where(*mine, *busy).values(**values).returning(thread.c.id)).scalar()
+    found = connection.execute(
+        sa.update(thread).where(*mine, *busy).values(**values).returning(thread.c.id, thread.c.status)
+    ).first()
+    key, status = (None, None) if found is None else found
     now = utcnow()
     if key is None:
         if not new.background:
@@ -104,6 +109,7 @@ def enqueue(session: Session, user_id: str, thread_id: str, new: NewInput, *, co
             policy=new.policy,
             request=new.request,
             api_key=new.api_key,
+            on_question="answer" if new.background and status is RunStatus.AWAITING_INPUT else new.on_question,
         )
     )
     connection.execute(
@@ -123,6 +129,11 @@ def queued_inputs(session: Session, key: int, policy: str | None = None) -> list
         query = query.where(queue.c.policy == policy)
     urgent = sa.case((queue.c.policy == "interrupt", 0), else_=1)
     return list(session.connection().execute(query.order_by(urgent, queue.c.id)).mappings())
+
+
+def leave_waiting(session: Session, run_id: str) -> None:
+    """A queued input is no answer to what is asked: from now on it waits."""
+    session.connection().execute(sa.update(queue).where(queue.c.run_id == run_id).values(on_question="wait"))
 
 
 def drop_queued(session: Session, key: int, run_id: str, status: RunStatus, reason: str) -> bool:
@@ -152,21 +163,6 @@ _unqueue = Prepared(
         )
     )
 )
-_join = Prepared(
-    lambda _: (
-        sa.update(run)
-        .where(run.c.run_id == sa.bindparam("run"), run.c.status == RunStatus.CREATED)
-        .values(
-            status=RunStatus.COMPLETED,
-            joined=sa.bindparam("into"),
-            first_seq=sa.bindparam("seq"),
-            last_seq=sa.bindparam("seq"),
-            updated_at=sa.bindparam("updated"),
-            finished_at=sa.bindparam("updated"),
-            epoch=sa.bindparam("new_epoch"),
-        )
-    )
-)
 
 
 def join_writes(lease: Lease, taken: Sequence[tuple[str, int]]) -> list[Step]:
@@ -176,7 +172,7 @@ def join_writes(lease: Lease, taken: Sequence[tuple[str, int]]) -> list[Step]:
     steps: list[Step] = []
     for run_id, seq in taken:
         values = {"run": run_id, "into": lease.run_id, "seq": seq, "updated": now, "new_epoch": lease.epoch}
-        steps += [(statements.dequeue, values), (_join, values)]
+        steps += [(statements.dequeue, values), (statements.join, values)]
     return [*steps, (_unqueue, {"key": lease.key})]
 
 
@@ -225,8 +221,8 @@ def unpause(session: Session, head: ThreadHead) -> bool:
 
 def unattended(session: Session) -> tuple[list[ThreadHead], list[int]]:
     """RUNNING threads whose lease has run out or was given back, and the keys of others that want a look: those with
-    inputs in the queue and nothing under way, or what is to be stopped, and those whose question was not answered in
-    time."""
+    inputs in the queue and nothing under way, an answer in it, or what is to be stopped, and those whose question was
+    not answered in time."""
     connection = session.connection()
     waiting = connection.execute(
         sa.select(thread.c.id).where(
@@ -234,6 +230,10 @@ def unattended(session: Session) -> tuple[list[ThreadHead], list[int]]:
             sa.or_(
                 thread.c.status.notin_((*BUSY, RunStatus.AWAITING_INPUT)),
                 sa.and_(thread.c.status != RunStatus.RUNNING, thread.c.control == "cancel"),
+                sa.and_(
+                    thread.c.status == RunStatus.AWAITING_INPUT,
+                    thread.c.id.in_(sa.select(queue.c.thread_key).where(queue.c.on_question == "answer")),
+                ),
             ),
         )
     ).scalars()

@@ -13,7 +13,7 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database._run_statements import journal, message, now_of, run, thread
+from drsai_backend.database._run_statements import journal, message, now_of, queue, run, thread
 from drsai_backend.datamodel import RunStatus, ThreadSnapshot
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.types import utcnow
@@ -126,3 +126,9 @@ def read_run_messages(session: Session, key: int, first_seq: int, last_seq: int)
         .order_by(message.c.seq)
     )
     return [(seq, config) for seq, config in rows]
+
+
+def queued_answer(session: Session, key: int) -> Any:
+    """The first row of the queue that answers what the thread's run asks, or None."""
+    query = sa.select(queue).where(queue.c.thread_key == key, queue.c.on_question == "answer")
+    return session.connection().execute(query.order_by(queue.c.id).limit(1)).mappings().first()

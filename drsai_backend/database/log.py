@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database._run_statements import message, run, thread
-from drsai_backend.database.heads import ThreadHead, read_head_of
+from drsai_backend.database.heads import ThreadHead, queued_answer, read_head_of
 from drsai_backend.datamodel import RunStatus
 
 PAGE: Final = 200
@@ -19,12 +19,14 @@ PAGE: Final = 200
 @dataclass(slots=True)
 class LogPage:
     """What a thread's log has after some place: run rows in the order of their epochs, and `(seq, run_id, dump)` of the
-    messages. `full`: there may be more."""
+    messages. `full`: there may be more. `blocked`: of a run in the queue, that a person is asked first, and that
+    nothing in the queue is the answer."""
 
     head: ThreadHead
     runs: list[Any]
     messages: list[tuple[int, str | None, dict[str, Any]]]
     full: bool
+    blocked: bool = False
 
 
 def read_log(session: Session, key: int, *, seq: int, epoch: int, run_id: str | None = None) -> LogPage | None:
@@ -55,7 +57,11 @@ def read_log(session: Session, key: int, *, seq: int, epoch: int, run_id: str | 
     if run_id is not None:
         texts = texts.where(message.c.run_id == run_id)
     rows = connection.execute(texts.order_by(message.c.seq).limit(PAGE)).all()
-    return LogPage(head, runs, [(row.seq, row.run_id, row.config) for row in rows], max(len(rows), len(runs)) == PAGE)
+    page = LogPage(head, runs, [(row.seq, row.run_id, row.config) for row in rows], max(len(rows), len(runs)) == PAGE)
+    if run_id is not None and head.status is RunStatus.AWAITING_INPUT:
+        is_queued = bool(runs) and runs[0]["status"] is RunStatus.CREATED
+        page.blocked = is_queued and queued_answer(session, key) is None
+    return page
 
 
 def thread_of_run(session: Session, user_id: str, run_id: str) -> tuple[int, str] | None:

@@ -41,7 +41,8 @@ class BeginRun:
     """All that the first write of a run needs, or that of one which goes on.
 
     `head=None` creates the thread. `user_input=None`: the stored one stays. A run that is not new has waited in the
-    queue (`queued`), or `goes_on`; `attempt`, `retries` and `retry_turn` are what its row says from now on. `control`
+    queue, or `goes_on`; `queued` is the run_id of the input that is taken out of the queue, which joins a run that goes
+    on: it is an answer; `attempt`, `retries` and `retry_turn` are what its row says from now on. `control`
     is what a run that goes on is asked to do as soon as it can, where nothing else is asked of it.
     `answer_id`: an answer with an idempotency key gets a row under that run_id, which has joined the run that goes on.
     """
@@ -65,7 +66,7 @@ class BeginRun:
     answer_id: str | None = None
     is_new_run: bool = True
     goes_on: bool = False
-    queued: bool = False
+    queued: str | None = None
     attempt: int = 1
     retries: int = 0
     retry_turn: int | None = None
@@ -171,7 +172,7 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
                 "new_run": begin.run_id,
                 "new_seq": last_seq,
                 "new_control": begin.control,
-                "dequeued": int(begin.queued),
+                "dequeued": int(begin.queued is not None),
                 "goes_on": int(begin.goes_on),
                 "most_queued": _ANY_NUMBER if begin.goes_on or begin.queued else 0,
             },
@@ -208,10 +209,13 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
             "new_retries": begin.retries,
             "new_retry_turn": begin.retry_turn,
         }
-        if begin.queued:
+        if begin.queued == begin.run_id:
             steps.append((statements.start_queued, values))
         else:
             steps.append((statements.continue_run, values))
+            if begin.queued is not None:
+                joined = {**values, "run": begin.queued, "into": begin.run_id, "seq": lease.last_seq}
+                steps.append((statements.join, joined))
         if begin.answer_id is not None:
             answer = {
                 **common,
@@ -235,7 +239,7 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
     steps += _message_steps(lease, begin.messages, now)
     seen = run_guarded(connection, guard, steps)
     # Only once the thread's row is locked it is certain that nobody else takes the input away.
-    if seen is None or (begin.queued and statements.dequeue.run(connection, {"run": begin.run_id}).rowcount != 1):
+    if seen is None or (begin.queued and statements.dequeue.run(connection, {"run": begin.queued}).rowcount != 1):
         raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
     lease.control = seen[0] if seen else None
     return lease

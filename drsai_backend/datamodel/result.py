@@ -14,7 +14,7 @@ class TeamResult(BaseModel):
     `task_result` is AutoGen's `TaskResult` as JSON: `{"messages": [...], "stop_reason": ...}` with every message of the
     run in order, the user's included. `usage` sums all model calls (`prompt_tokens`, `completion_tokens`,
     `total_tokens`); `duration` is in seconds. What `DrSai.run` returns also says where it happened and, when the run
-    waits for a person, what was asked.
+    waits for a person, what was asked; with `queued_behind` by that run: this one's message still waits in the queue.
     """
 
     task_result: dict[str, Any]
@@ -25,6 +25,7 @@ class TeamResult(BaseModel):
     run_id: str | None = None
     status: RunStatus | None = None
     input_request: dict[str, Any] | None = None
+    queued_behind: str | None = None
 
     _output: BaseModel | None = PrivateAttr(default=None)
 

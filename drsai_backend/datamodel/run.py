@@ -1,7 +1,7 @@
 """Runs and the journal of their turns."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlmodel import Field, SQLModel
@@ -14,6 +14,11 @@ from drsai_backend.datamodel.types import StatusType, UTCDateTime, big_key, json
 def _default(value: Any) -> dict[str, Any]:
     """A default that the database fills in, too: most runs never write the column."""
     return {"default": None, "server_default": value}
+
+
+WAITING_RUNS: Final = "status IN ('created', 'paused', 'awaiting_input')"
+"""The condition of the partial index over runs that are not over and that nobody runs. SQLite uses the index for a
+query that says it in these words."""
 
 
 class Run(Record, table=True):
@@ -41,6 +46,9 @@ class Run(Record, table=True):
             "deadline",
             sqlite_where=sa.text("deadline IS NOT NULL"),
             postgresql_where=sa.text("deadline IS NOT NULL"),
+        ),
+        sa.Index(
+            "ix_run_waiting", "thread_key", sqlite_where=sa.text(WAITING_RUNS), postgresql_where=sa.text(WAITING_RUNS)
         ),
     )
 
@@ -85,7 +93,7 @@ class Run(Record, table=True):
     )
     retry_turn: int | None = None
     background: bool = Field(default=False, nullable=False, sa_column_kwargs=_default(sa.false()))
-    joined: str | None = Field(default=None, description="The run that took this one's input up (`on_busy: steer`).")
+    joined: str | None = Field(default=None, description="The run that took this one's input up.")
     deadline: datetime | None = Field(
         default=None, sa_type=UTCDateTime, description="Until when a person may answer what the run waits for."
     )
@@ -163,3 +171,10 @@ class QueuedInput(SQLModel, table=True):
     policy: str = Field(sa_type=sa.String(12), nullable=False, description="The request's `on_busy`.")  # pyright: ignore[reportArgumentType]
     request: dict[str, Any] = json_field(default_factory=dict, nullable=False)
     api_key: str | None = long_text(repr=False)
+    on_question: str = Field(
+        default="wait",
+        sa_type=sa.String(8),  # pyright: ignore[reportArgumentType]
+        nullable=False,
+        sa_column_kwargs={"default": None, "server_default": "wait"},
+        description="What it is to a question that is asked while it waits: `wait`, or the `answer`.",
+    )

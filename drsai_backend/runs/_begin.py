@@ -123,10 +123,17 @@ class Beginner:
         self._lease = lease
 
     async def begin(
-        self, request: RunRequest, factory: TeamFactory, *, is_new: bool = False, queued: str | None = None
+        self,
+        request: RunRequest,
+        factory: TeamFactory,
+        *,
+        is_new: bool = False,
+        queued: str | None = None,
+        answers: bool = False,
     ) -> Begun:
         """Take the thread for a user input. `is_new`: its id was just made up; `queued`: the input comes from the
-        queue, with this run_id. Whatever is raised, nothing was stored.
+        queue, with this run_id, and is the next one, or `answers` what the thread's run asks. Whatever is raised,
+        nothing was stored.
 
         Raises:
             Busy: a run is live on the thread, or paused, or others wait in the queue.
@@ -140,7 +147,7 @@ class Beginner:
             if not is_new:
                 known = await self._known(request, thread_id, trust_warm=attempt == 0)
             if known is not None and request.answer is None:
-                _refuse_busy(known.head, is_next=queued is not None)
+                _refuse_busy(known.head, queued=queued is not None, answers=answers)
             made = plan(request, known)
             try:
                 return await self._take(request, factory, thread_id, known, made, Going(queued=queued))
@@ -292,7 +299,7 @@ class Beginner:
             answer_id=new_run_id() if request.idempotency_key and made.run_id is not None else None,
             is_new_run=made.run_id is None and going.queued is None,
             goes_on=made.run_id is not None,
-            queued=going.queued is not None,
+            queued=going.queued,
             attempt=1 if run is None else run["attempt"] + going.again,
             retries=going.retries,
             retry_turn=going.retry_turn,
@@ -363,10 +370,12 @@ class Beginner:
         return rows
 
 
-def _refuse_busy(head: ThreadHead, *, is_next: bool) -> None:
-    free = head.status.is_final or head.status is RunStatus.CREATED
-    answers = head.status is RunStatus.AWAITING_INPUT and not is_next
-    if not (free and (is_next or not head.queued)) and not answers:
+def _refuse_busy(head: ThreadHead, *, queued: bool, answers: bool) -> None:
+    if head.status is RunStatus.AWAITING_INPUT:
+        is_free = answers or not queued  # A new message is the answer, one of before the question only if it says so.
+    else:
+        is_free = (head.status.is_final or head.status is RunStatus.CREATED) and (queued or not head.queued)
+    if not is_free or (answers and head.status is not RunStatus.AWAITING_INPUT):
         raise Busy(head)
 
 

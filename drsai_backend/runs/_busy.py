@@ -96,6 +96,8 @@ class BusyThreads:
                 self._running.stop(live)
             else:
                 await self._controls.tell(key)
+        elif request.on_question == "answer":
+            await self._wake(key)  # The run may have asked meanwhile.
         return run_id, speakers
 
     async def enqueue(self, request: RunRequest, factory: TeamFactory) -> Queued:
@@ -136,6 +138,7 @@ class BusyThreads:
             idempotency_key=request.idempotency_key,
             fingerprint=fingerprint(request) if request.idempotency_key else None,
             request_id=log_context.current_request(),
+            on_question=request.on_question,
         )
         thread_id = request.thread_id
         assert thread_id is not None

@@ -20,7 +20,15 @@ from drsai_backend.errors import DatabaseUnavailable, NotFound
 from drsai_backend.runs._failures import code_of
 from drsai_backend.runs._live import LiveRun, Reader, as_done
 from drsai_backend.runs._warm import Name
-from drsai_backend.runs.events import Logged, MessageDone, MessageRead, RunEnded, RunEvent, RunStarted
+from drsai_backend.runs.events import (
+    Logged,
+    MessageDone,
+    MessageRead,
+    QueuedBehind,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+)
 from drsai_backend.runs.position import ENDED, STARTED, Position
 
 _SOON: Final = 0.1
@@ -45,7 +53,7 @@ class Feeds:
         self._waiting: dict[Name, set[asyncio.Future[None]]] = {}
 
     def changed(self, name: Name) -> None:
-        """A run has begun on this thread in this process."""
+        """A run has begun or ended on this thread in this process."""
         for waiter in self._waiting.pop(name, ()):
             if not waiter.done():
                 waiter.set_result(None)
@@ -64,7 +72,8 @@ class Feeds:
 
     async def run(self, user_id: str, run_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
         """The log of one run; ends with its `RunEnded`, also when that says that it waits. A run whose input was
-        handed to another one is followed there.
+        handed to another one is followed there. While it is in the queue, `QueuedBehind` tells of each question that
+        keeps it there.
 
         Raises:
             NotFound: no such run of this user.
@@ -77,7 +86,7 @@ class Feeds:
             yield logged
 
     async def _follow(self, name: Name, key: int, run_id: str | None, at: Position) -> AsyncIterator[Logged]:
-        pause = _SOON
+        pause, asked = _SOON, ""
         while True:
             live = self._live(name)
             if live is not None and (run_id is None or live.run_id == run_id) and live.positions:
@@ -110,6 +119,11 @@ class Feeds:
                 continue
             if self._closing() or (run_id is not None and _is_over(page, at)):
                 return
+            question = page.head.input_request
+            if page.blocked and question is not None and question["id"] != asked:
+                asked = question["id"]
+                yield Logged(at, page.runs[0]["run_id"], QueuedBehind(page.head.run_id or "", question))
+                continue
             await self._wait(name, pause)
             pause = min(pause * 1.5, _LATER)
 
@@ -240,9 +254,19 @@ class FollowedRun:
         self.speakers = speakers
 
     async def events(self) -> AsyncIterator[RunEvent]:
-        """Every event of the run from its beginning; ends after `RunEnded`."""
+        """Every event of the run from its beginning; ends after `RunEnded`, also where that says that the run is still
+        in the queue, because a person is asked first."""
         async for logged in self._log:
             event = as_done(logged.event)
+            if isinstance(event, QueuedBehind):
+                self._ended = RunEnded(
+                    RunStatus.AWAITING_INPUT,
+                    "The message waits in the queue: a person is asked first.",
+                    input_request=event.input_request,
+                    queued_behind=event.run_id,
+                )
+                yield self._ended
+                return
             if isinstance(event, MessageDone):
                 self._said.append(event)
             elif isinstance(event, RunEnded):

@@ -18,8 +18,8 @@ from drsai_backend.teams.messages import read_message
 _thread = table_of(Thread)
 _message = table_of(AutoGenMessage)
 _run = table_of(Run)
-_head_run = _thread.c.run_id.label("head_run")
 _CURSOR = re.compile(r"([0-9]{1,11}\.[0-9]{6})-([0-9]{1,18})")
+_head = (_thread.c.run_id.label("head_run"), _thread.c.status.label("head_status"), _thread.c.input_request)
 
 
 def list_threads(session: Session, user_id: str, after: str | None, limit: int) -> ThreadPage:
@@ -86,9 +86,7 @@ def detail(thread: Thread) -> ThreadDetail:
 
 def get_run(session: Session, user_id: str, run_id: str) -> RunView | None:
     """One run of the user's; None: there is none."""
-    query = sa.select(_run, _thread.c.thread_id, _head_run, _thread.c.input_request).join(
-        _thread, _run.c.thread_key == _thread.c.id
-    )
+    query = sa.select(_run, _thread.c.thread_id, *_head).join(_thread, _run.c.thread_key == _thread.c.id)
     row = session.connection().execute(query.where(_run.c.run_id == run_id, _thread.c.user_id == user_id)).first()
     return None if row is None else _run_view(row)
 
@@ -102,7 +100,7 @@ def list_runs(session: Session, user_id: str, thread_id: str, after: str | None,
     """
     key = _key_of(session, user_id, thread_id)
     query = (
-        sa.select(_run, _thread.c.thread_id, _head_run, _thread.c.input_request)
+        sa.select(_run, _thread.c.thread_id, *_head)
         .join(_thread, _run.c.thread_key == _thread.c.id)
         .where(_run.c.thread_key == key)
     )
@@ -118,6 +116,8 @@ def list_runs(session: Session, user_id: str, thread_id: str, after: str | None,
 
 def _run_view(row: Any) -> RunView:
     status = RunStatus(row.status)
+    is_queued = status is RunStatus.CREATED
+    behind = row.head_run if is_queued and not row.head_status.is_final else None
     return RunView(
         run_id=row.run_id,
         thread_id=row.thread_id,
@@ -126,7 +126,7 @@ def _run_view(row: Any) -> RunView:
         attempt=row.attempt,
         background=row.background,
         created_at=row.created_at,
-        started_at=None if status is RunStatus.CREATED else row.started_at,
+        started_at=None if is_queued else row.started_at,
         finished_at=row.finished_at,
         usage=row.usage,
         stop_reason=row.stop_reason,
@@ -135,7 +135,8 @@ def _run_view(row: Any) -> RunView:
         seconds=row.seconds,
         limits=row.limits,
         error_message=row.error_message,
-        input_request=row.input_request if row.head_run == row.run_id else None,
+        input_request=row.input_request if row.run_id == row.head_run or is_queued else None,
+        queued_behind=behind,
         joined=row.joined,
         first_seq=row.first_seq,
         last_seq=row.last_seq,

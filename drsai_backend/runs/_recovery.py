@@ -13,8 +13,15 @@ from typing import Any
 from drsai_backend import log_context
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.control import deadline_of, drop_queued, end_unheld, queued_inputs, unattended
-from drsai_backend.database.heads import ThreadHead, read_head_of, read_run
+from drsai_backend.database.control import (
+    deadline_of,
+    drop_queued,
+    end_unheld,
+    leave_waiting,
+    queued_inputs,
+    unattended,
+)
+from drsai_backend.database.heads import ThreadHead, queued_answer, read_head_of, read_run
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.errors import Conflict, DatabaseError, DrSaiError, UnknownModel
 from drsai_backend.runs._begin import Beginner, Busy, Going
@@ -91,7 +98,8 @@ class Recovery:
             # It came too late for the run to end by itself.
             await self.end(head, RunStatus.STOPPED, reason="The run was stopped.")
         elif head.status is RunStatus.AWAITING_INPUT:
-            await self._end_unanswered(head)
+            if not await self._end_unanswered(head) and head.queued and self.knows(head):
+                await self._answer_from_queue(head)
         elif head.queued and head.status is not RunStatus.PAUSED:
             await self._start_next(head)
 
@@ -169,37 +177,27 @@ class Recovery:
                 self._running.spawn(self.look_quietly(head.key))
         return ended
 
-    async def _end_unanswered(self, head: ThreadHead) -> None:
+    async def _end_unanswered(self, head: ThreadHead) -> bool:
+        """Whether it is too late to answer; then the run has ended."""
         run_id = head.run_id
         if run_id is None:
-            return
+            return False
         deadline = await self._db.database.read(lambda session: deadline_of(session, run_id))
-        if deadline is not None and deadline < utcnow():
-            await self.end(head, RunStatus.STOPPED, reason=UNANSWERED)
+        if deadline is None or deadline >= utcnow():
+            return False
+        await self.end(head, RunStatus.STOPPED, reason=UNANSWERED)
+        return True
 
     # --- inputs that wait ---------------------------------------------------------------------------------------
 
     async def _start_next(self, head: ThreadHead) -> None:
         """Begin the first input of the queue that can be begun."""
-        name = (head.user_id, head.thread_id)
         rows = await self._db.database.read(lambda session: queued_inputs(session, head.key))
         for row in rows:
             run_id, team = row["run_id"], ""
             try:
-                run = await self._db.database.read(lambda session, run_id=run_id: read_run(session, run_id))
-                team = str(run["team"])
-                registered = self._teams.get(team)
-                log_context.bind(run["request_id"], head.thread_id, run_id)
-                key = None if row["api_key"] is None else self._db.secrets.decrypt(row["api_key"])
-                request = from_json(row["request"], team=team, user_id=name[0], thread_id=name[1], api_key=key)
-                if self._running.is_taken(name) or self._is_full():
-                    return
-                await self._running.launch(
-                    name,
-                    lambda request=request, registered=registered, run_id=run_id: self._beginner.begin(
-                        request, registered.factory, queued=run_id
-                    ),
-                )
+                team = await self._team_of(head, run_id)
+                await self._begin_queued(head, row, team)
                 return
             except UnknownModel:
                 return  # Another worker may know it.
@@ -221,6 +219,46 @@ class Recovery:
                         session, head.key, run_id, RunStatus.ERROR, text
                     )
                 )
+
+    async def _answer_from_queue(self, head: ThreadHead) -> None:
+        """Have the first input of the queue that is an answer answer what the thread's run asks. One that is none to
+        this question waits from now on."""
+        while (row := await self._db.database.read(lambda session: queued_answer(session, head.key))) is not None:
+            run_id = row["run_id"]
+            try:
+                await self._begin_queued(head, row, await self._team_of(head, run_id), answers=True)
+                return
+            except (Conflict, DatabaseError, UnknownModel, Busy) as error:
+                log.info("a queued answer waits on: %s", error, extra={"thread_id": head.thread_id})
+                return
+            except Exception as error:
+                code = safe_message(error)[0]
+                level = logging.INFO if isinstance(error, DrSaiError) else logging.ERROR
+                log.log(level, "a queued input is no answer: %s", code, extra={"run_id": run_id}, exc_info=error)
+                await self._db.database.write(lambda session, run_id=run_id: leave_waiting(session, run_id))
+
+    async def _team_of(self, head: ThreadHead, run_id: str) -> str:
+        """The team of an input; what is logged from here on is of its run."""
+        run = await self._db.database.read(lambda session: read_run(session, run_id))
+        log_context.bind(run["request_id"], head.thread_id, run_id)
+        return str(run["team"])
+
+    async def _begin_queued(self, head: ThreadHead, row: Any, team: str, *, answers: bool = False) -> None:
+        """Begin an input of the queue, unless this process does something on the thread, or enough elsewhere.
+
+        Raises:
+            UnknownModel: its team is not served here.
+            Exception: what the beginning of a run raises.
+        """
+        run_id, name = row["run_id"], (head.user_id, head.thread_id)
+        registered = self._teams.get(team)
+        key = None if row["api_key"] is None else self._db.secrets.decrypt(row["api_key"])
+        request = from_json(row["request"], team=team, user_id=name[0], thread_id=name[1], api_key=key)
+        if self._running.is_taken(name) or self._is_full():
+            return
+        await self._running.launch(
+            name, lambda: self._beginner.begin(request, registered.factory, queued=run_id, answers=answers)
+        )
 
     async def look_quietly(self, key: int) -> None:
         """`look_at`, where nobody is there to be told that the database is away: the next sweep looks again."""

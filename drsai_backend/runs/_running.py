@@ -32,17 +32,17 @@ class Running:
     """The runs under way in this process.
 
     Args:
-        began: called when a run has begun on a thread.
+        changed: called when a run has begun or ended on a thread.
         free: called with the key of a thread that wants a look: its run has ended and inputs wait in its queue, or its
             run was handed over.
     """
 
     def __init__(
-        self, database: Database, warm: WarmThreads, *, began: Callable[[Name], None], free: Callable[[int], None]
+        self, database: Database, warm: WarmThreads, *, changed: Callable[[Name], None], free: Callable[[int], None]
     ) -> None:
         self._database = database
         self._warm = warm
-        self._began = began
+        self._changed = changed
         self._free = free
         self._runs: dict[Name, LiveRun | asyncio.Future[LiveRun]] = {}
         """What this process does on a thread; a future while it begins."""
@@ -108,7 +108,7 @@ class Running:
             self._leases[name] = (execution.lease.key, execution.lease.epoch)
             live.leaving = self.closing
             ready.set_result(live)
-            self._began(name)
+            self._changed(name)
             resume = await execution.run()
             if resume is not None:
                 self._keep(name, begun, resume)
@@ -116,7 +116,9 @@ class Running:
             assert ended is not None
             # Asked to end, it waits for a person or was paused instead.
             unheard = not ended.status.is_final and execution.lease.control == "cancel"
-            if (ended.status.is_final and execution.lease.queued) or unheard or ended.error_code == HandedOver.code:
+            # An input in the queue comes next; or it is what the run has just asked for.
+            next_input = execution.lease.queued and ended.status not in (RunStatus.PAUSED, RunStatus.RUNNING)
+            if next_input or unheard or ended.error_code == HandedOver.code:
                 waiting = execution.lease.key
         except Exception:
             log.exception("a run was left where it stood", extra={"thread_id": name[1]})
@@ -129,6 +131,7 @@ class Running:
             self._leases.pop(name, None)
             if begun is not None:
                 begun.release()
+            self._changed(name)
         if waiting is not None:
             self._free(waiting)
 

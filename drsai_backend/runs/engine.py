@@ -99,7 +99,7 @@ class Engine:
             db, models, self._warm, self.worker_id, lease, outage, self.limits_of, self._resources
         )
         self._feeds = Feeds(db.database, self._live, lambda: self._running.closing)
-        self._running = Running(db.database, self._warm, began=self._feeds.changed, free=self._freed)
+        self._running = Running(db.database, self._warm, changed=self._feeds.changed, free=self._freed)
         self._recovery = Recovery(db, teams, self._beginner, self._running, self.worker_id, settings)
         self._controls = Controls(db.database, self._running, self._recovery, self._warm, self._tell)
         self._busy = BusyThreads(db, self._beginner, self._running, self._recovery, self._controls, self._wake)

@@ -23,6 +23,7 @@ __all__ = [
     "MessageDone",
     "MessageRead",
     "ModelParams",
+    "QueuedBehind",
     "RunEnded",
     "RunEvent",
     "RunLimits",
@@ -35,6 +36,11 @@ __all__ = [
 OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt", "steer"]
 """What becomes of a user input whose thread has a live run: it waits for the end, is refused, ends the run at once and
 is run then, or is handed to all agents of the run at its next turn boundary."""
+
+
+OnQuestion: TypeAlias = Literal["wait", "answer"]
+"""What a user input that waits in the queue is to a question that a run asks meanwhile: it was written before the
+question, so it waits on; or it is the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,7 @@ class RunRequest:
     raw_messages: Sequence[dict[str, Any]] = ()
     idempotency_key: str | None = None
     on_busy: OnBusy = "enqueue"
+    on_question: OnQuestion = "wait"
     background: bool = False
     answer: Answer | None = None
     limits: RunLimits = NO_LIMITS
@@ -154,6 +161,16 @@ class MessageRead:
 
 
 @dataclass(frozen=True, slots=True)
+class QueuedBehind:
+    """Of a run whose input waits in the queue: run `run_id` in front of it asks a person, and nothing happens until
+    `input_request` is answered. Not a part of the log: it is told to whoever follows the queued run, once a question.
+    """
+
+    run_id: str
+    input_request: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded:
     """The last event of every run, or of its part in this process; its status is stored.
 
@@ -162,6 +179,9 @@ class RunEnded:
     `type` "text_input", `prompt`, `source`, `choices`, `asked_at`) when the run waits for a person. `error_code` and
     `error_message` are safe to show. `stop_code` names the bound that the run has reached (`RunLimits`). `usage` has
     prompt_tokens, completion_tokens, total_tokens; `duration` is seconds.
+
+    With `queued_behind` the run has not even begun: its input keeps its place in the queue, behind the run of that id,
+    which waits for a person (AWAITING_INPUT, `input_request`).
     """
 
     status: RunStatus
@@ -172,9 +192,10 @@ class RunEnded:
     error_code: str | None = None
     error_message: str | None = None
     stop_code: str | None = None
+    queued_behind: str | None = None
 
 
-RunEvent: TypeAlias = RunStarted | TextDelta | ToolEvent | MessageDone | MessageRead | RunEnded
+RunEvent: TypeAlias = RunStarted | TextDelta | ToolEvent | MessageDone | MessageRead | QueuedBehind | RunEnded
 
 
 class Logged(NamedTuple):

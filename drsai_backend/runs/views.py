@@ -54,8 +54,15 @@ class RunView(BaseModel):
     seconds: float = Field(default=0.0, description="For how long it ran; waiting does not count.")
     limits: dict[str, Any] | None = Field(default=None, description="The bounds that its request asked for.")
     error_message: str | None = None
-    input_request: dict[str, Any] | None = Field(default=None, description="What it waits for, when it waits.")
-    joined: str | None = Field(default=None, description="The run that took this one's input up (`on_busy: steer`).")
+    input_request: dict[str, Any] | None = Field(
+        default=None, description="The question that it waits for, also where another run asked it."
+    )
+    queued_behind: str | None = Field(
+        default=None, description="While its input waits in the queue: the thread's run, which is not over."
+    )
+    joined: str | None = Field(
+        default=None, description="The run that took this one's input up: steered by it, or answered."
+    )
     first_seq: int = Field(default=0, description="`seq` of its first message; 0: it has none yet.")
     last_seq: int = 0
 

@@ -45,6 +45,7 @@ async def test_whole_answer(client: openai.AsyncOpenAI, engine: FakeEngine) -> N
         "stop_code": None,
         "duration": 0.25,
         "input_request": None,
+        "queued_behind": None,
         "messages": [{"seq": 2, "source": "assistant", "type": "TextMessage", "content": "You said: hello"}],
     }
     assert engine.requests[0].stream is False
@@ -125,6 +126,21 @@ async def test_a_question_to_the_user_is_in_the_text(client: openai.AsyncOpenAI,
     assert chunks[-1].drsai["input_request"] == request
     answer = await client.chat.completions.create(model=model, messages=HELLO)
     assert answer.choices[0].message.content == text_of(chunks)
+
+
+async def test_a_message_that_waits_behind_a_question(client: openai.AsyncOpenAI, engine: FakeEngine) -> None:
+    request = {"id": "q", "type": "text_input", "prompt": "Which colour?", "source": "painter"}
+    ended = RunEnded(RunStatus.AWAITING_INPUT, "waits", input_request=request, queued_behind="run-9")
+    model = engine.play(ended)
+    chunks = await stream(client, model, extra_body={"on_question": "answer"})
+    assert engine.requests[-1].on_question == "answer"
+    assert text_of(chunks).startswith("This message waits")
+    assert text_of(chunks).endswith("\n\nWhich colour?")
+    assert [chunks[-1].drsai[key] for key in ("status", "queued_behind")] == ["awaiting_input", "run-9"]
+    answer = await client.chat.completions.create(model=model, messages=HELLO)
+    assert answer.choices[0].message.content == text_of(chunks)
+    assert answer.model_extra is not None
+    assert answer.model_extra["drsai"]["input_request"] == request
 
 
 async def test_a_question_that_was_said_is_not_repeated(client: openai.AsyncOpenAI, engine: FakeEngine) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DatabaseUnavailable
-from drsai_backend.runs.events import MessageRead, RunEnded, RunStarted, TextDelta
+from drsai_backend.runs.events import MessageRead, QueuedBehind, RunEnded, RunStarted, TextDelta
 from drsai_backend.runs.position import Position
 from drsai_backend.teams.steps import ToolFinished, ToolStarted
 from tests.api.conftest import FakeSettings, serving, until
@@ -301,3 +301,10 @@ async def test_a_cancel_that_fails_is_logged(
     await until(lambda: "run run-1 was not cancelled" in caplog.text)
     assert (await http.get("/healthz")).status_code == 200
     go_on.set()
+
+
+async def test_a_question_that_a_queued_run_waits_behind(engine: FakeEngine, http: httpx.AsyncClient) -> None:
+    run_id = await begin(engine, http, QueuedBehind("run-9", REQUEST), RunStarted("run", "crew", 1), COMPLETED)
+    first, *_ = await read(http, f"/v1/runs/{run_id}/events")
+    assert (first["event"], "id" in first) == ("queued", False)
+    assert (first["data"]["queued_behind"], first["data"]["input_request"]) == ("run-9", REQUEST)

@@ -115,6 +115,10 @@ class ChatBody(BaseModel):
     on_busy: Literal["enqueue", "reject", "interrupt", "steer"] | None = Field(
         default=None, description="What to do when a run is live on the thread. Default: enqueue."
     )
+    on_question: Literal["wait", "answer"] | None = Field(
+        default=None,
+        description="What this message is to a question that a run asks while it waits in the queue. Default: wait.",
+    )
     on_disconnect: Literal["continue", "cancel"] | None = Field(
         default=None, description="What becomes of the run when the client leaves. Default: continue."
     )
@@ -192,6 +196,7 @@ async def parse_call(body: dict[str, Any], scope: Scope, bodies: Bodies, *, max_
         raw_messages=raw,
         idempotency_key=check_name(key, "Idempotency-Key") if key is not None else None,
         on_busy=chat.on_busy or "enqueue",
+        on_question=chat.on_question or "wait",
         background=bool(chat.background),
         limits=RunLimits(chat.max_turns, chat.max_run_seconds, chat.max_run_tokens),
     )

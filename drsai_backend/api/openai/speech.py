@@ -12,11 +12,16 @@ else the message is a block of its own.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 
 from drsai_backend.runs.events import MessageDone, TextDelta
+
+_QUEUED: Final = (
+    "This message waits in the queue and is worked on later: a question came first, and what you send next is the "
+    "answer to it.\n\n"
+)
 
 
 class Piece(NamedTuple):
@@ -135,8 +140,11 @@ class Speech:
             self._void.pop(message.source, None)  # it says something else this time
         return self._drain()
 
-    def question(self, source: str, prompt: str) -> list[Piece]:
-        """The question that the run ends with, unless a message that was shown ends with it already."""
+    def question(self, source: str, prompt: str, *, queued: bool = False) -> list[Piece]:
+        """The question that the run ends with, unless a message that was shown ends with it already. `queued`: another
+        run asks it, and the message that this answers waits behind that one."""
+        if queued:
+            return [Piece(source, _QUEUED + self._heading(source) + prompt)]
         pieces = self.end()
         asked = prompt.strip()
         if not asked or (self.stored and self.stored[-1].message.to_text().strip().endswith(asked)):

@@ -4,7 +4,8 @@ Fields that OpenAI does not have, for programs (its clients keep unknown fields 
 
 - `thread_id` in every chunk and body;
 - `drsai` in the chunk that has the `finish_reason`, and in the body: `run_id`, `status`, `stop_reason`, `stop_code`,
-  `duration` (seconds), `input_request`, and `messages`, the shown ones as `{"seq", "source", "type", "content"}`;
+  `duration` (seconds), `input_request`, `queued_behind`, and `messages`, the shown ones as
+  `{"seq", "source", "type", "content"}`;
 - `drsai` in the other chunks of a group chat: `source`, who says it. Never in the delta: OpenAI's clients join all
   strings there.
 """
@@ -168,9 +169,10 @@ class CompletionWriter:
 def _last_words(speech: Speech, ended: RunEnded) -> list[Piece]:
     """What is shown when the run is over: text that was held back, and the question it ended with."""
     request = ended.input_request
-    if ended.status is RunStatus.AWAITING_INPUT and request is not None:
-        return speech.question(str(request.get("source") or "assistant"), str(request.get("prompt") or ""))
-    return speech.end()
+    if ended.status is not RunStatus.AWAITING_INPUT or request is None:
+        return speech.end()
+    source, prompt = str(request.get("source") or "assistant"), str(request.get("prompt") or "")
+    return speech.question(source, prompt, queued=ended.queued_behind is not None)
 
 
 def _usage(ended: RunEnded) -> dict[str, int]:
@@ -191,5 +193,6 @@ def _details(handle: RunHandle, ended: RunEnded, stored: Sequence[MessageDone]) 
         "stop_code": ended.stop_code,
         "duration": round(ended.duration, 3),
         "input_request": ended.input_request,
+        "queued_behind": ended.queued_behind,
         "messages": [message_entry(event) for event in stored],
     }

@@ -14,7 +14,16 @@ from drsai_backend.api._json import dumps
 from drsai_backend.api.errors import error_body
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import RunFailed
-from drsai_backend.runs.events import Logged, MessageDone, MessageRead, RunEnded, RunEvent, RunStarted, TextDelta
+from drsai_backend.runs.events import (
+    Logged,
+    MessageDone,
+    MessageRead,
+    QueuedBehind,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    TextDelta,
+)
 from drsai_backend.runs.position import Position
 from drsai_backend.teams.messages import Message, dump_of, read_message
 from drsai_backend.teams.steps import ToolFinished, ToolStarted
@@ -40,6 +49,10 @@ class LogWriter:
         for position, run_id, event in events:
             if isinstance(event, RunEnded):
                 parts += self._ending(position, run_id, event)
+            elif isinstance(event, QueuedBehind):
+                fields = {"queued_behind": event.run_id, "input_request": event.input_request}
+                # Without an id: it is no part of the log.
+                parts.append(self._frame(None, run_id, "queued", fields))
             elif not isinstance(event, MessageDone | MessageRead) or event.seq > self._after.seq:
                 parts.append(self._frame(position, run_id, *_told(event)))
         return b"".join(parts)
@@ -63,9 +76,10 @@ class LogWriter:
         }
         yield self._frame(position, run_id, "end", fields)
 
-    def _frame(self, position: Position, run_id: str, name: str, fields: dict[str, Any]) -> bytes:
+    def _frame(self, position: Position | None, run_id: str, name: str, fields: dict[str, Any]) -> bytes:
         data = dumps({"type": name, "thread_id": self._thread_id, "run_id": run_id, **fields})
-        return b"event: %b\nid: %b\ndata: %b\n\n" % (name.encode(), str(position).encode(), data)
+        place = "" if position is None else f"id: {position}\n"
+        return b"event: %b\n%bdata: %b\n\n" % (name.encode(), place.encode(), data)
 
 
 def _told(event: RunEvent) -> tuple[str, dict[str, Any]]:
@@ -86,8 +100,8 @@ def _told(event: RunEvent) -> tuple[str, dict[str, Any]]:
             return "tool_result", {**call, "result": event.result, "is_error": event.is_error}
         case RunStarted():
             return "status", {"status": RunStatus.RUNNING.value, "team": event.team, "attempt": event.attempt}
-        case RunEnded():
-            raise AssertionError("an end is more than one event")
+        case RunEnded() | QueuedBehind():
+            raise AssertionError("these are told in another way")
 
 
 def _message(seq: int, config: dict[str, Any], message: Message, shown: bool | None) -> dict[str, Any]:

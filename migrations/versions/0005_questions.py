@@ -1,0 +1,25 @@
+"""Questions that others wait behind: what a queued input is to a question, and an index of runs that wait.
+
+Revision ID: 0005
+Revises: 0004
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+WAITING = sa.text("status IN ('created', 'paused', 'awaiting_input')")
+
+
+def upgrade() -> None:
+    op.add_column("queuedinput", sa.Column("on_question", sa.String(8), nullable=False, server_default="wait"))
+    op.create_index("ix_run_waiting", "run", ["thread_key"], sqlite_where=WAITING, postgresql_where=WAITING)
+
+
+def downgrade() -> None:
+    op.drop_index("ix_run_waiting", "run")
+    op.drop_column("queuedinput", "on_question")
