@@ -232,9 +232,9 @@ class Recovery:
                 log.info("a queued answer waits on: %s", error, extra={"thread_id": head.thread_id})
                 return
             except Exception as error:
-                code = safe_message(error)[0]
+                text = failure_text(error, head.team or "", None)
                 level = logging.INFO if isinstance(error, DrSaiError) else logging.ERROR
-                log.log(level, "a queued input is no answer: %s", code, extra={"run_id": run_id}, exc_info=error)
+                log.log(level, "a queued input is no answer: %s", text, extra={"run_id": run_id}, exc_info=error)
                 await self._db.database.write(lambda session, run_id=run_id: leave_waiting(session, run_id))
 
     async def _team_of(self, head: ThreadHead, run_id: str) -> str:
