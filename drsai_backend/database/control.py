@@ -22,6 +22,7 @@ from drsai_backend.database.threads import Lease
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import SCHEMA_VERSION
 from drsai_backend.errors import LeaseLost
+from drsai_backend.datamodel.types import JsonText
 
 BUSY = (RunStatus.RUNNING, RunStatus.PAUSED)
 """A thread of this status does not begin another run."""
@@ -253,14 +254,16 @@ def end_unheld(
     *,
     error: str | None = None,
     reason: str | None = None,
+    message: JsonText | None = None,
 ) -> bool:
     """End a run that nobody holds: one whose worker is gone, or one that is paused or waits for a person. The journal,
-    and with it the resume record, stays as it is.
+    and with it the resume record, stays as it is. `message`, a dump, becomes the run's last one.
 
     False: the thread moved on meanwhile.
     """
     connection = session.connection()
     now = utcnow()
+    last_seq = head.last_seq + (message is not None)
     changed = connection.execute(
         sa.update(thread)
         .where(
@@ -275,6 +278,7 @@ def end_unheld(
             status=status,
             error_message=error,
             input_request=None,
+            last_seq=last_seq,
             updated_at=now,
             epoch=thread.c.epoch + 1,
             revision=thread.c.revision + 1,
@@ -294,12 +298,16 @@ def end_unheld(
             stop_reason=reason,
             updated_at=now,
             finished_at=now,
-            last_seq=head.last_seq,
+            last_seq=last_seq,
             answers=None,
             deadline=None,
         )
     )
     connection.execute(sa.delete(statements.step).where(statements.step.c.thread_key == head.key))
+    if message is not None:
+        row = {"config": message, "seq": last_seq, "run_id": head.run_id, "thread_key": head.key}
+        names = {"user_id": head.user_id, "thread_id": head.thread_id, "version": SCHEMA_VERSION}
+        statements.insert_message.run(connection, {**row, **names, "created_at": now, "updated_at": now})
     return True
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import InvalidRequest, StaleAnswer
 from drsai_backend.runs.events import Answer
+from drsai_backend.teams._recorder import dump_message, storable
+from drsai_backend.teams.messages import UserInputReceivedEvent
 from drsai_backend.teams.suspension import parse_decision
 
 _DECISIONS: Final = {"approval": ("approve", "deny", "edit"), "tool_retry": ("run", "result", "stop")}
@@ -72,6 +74,29 @@ def answer_to(question: dict[str, Any], answer: Answer) -> dict[str, Any]:
         "arguments": answer.arguments,
         "content": answer.content,
     }
+
+
+def received(question: dict[str, Any], user_id: str, answer: dict[str, Any]) -> UserInputReceivedEvent:
+    """The message that keeps an answer: `content`, and of a decision what else `Run.answers` has of it."""
+    decision = answer.get("decision") or "answer"
+    arguments: dict[str, Any] | None = answer.get("arguments")
+    tool: dict[str, Any] | None = question.get("tool")
+    if decision in ("approve", "run") and tool is not None:
+        arguments = tool["arguments"]
+    return UserInputReceivedEvent(
+        content=answer.get("content") or "",
+        decision=decision,
+        user_id=user_id,
+        reason=answer.get("reason"),
+        arguments=arguments,
+        input_request=question,
+    )
+
+
+def unanswered(question: dict[str, Any], decision: Literal["expired", "withdrawn"], user_id: str | None) -> str:
+    """The message that says that a question has no answer, as JSON text."""
+    event = UserInputReceivedEvent(content="", decision=decision, user_id=user_id, input_request=question)
+    return storable(dump_message(event))
 
 
 def _frame(question: dict[str, Any]) -> dict[str, Any]:

@@ -312,6 +312,8 @@ class Beginner:
         level = logging.WARNING if going.retries else logging.INFO
         log.log(level, "run %s", how, extra={**execution.names, "team": request.team, "attempt": begin.attempt})
         live.begin(execution.lease.epoch, last_seq, begin.attempt)
+        if made.received is not None:
+            live.emit(MessageDone(last_seq + 1, made.received, shown=False))
         for message in (*execution.imported, *(execution.task or ())):
             seq = session.recorder.seq_of(message)
             if seq is not None and seq > last_seq:
@@ -346,6 +348,9 @@ class Beginner:
         """Set the execution's task; the rows that are new with it."""
         stored = untaken(team, known, document)
         rows: list[NewMessage] = []
+        if made.received is not None:
+            last_seq += 1
+            rows.append(NewMessage(last_seq, JsonText(storable(dump_message(made.received)))))
         goes_on = made.answers is not None
         if goes_on and document is not None and document.resume.pending is not None:
             execution.pending = document.resume.pending

@@ -22,7 +22,7 @@ from drsai_backend.database.steps import read_steps
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DamagedState, DrSaiError, InvalidRequest
 from drsai_backend.models.images import with_images
-from drsai_backend.runs._answers import answer_from_text, answer_to, check_current, check_in_time, text_of
+from drsai_backend.runs._answers import answer_from_text, answer_to, check_current, check_in_time, received, text_of
 from drsai_backend.runs._warm import WarmThread
 from drsai_backend.runs.events import Answer, InputMessage, RunRequest
 from drsai_backend.runs.history import first_new, new_messages, system_text
@@ -31,7 +31,7 @@ from drsai_backend.state.store import decode_stored
 from drsai_backend.teams._session import TeamSession
 from drsai_backend.teams._wiring import manager_of
 from drsai_backend.teams.imported import imported_role
-from drsai_backend.teams.messages import dump_of
+from drsai_backend.teams.messages import UserInputReceivedEvent, dump_of, is_received
 
 # How many of the user's newest texts a warm thread remembers, to recognise a history that is sent again.
 KNOWN_TEXTS = 100
@@ -84,7 +84,7 @@ def _newest_texts(stored: StoredState, source: str, limit: int) -> list[str]:
     for config in reversed(stored.configs.values()):
         if len(found) == limit:
             break
-        if config.get("source") == source:
+        if config.get("source") == source and not is_received(config):
             found.append(_text(config))
     return found[::-1]
 
@@ -111,7 +111,7 @@ class Plan:
     """What a request means for its thread.
 
     `new` are the messages to take; with `answers` the last of them answers a question of the turn in flight, and is no
-    message of its own. `goes_on`: the run that is there already goes on (`run_id`).
+    message of its own. `goes_on`: the run that is there already goes on (`run_id`). `received` keeps what was answered.
     """
 
     new: list[InputMessage]
@@ -122,6 +122,7 @@ class Plan:
     system: str | None = None
     texts: list[str] = field(default_factory=list)
     goes_on: bool = False
+    received: UserInputReceivedEvent | None = None
 
 
 def plan_to_go_on(known: Known) -> Plan:
@@ -173,13 +174,17 @@ def plan(request: RunRequest, known: Known | None) -> Plan:
         made.run_id, made.goes_on = head.run_id, True
         question = head.input_request or {}
         check_in_time(question)
-        if question.get("kind") != "handoff":
-            made.answers = [*_given(known), answer_from_text(question, new[-1].text)]
+        if question.get("kind") == "handoff":
+            made.received = received(question, head.user_id, {"content": new[-1].text})
+        else:
+            _give(made, known, answer_from_text(question, new[-1].text))
     return made
 
 
-def _given(known: Known) -> list[dict[str, Any]]:
-    return [] if known.run is None else list(known.run["answers"] or [])
+def _give(made: Plan, known: Known, answer: dict[str, Any]) -> None:
+    given = [] if known.run is None else list(known.run["answers"] or [])
+    made.answers = [*given, answer]
+    made.received = received(known.head.input_request or {}, known.head.user_id, answer)
 
 
 def _plan_answer(answer: Answer, known: Known | None) -> Plan:
@@ -195,8 +200,9 @@ def _plan_answer(answer: Answer, known: Known | None) -> Plan:
         made.new = [InputMessage("user", text)]
         made.raw = [{"role": "user", "content": text}]
         made.texts = [*known.user_texts, text][-KNOWN_TEXTS:]
+        made.received = received(question, known.head.user_id, {"content": text})
     else:
-        made.answers = [*_given(known), answer_to(question, answer)]
+        _give(made, known, answer_to(question, answer))
     return made
 
 
@@ -217,7 +223,9 @@ async def load(session: TeamSession, known: Known | None, made: Plan) -> Documen
         document = decode_stored(known.stored)
         if document is not None:
             resume = document.resume
-            if resume.pending is not None and max(known.stored.configs, default=0) > resume.last_seq:
+            if resume.pending is not None and any(
+                seq > resume.last_seq and not is_received(config) for seq, config in known.stored.configs.items()
+            ):
                 # The speakers of a run that was cut; the one that waits now has asked before its first turn was stored.
                 made.keep_run, resume.pending = False, None
             await session.load(document, known.stored.configs, keep_run=made.keep_run)

@@ -23,7 +23,9 @@ from drsai_backend.database.control import (
 )
 from drsai_backend.database.heads import ThreadHead, queued_answer, read_head_of, read_run
 from drsai_backend.datamodel import RunStatus, utcnow
+from drsai_backend.datamodel.types import JsonText
 from drsai_backend.errors import Conflict, DatabaseError, DrSaiError, UnknownModel
+from drsai_backend.runs._answers import unanswered
 from drsai_backend.runs._begin import Beginner, Busy, Going
 from drsai_backend.runs._failures import failure_text
 from drsai_backend.runs._leases import is_orphan
@@ -166,8 +168,13 @@ class Recovery:
         self, head: ThreadHead, status: RunStatus, *, error: str | None = None, reason: str | None = None
     ) -> bool:
         """End a run that nobody holds, and begin what waits behind it. False: the thread has moved on meanwhile."""
+        message, question = None, head.input_request
+        if head.status is RunStatus.AWAITING_INPUT and question is not None:
+            is_late = reason == UNANSWERED
+            lost = unanswered(question, "expired" if is_late else "withdrawn", None if is_late else head.user_id)
+            message = JsonText(lost)
         ended = await self._db.database.write(
-            lambda session: end_unheld(session, head, status, error=error, reason=reason)
+            lambda session: end_unheld(session, head, status, error=error, reason=reason, message=message)
         )
         if ended:
             used = {"status": status.value, "team": head.team, "reason": error or reason}

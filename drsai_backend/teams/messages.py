@@ -7,7 +7,7 @@ a lone agent shows what it likes, and whoever reads a thread in another process 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from autogen_agentchat.messages import (
     BaseAgentEvent,
@@ -23,6 +23,37 @@ from drsai_backend.models.images import with_images
 from drsai_backend.state.codec import dump_json
 
 Message = BaseChatMessage | BaseAgentEvent
+
+
+class UserInputReceivedEvent(BaseAgentEvent):
+    """What became of a question to a person. Part of the thread's messages and log; no agent and no model sees it.
+
+    `decision` is that on a tool call (see `Answer`), else "answer"; where nobody answered "expired" (the deadline has
+    passed) or "withdrawn" (the run was stopped). `content` is what was said, `arguments` are what the tool is called
+    with: the person's own after "edit", those of the question after "approve" and "run". `input_request` is the
+    question as it was asked. `user_id` is who answered or stopped the run; None: nobody. `created_at` says when.
+    """
+
+    type: Literal["UserInputReceivedEvent"] = "UserInputReceivedEvent"
+    source: str = "user"
+    content: str
+    decision: str
+    user_id: str | None = None
+    reason: str | None = None
+    arguments: dict[str, Any] | None = None
+    input_request: dict[str, Any]
+
+    def to_text(self) -> str:
+        """In one line, for logs and transcripts."""
+        tool: dict[str, Any] | None = self.input_request.get("tool")
+        what = "" if tool is None else f" {tool['name']}({dump_json(self.arguments).decode()})"
+        said = self.reason if self.decision == "deny" else self.content
+        return f"{self.decision}{what}" + (f": {said}" if said and said != self.decision else "")
+
+
+def is_received(config: Mapping[str, Any]) -> bool:
+    """Whether a dump is that of a `UserInputReceivedEvent`."""
+    return config.get("type") == "UserInputReceivedEvent"
 
 
 class UnknownMessage(BaseChatMessage):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,9 +14,11 @@ from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core import FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage
 
-from drsai_backend import Answer, AssistantAgent, DrSai, DrSaiAgent, RunStatus, requires_approval
+from drsai_backend import Answer, AssistantAgent, DrSai, DrSaiAgent, RunStatus, Thread, requires_approval
 from drsai_backend.datamodel import TurnStep, utcnow
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound, StaleAnswer
+from drsai_backend.runs.events import MessageRead, RunEnded
+from drsai_backend.teams.messages import UserInputReceivedEvent
 from tests.runs.conftest import Make
 from tests.runs.crew import QUICK, ended, request, sources, thread_of
 from tests.support.scripted import ScriptedClient
@@ -28,9 +30,12 @@ class Office:
     def __init__(self) -> None:
         self.sent: list[str] = []
         self.read: list[str] = []
+        self.seen: list[Any] = []
+        self.has_lead = False
         self.client = ScriptedClient(self._rule)
 
     def _rule(self, messages: Any, _: Any) -> Any:
+        self.seen += messages
         last = messages[-1]
         if isinstance(last, FunctionExecutionResultMessage):
             return "told: " + "; ".join(result.content for result in last.content)
@@ -49,7 +54,17 @@ class Office:
             return f"{name} is there"
 
         clerk = AssistantAgent("clerk", self.client, tools=[send, look], reflect_on_tool_use=True)
-        return RoundRobinGroupChat([clerk], max_turns=1)
+        lead = AssistantAgent("lead", ScriptedClient(lambda *_: "go"))
+        return RoundRobinGroupChat([*[lead] * self.has_lead, clerk], max_turns=1 + self.has_lead)
+
+
+def chat_sources(thread: Thread) -> list[str]:
+    return [message["source"] for message in thread.messages if not message["type"].endswith("Event")]
+
+
+async def received(drsai: DrSai) -> list[dict[str, Any]]:
+    """What the thread keeps of what became of its questions."""
+    return [message for message in (await thread_of(drsai)).messages if message["type"] == "UserInputReceivedEvent"]
 
 
 async def asked(drsai: DrSai) -> dict[str, Any]:
@@ -84,7 +99,7 @@ async def test_approval_by_chat_in_another_process(make: Make, said: str, sent: 
     assert (office.sent, office.read, office.client.calls) == (sent, ["x"], 2)
     assert result.usage["completion_tokens"] == 2, "what is replayed is not counted twice"
     assert await other.db.get(TurnStep) == []
-    assert "user" not in sources(await thread_of(other))[1:]
+    assert "user" not in chat_sources(await thread_of(other))[1:]
 
 
 async def test_what_is_no_decision_is_refused_and_the_question_stays(make: Make) -> None:
@@ -154,6 +169,81 @@ async def test_cancel_withdraws_the_question(make: Make) -> None:
     assert (office.sent, office.client.calls) == ([], 2)
 
 
+# --- what is kept of a decision ---
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("approve", {"decision": "approve", "arguments": {"to": "ada"}, "reason": None}),
+        ("deny: not today", {"decision": "deny", "arguments": None, "reason": "not today"}),
+        ('edit {"to": "bob"}', {"decision": "edit", "arguments": {"to": "bob"}, "reason": None}),
+    ],
+)
+async def test_a_decision_is_kept_and_told(make: Make, said: str, kept: dict[str, Any]) -> None:
+    office = Office()
+    drsai, other = await make({"crew": office}), await make({"crew": office})
+    question = await asked(drsai)
+    before = utcnow()
+    handle = await drsai.engine.start(request(said))
+    assert (await handle.wait()).status is RunStatus.COMPLETED
+    [message] = await received(other)
+    assert {name: message[name] for name in kept} == kept
+    assert (message["user_id"], message["source"], message["content"]) == ("anonymous", "user", said)
+    assert message["input_request"] == question
+    assert datetime.fromisoformat(message["created_at"]) >= before - timedelta(seconds=1)
+    # Live, followed by another process, and replayed: never as a part of the answer.
+    live = [done for done in handle.transcript() if isinstance(done.message, UserInputReceivedEvent)]
+    assert [done.shown for done in live] == [False]
+    [again] = [
+        logged.event
+        async for logged in other.engine.follow_run("anonymous", handle.run_id)
+        if isinstance(logged.event, MessageRead) and logged.event.config["type"] == message["type"]
+    ]
+    assert (again.seq, again.config) == (live[0].seq, message)
+    asked_models = [str(text) for text in office.seen]
+    assert not any("input_request" in text for text in asked_models), "no model sees it"
+    result = await other.run("crew", "and again", thread_id="t")
+    assert result.status is RunStatus.AWAITING_INPUT
+    assert await received(other) == [message]
+
+
+@pytest.mark.parametrize("has_lead", [False, True])
+async def test_a_worker_that_dies_after_the_decision_keeps_it(make: Make, has_lead: bool) -> None:
+    office = Office()
+    office.has_lead = has_lead  # Then a boundary is stored before the question.
+    drsai, other = await make({"crew": office}), await make({"crew": office}, **QUICK)
+    question = await asked(drsai)
+    office.client.delay = 30
+    await drsai.answer("anonymous", "t", Answer(question["id"], decision="edit", arguments={"to": "eve"}))
+    office.client.delay = 0
+    await drsai.engine.close()
+    thread = await ended(other)
+    assert (thread.status, office.sent) == (RunStatus.COMPLETED, ["eve"])
+    [message] = await received(other)
+    assert message["arguments"] == {"to": "eve"}
+    assert chat_sources(thread) == ["user", *["lead"] * has_lead, "clerk"]
+
+
+async def test_a_question_that_was_withdrawn_says_so(make: Make) -> None:
+    drsai = await make({"crew": Office()})
+    question = await asked(drsai)
+    log = drsai.engine.follow_thread("anonymous", "t")
+    seen: list[Any] = []
+    async with asyncio.timeout(10):
+        async for logged in log:
+            seen.append(logged.event)
+            if isinstance(logged.event, RunEnded):
+                if logged.event.status is RunStatus.STOPPED:
+                    break
+                await drsai.stop("anonymous", "t")
+    assert isinstance(seen[-2], MessageRead)
+    [message] = await received(drsai)
+    assert seen[-2].config == message
+    assert (message["decision"], message["user_id"], message["input_request"]) == ("withdrawn", "anonymous", question)
+    assert (await drsai.run("crew", "once more", thread_id="t")).status is RunStatus.AWAITING_INPUT
+
+
 # --- questions that agents ask --------------------------------------------------------------------------------------
 
 
@@ -188,6 +278,8 @@ async def test_choices(make: Make) -> None:
     with pytest.raises(InvalidRequest, match="red"):
         await drsai.run("crew", "green", thread_id="t")
     result = await (await make({"crew": choosing()})).run("crew", "Blue", thread_id="t")
+    [message] = await received(drsai)
+    assert (message["decision"], message["content"]) == ("answer", "blue")
     assert (result.status, result.text) == (RunStatus.COMPLETED, "blue it is. DONE")
 
 
@@ -199,6 +291,8 @@ async def test_a_deadline_ends_the_wait(make: Make) -> None:
     assert (thread.status, thread.input_request) == (RunStatus.STOPPED, None)
     [run] = (await drsai.engine.list_runs("anonymous", "t", after=None, limit=5)).items
     assert "in time" in (run.stop_reason or "")
+    [message] = await received(drsai)
+    assert (message["decision"], message["user_id"], message["input_request"]) == ("expired", None, question)
 
 
 async def test_an_answer_after_the_deadline_is_refused(make: Make) -> None:
@@ -238,6 +332,7 @@ async def test_a_repeated_answer_with_an_idempotency_key_is_given_once(make: Mak
     assert end.status is RunStatus.COMPLETED
     assert [done.message.source for done in again.transcript()][-1] == "clerk"
     assert office.sent == ["ada"]
-    assert sources(await thread_of(drsai)).count("user") == 1
+    assert chat_sources(await thread_of(drsai)).count("user") == 1
+    assert len(await received(drsai)) == 1
     with pytest.raises(Conflict):
         await other.engine.start(request("deny", idempotency_key="k"))
