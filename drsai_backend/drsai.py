@@ -36,7 +36,7 @@ from drsai_backend.runs import (
     RunRequest,
     TextDelta,
 )
-from drsai_backend.runs.views import RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
+from drsai_backend.runs.views import InputRequestPage, RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
 from drsai_backend.state.store import JournalStateStore
 from drsai_backend.teams.builtin import builtin_teams
 from drsai_backend.teams.context import TeamFactory
@@ -318,6 +318,13 @@ class DrSai:
     async def resume(self, user_id: str, thread_id: str) -> None:
         """Go on with a thread's paused run; see `Engine.resume`."""
         await self.engine.resume(user_id, thread_id)
+
+    async def input_requests(
+        self, user_id: str = "anonymous", *, after: str | None = None, limit: int = 20
+    ) -> InputRequestPage:
+        """A page of the questions that wait for a user, in all threads, newest first. `after` is the `next` of the page
+        before."""
+        return await self.engine.list_input_requests(user_id, after=after, limit=limit)
 
     async def answer(self, user_id: str, thread_id: str, answer: Answer) -> Handle:
         """Answer what a thread's run waits for, and go on with it; see `Engine.answer`."""

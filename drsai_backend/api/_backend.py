@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
+from drsai_backend.datamodel import RunStatus
 from drsai_backend.runs.events import Answer, Logged, RunEvent, RunRequest
 from drsai_backend.runs.position import Position
-from drsai_backend.runs.views import RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
+from drsai_backend.runs.views import InputRequestPage, RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
 
 
 class RunHandle(Protocol):
@@ -77,7 +78,10 @@ class Engine(Protocol):
     async def resume(self, user_id: str, thread_id: str) -> ThreadDetail: ...
     async def cancel_run(self, user_id: str, run_id: str) -> RunView: ...
     async def get_run(self, user_id: str, run_id: str) -> RunView: ...
-    async def list_runs(self, user_id: str, thread_id: str, *, after: str | None, limit: int) -> RunPage: ...
+    async def list_runs(
+        self, user_id: str, thread_id: str | None, *, after: str | None, limit: int, status: RunStatus | None = None
+    ) -> RunPage: ...
+    async def list_input_requests(self, user_id: str, *, after: str | None, limit: int) -> InputRequestPage: ...
 
     def follow_run(self, user_id: str, run_id: str, after: Position | None) -> AsyncIterator[Logged]:
         """What a run tells after a position; ends with its `RunEnded`. Raises at the first step."""
@@ -91,7 +95,9 @@ class Engine(Protocol):
         """Raises NotFound for an unknown or foreign thread."""
         ...
 
-    async def list_threads(self, user_id: str, *, after: str | None, limit: int) -> ThreadPage: ...
+    async def list_threads(
+        self, user_id: str, *, after: str | None, limit: int, status: RunStatus | None = None
+    ) -> ThreadPage: ...
     async def get_thread(self, user_id: str, thread_id: str) -> ThreadDetail: ...
     async def list_messages(
         self, user_id: str, thread_id: str, *, after: int, limit: int

@@ -12,10 +12,12 @@ from starlette.responses import Response
 
 from drsai_backend.api._json import dumps
 from drsai_backend.datamodel import RunStatus
-from drsai_backend.runs.views import RunView, StoredMessage, ThreadDetail, ThreadSummary
+from drsai_backend.runs.views import InputRequestView, RunView, StoredMessage, ThreadDetail, ThreadSummary
 
 User = Annotated[str | None, Query(max_length=255, description="Whose threads and runs. Default: anonymous.")]
 Limit = Annotated[int, Query(ge=1, le=100)]
+After = Annotated[str | None, Query(max_length=512, description="`next` of the page before.")]
+Status = Annotated[RunStatus | None, Query(description="Only those of this status.")]
 
 
 def thread_object(thread: ThreadSummary) -> dict[str, Any]:
@@ -28,6 +30,12 @@ def message_object(message: StoredMessage) -> dict[str, Any]:
 
 def run_object(run: RunView) -> dict[str, Any]:
     return {"id": run.run_id, "object": "thread.run", **_fields(run)}
+
+
+def input_request_object(view: InputRequestView) -> dict[str, Any]:
+    """A question, with the thread and the run that ask it."""
+    fields = view.model_dump(mode="json")
+    return {"object": "input_request", **fields.pop("input_request"), **fields}
 
 
 def _fields(view: BaseModel) -> dict[str, Any]:

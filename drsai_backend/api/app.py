@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import Lifespan
@@ -17,6 +17,7 @@ from drsai_backend.api.hosts import Hosts
 from drsai_backend.api.middleware import OpenOnly, RequestBoundary, RequestGuard, RequestId
 from drsai_backend.api.openai import chat
 from drsai_backend.api.openai.models import model_routes
+from drsai_backend.api.query import known_parameters
 from drsai_backend.api.runs import run_routes
 from drsai_backend.api.threads import thread_routes
 
@@ -43,6 +44,7 @@ def create_app(
         summary="Multi-agent group chats behind Chat Completions.",
         lifespan=lifespan,
         redirect_slashes=False,
+        dependencies=[Depends(known_parameters)],
     )
     bodies = Bodies(settings.max_body_bytes, settings.max_bodies_bytes)
     endpoint = chat.ChatCompletions(engine, bodies, max_messages=settings.max_messages, ping=ping_seconds)

@@ -121,7 +121,7 @@ def reason_of(error: Mapping[str, Any]) -> str:
             return "must not be empty"
         case "string_too_long":
             return f"must have at most {limits['max_length']} characters"
-        case "literal_error":
+        case "literal_error" | "enum":
             return f"must be {limits['expected']}"
         case "extra_forbidden":
             return "is not known here"

@@ -21,8 +21,8 @@ from drsai_backend.database.steps import StepRow, step_writes
 from drsai_backend.database.threads import Lease
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import SCHEMA_VERSION
-from drsai_backend.errors import LeaseLost
 from drsai_backend.datamodel.types import JsonText
+from drsai_backend.errors import LeaseLost
 
 BUSY = (RunStatus.RUNNING, RunStatus.PAUSED)
 """A thread of this status does not begin another run."""

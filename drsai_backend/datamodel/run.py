@@ -16,9 +16,10 @@ def _default(value: Any) -> dict[str, Any]:
     return {"default": None, "server_default": value}
 
 
-WAITING_RUNS: Final = "status IN ('created', 'paused', 'awaiting_input')"
-"""The condition of the partial index over runs that are not over and that nobody runs. SQLite uses the index for a
-query that says it in these words."""
+WAITING_STATUSES: Final = ("created", "paused", "awaiting_input")
+"""Of runs that are not over and that nobody runs: a partial index has them. SQLite uses it for a query that asks for
+these, in this order."""
+_WAITING: Final = f"status IN {WAITING_STATUSES}"
 
 
 class Run(Record, table=True):
@@ -47,9 +48,7 @@ class Run(Record, table=True):
             sqlite_where=sa.text("deadline IS NOT NULL"),
             postgresql_where=sa.text("deadline IS NOT NULL"),
         ),
-        sa.Index(
-            "ix_run_waiting", "thread_key", sqlite_where=sa.text(WAITING_RUNS), postgresql_where=sa.text(WAITING_RUNS)
-        ),
+        sa.Index("ix_run_waiting", "thread_key", sqlite_where=sa.text(_WAITING), postgresql_where=sa.text(_WAITING)),
     )
 
     run_id: str = Field(nullable=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -11,31 +12,37 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.datamodel import AutoGenMessage, Run, RunStatus, Thread
 from drsai_backend.datamodel.base import table_of
+from drsai_backend.datamodel.run import WAITING_STATUSES
 from drsai_backend.errors import InvalidRequest, NotFound
-from drsai_backend.runs.views import RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage, ThreadSummary
+from drsai_backend.runs.views import (
+    InputRequestPage,
+    InputRequestView,
+    RunPage,
+    RunView,
+    StoredMessage,
+    ThreadDetail,
+    ThreadPage,
+    ThreadSummary,
+)
 from drsai_backend.teams.messages import read_message
 
 _thread = table_of(Thread)
 _message = table_of(AutoGenMessage)
 _run = table_of(Run)
+_WAITING = _run.c.status.in_([sa.literal_column(f"'{status}'") for status in WAITING_STATUSES])
 _CURSOR = re.compile(r"([0-9]{1,11}\.[0-9]{6})-([0-9]{1,18})")
 _head = (_thread.c.run_id.label("head_run"), _thread.c.status.label("head_status"), _thread.c.input_request)
 
 
-def list_threads(session: Session, user_id: str, after: str | None, limit: int) -> ThreadPage:
-    """A page of a user's threads, newest first. `after` is the `next` of the page before.
+def list_threads(
+    session: Session, user_id: str, after: str | None, limit: int, status: RunStatus | None = None
+) -> ThreadPage:
+    """A page of a user's threads, of one status or all, newest first. `after` is the `next` of the page before.
 
     Raises:
         InvalidRequest: `after` is no such cursor.
     """
-    t = _thread.c
-    query = sa.select(t.id, t.thread_id, t.title, t.status, t.team, t.created_at, t.updated_at, t.last_seq).where(
-        t.user_id == user_id
-    )
-    if after is not None:
-        moment, key = _read_cursor(after)
-        query = query.where(sa.or_(t.updated_at < moment, sa.and_(t.updated_at == moment, t.id < key)))
-    rows = session.connection().execute(query.order_by(t.updated_at.desc(), t.id.desc()).limit(limit + 1)).all()
+    rows = session.connection().execute(threads_query(user_id, after, status).limit(limit + 1)).all()
     items = [
         ThreadSummary(
             thread_id=row.thread_id,
@@ -48,8 +55,60 @@ def list_threads(session: Session, user_id: str, after: str | None, limit: int) 
         )
         for row in rows[:limit]
     ]
+    return ThreadPage(items=items, next=_next(rows, limit))
+
+
+def list_input_requests(session: Session, user_id: str, after: str | None, limit: int) -> InputRequestPage:
+    """A page of the questions that wait for a user, in all threads, newest first.
+
+    Raises:
+        InvalidRequest: `after` is no `next` of an earlier page.
+    """
+    query = threads_query(user_id, after, RunStatus.AWAITING_INPUT).limit(limit + 1)
+    rows = session.connection().execute(query).all()
+    items = [
+        InputRequestView(
+            thread_id=row.thread_id,
+            run_id=row.run_id,
+            team=row.team,
+            title=row.title,
+            input_request=row.input_request,
+        )
+        for row in rows[:limit]
+        if row.input_request is not None
+    ]
+    return InputRequestPage(items=items, next=_next(rows, limit))
+
+
+def threads_query(user_id: str, after: str | None, status: RunStatus | None) -> Any:
+    """The threads of a list, newest first, of which a page is to be taken."""
+    t = _thread.c
+    columns = (t.id, t.thread_id, t.title, t.status, t.team, t.created_at, t.updated_at, t.last_seq)
+    query = sa.select(*columns, t.run_id, t.input_request)
+    if status is not None and status in (RunStatus.RUNNING, RunStatus.PAUSED, RunStatus.AWAITING_INPUT):
+        # Few of many: a thread of such a status has a run of it, and those have an index of their own.
+        runs = sa.select(_run.c.thread_key).where(_of_status(status))
+        query = query.where(t.id.in_(runs), t.status == status, t.user_id + "" == user_id)
+    else:
+        query = query.where(t.user_id == user_id)
+        query = query if status is None else query.where(t.status == status)
+    if after is not None:
+        moment, key = _read_cursor(after)
+        query = query.where(sa.or_(t.updated_at < moment, sa.and_(t.updated_at == moment, t.id < key)))
+    return query.order_by(t.updated_at.desc(), t.id.desc())
+
+
+def _of_status(status: RunStatus) -> sa.ColumnElement[bool]:
+    """Runs of a status, in words from which SQLite knows the partial index that has them."""
+    if status is RunStatus.RUNNING:
+        return _run.c.status == sa.literal_column("'running'")
+    is_status = _run.c.status == status
+    return sa.and_(_WAITING, is_status) if status.value in WAITING_STATUSES else is_status
+
+
+def _next(rows: Sequence[Any], limit: int) -> str | None:
     last = rows[limit - 1] if len(rows) > limit else None
-    return ThreadPage(items=items, next=None if last is None else _cursor(last.updated_at, last.id))
+    return None if last is None else _cursor(last.updated_at, last.id)
 
 
 def _cursor(moment: datetime, key: int) -> str:
@@ -91,27 +150,45 @@ def get_run(session: Session, user_id: str, run_id: str) -> RunView | None:
     return None if row is None else _run_view(row)
 
 
-def list_runs(session: Session, user_id: str, thread_id: str, after: str | None, limit: int) -> RunPage:
-    """A page of a thread's runs, newest first. `after` is the `next` of the page before.
+def list_runs(
+    session: Session,
+    user_id: str,
+    thread_id: str | None,
+    after: str | None,
+    limit: int,
+    status: RunStatus | None = None,
+) -> RunPage:
+    """A page of a thread's runs, or of all runs of the user's, of one status or all, newest first. `after` is the
+    `next` of the page before.
 
     Raises:
         NotFound: no such thread of this user.
         InvalidRequest: `after` is no such cursor.
     """
-    key = _key_of(session, user_id, thread_id)
-    query = (
-        sa.select(_run, _thread.c.thread_id, *_head)
-        .join(_thread, _run.c.thread_key == _thread.c.id)
-        .where(_run.c.thread_key == key)
+    key = None if thread_id is None else _key_of(session, user_id, thread_id)
+    rows = session.connection().execute(runs_query(user_id, key, after, status).limit(limit + 1)).all()
+    return RunPage(
+        items=[_run_view(row) for row in rows[:limit]], next=str(rows[limit - 1].id) if len(rows) > limit else None
     )
+
+
+def runs_query(user_id: str, key: int | None, after: str | None, status: RunStatus | None) -> Any:
+    """The runs of a list, newest first, of which a page is to be taken. `key`: of one thread."""
+    query = sa.select(_run, _thread.c.thread_id, *_head).join(_thread, _run.c.thread_key == _thread.c.id)
+    if key is not None:
+        query = query.where(_run.c.thread_key == key)
+    elif status is None or status.is_final:
+        query = query.where(_thread.c.user_id == user_id)
+    else:
+        query = query.where(_thread.c.user_id + "" == user_id)
+    if status is not None:
+        query = query.where(_of_status(status))
     if after is not None:
         if not (after.isascii() and after.isdigit() and len(after) < 19):
             raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
         query = query.where(_run.c.id < int(after))
-    rows = session.connection().execute(query.order_by(_run.c.id.desc()).limit(limit + 1)).all()
-    return RunPage(
-        items=[_run_view(row) for row in rows[:limit]], next=str(rows[limit - 1].id) if len(rows) > limit else None
-    )
+    # Of all threads, by way of the threads: in the order of their ids, the runs of all users would be passed.
+    return query.order_by((_run.c.id if key is not None else _run.c.id + 0).desc())
 
 
 def _run_view(row: Any) -> RunView:

@@ -55,7 +55,7 @@ from drsai_backend.runs._wake import Waker
 from drsai_backend.runs._warm import Name, WarmThreads
 from drsai_backend.runs.events import Answer, Logged, RunRequest
 from drsai_backend.runs.position import Position
-from drsai_backend.runs.views import RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
+from drsai_backend.runs.views import InputRequestPage, RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.registry import TeamRegistry
@@ -361,10 +361,19 @@ class Engine:
             raise NotFound(f"no run {run_id!r}", param="run_id")
         return found
 
-    async def list_runs(self, user_id: str, thread_id: str, *, after: str | None, limit: int) -> RunPage:
-        """A page of a thread's runs, newest first; `after` is the `next` of the page before."""
+    async def list_runs(
+        self, user_id: str, thread_id: str | None, *, after: str | None, limit: int, status: RunStatus | None = None
+    ) -> RunPage:
+        """A page of a thread's runs, or of all of the user's, newest first; `after` is the `next` of the page
+        before."""
         return await self._open_database.read(
-            lambda session: _queries.list_runs(session, user_id, thread_id, after, limit)
+            lambda session: _queries.list_runs(session, user_id, thread_id, after, limit, status)
+        )
+
+    async def list_input_requests(self, user_id: str, *, after: str | None, limit: int) -> InputRequestPage:
+        """A page of the questions that wait for the user, in all threads, newest first."""
+        return await self._open_database.read(
+            lambda session: _queries.list_input_requests(session, user_id, after, limit)
         )
 
     def follow_run(self, user_id: str, run_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
@@ -381,9 +390,13 @@ class Engine:
         """Raises NotFound for an unknown or foreign thread."""
         await self._controls.head(user_id, thread_id)
 
-    async def list_threads(self, user_id: str, *, after: str | None, limit: int) -> ThreadPage:
+    async def list_threads(
+        self, user_id: str, *, after: str | None, limit: int, status: RunStatus | None = None
+    ) -> ThreadPage:
         """A page of the user's threads, newest first; `after` is the `next` of the page before."""
-        return await self._open_database.read(lambda session: _queries.list_threads(session, user_id, after, limit))
+        return await self._open_database.read(
+            lambda session: _queries.list_threads(session, user_id, after, limit, status)
+        )
 
     async def get_thread(self, user_id: str, thread_id: str) -> ThreadDetail:
         """One thread, without its messages and state. Raises NotFound for an unknown or foreign one."""

@@ -81,6 +81,24 @@ class ThreadPage(BaseModel):
     next: str | None = None
 
 
+class InputRequestView(BaseModel):
+    """A question that waits for a person. `input_request` is what the thread says of it."""
+
+    thread_id: str
+    run_id: str
+    team: str | None = None
+    title: str | None = Field(default=None, description="That of the thread.")
+    input_request: dict[str, Any]
+
+
+class InputRequestPage(BaseModel):
+    """A page of what waits for a user, newest first. `next` is the `after` of the following page; None: there is
+    none."""
+
+    items: list[InputRequestView]
+    next: str | None = None
+
+
 class StoredMessage(BaseModel):
     """A message of a thread. `content` is its text form, `message` the full AutoGen dump."""
 

@@ -26,7 +26,15 @@ from drsai_backend.runs.events import (
 )
 from drsai_backend.runs.history import new_messages
 from drsai_backend.runs.position import ENDED, Position
-from drsai_backend.runs.views import RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage, ThreadSummary
+from drsai_backend.runs.views import (
+    InputRequestPage,
+    RunPage,
+    RunView,
+    StoredMessage,
+    ThreadDetail,
+    ThreadPage,
+    ThreadSummary,
+)
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
 COMPLETED = RunEnded(RunStatus.COMPLETED, "done", USAGE, 0.25)
@@ -273,7 +281,9 @@ class FakeEngine:
             created_at=datetime.fromtimestamp(handle.created, UTC),
         )
 
-    async def list_runs(self, user_id: str, thread_id: str, *, after: str | None, limit: int) -> RunPage:
+    async def list_runs(
+        self, user_id: str, thread_id: str | None, *, after: str | None, limit: int, status: RunStatus | None = None
+    ) -> RunPage:
         self._detail(user_id, thread_id)
         own = [handle.run_id for handle in self.handles if handle.thread_id == thread_id][::-1]
         start = own.index(after) + 1 if after else 0
@@ -335,7 +345,12 @@ class FakeEngine:
             run_id="run-1",
         )
 
-    async def list_threads(self, user_id: str, *, after: str | None, limit: int) -> ThreadPage:
+    async def list_input_requests(self, user_id: str, *, after: str | None, limit: int) -> InputRequestPage:
+        return InputRequestPage(items=[])
+
+    async def list_threads(
+        self, user_id: str, *, after: str | None, limit: int, status: RunStatus | None = None
+    ) -> ThreadPage:
         own = [thread_id for owner, thread_id in self.threads if owner == user_id][::-1]
         start = own.index(after) + 1 if after else 0
         items = [

@@ -149,3 +149,33 @@ async def test_a_lifespan_runs_around_the_server(engine: FakeEngine) -> None:
     async with app.router.lifespan_context(app):
         assert seen == ["start"]
     assert seen == ["start", "stop"]
+
+
+@pytest.mark.parametrize(
+    ("path", "param"),
+    [
+        ("/v1/threads?state=running", "state"),
+        ("/v1/threads?limit=1&limit=2", "limit"),
+        ("/v1/threads?status=busy", "status"),
+        ("/v1/runs?status=busy", "status"),
+        ("/v1/runs?x", "x"),
+        ("/v1/input-requests?status=running", "status"),
+        ("/v1/threads/t/runs?status=", "status"),
+        ("/v1/threads/t/messages?order=asc", "order"),
+        ("/v1/threads/t/events?x=1", "x"),
+        ("/v1/models?x=1", "x"),
+        ("/healthz?x=1", "x"),
+        ("/readyz?x=1", "x"),
+    ],
+)
+async def test_query_parameters_are_checked(http: httpx.AsyncClient, path: str, param: str) -> None:
+    response = await http.get(path)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, param)
+    if "busy" in path:
+        assert "awaiting_input" in response.json()["error"]["message"]
+
+
+async def test_a_chat_request_takes_no_query(http: httpx.AsyncClient) -> None:
+    body = {"model": "assistant", "messages": [{"role": "user", "content": "x"}]}
+    response = await http.post("/v1/chat/completions?user=ann", json=body)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "user")

@@ -25,6 +25,7 @@ from drsai_backend.api.errors import RunMoved, error_response
 from drsai_backend.api.openai.inputs import ChatBody, ChatCall, parse_call
 from drsai_backend.api.openai.stream import gather, send_chunks
 from drsai_backend.api.openai.wire import BROKEN, ChunkWriter, failure
+from drsai_backend.api.query import check_query
 from drsai_backend.errors import DrSaiError, IllegalTransition, NotFound
 
 _log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class ChatCompletions:
         self._ping = ping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        check_query(scope, ())
         async with self._bodies.read(scope, receive) as body:
             call = await parse_call(body, scope, self._bodies, max_messages=self._max_messages)
             del body

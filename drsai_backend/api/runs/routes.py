@@ -14,13 +14,16 @@ from drsai_backend.api._objects import (
     RUN_SCHEMA,
     THREAD_SCHEMA,
     Limit,
+    Status,
     User,
+    input_request_object,
     json_response,
     list_response,
     run_headers,
     run_object,
     thread_object,
 )
+from drsai_backend.api._objects import After as PageAfter
 from drsai_backend.api.auth import check_name, user_of
 from drsai_backend.api.body import Bodies
 from drsai_backend.api.errors import refusal
@@ -90,6 +93,20 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
 
     # --- runs ---------------------------------------------------------------------------------------------------
 
+    @router.get("/runs")
+    async def list_all_runs(
+        user: User = None, limit: Limit = 20, after: PageAfter = None, status: Status = None
+    ) -> Response:
+        """The user's runs in all threads, newest first."""
+        page = await engine.list_runs(user_of(user), None, after=after, limit=limit, status=status)
+        return list_response([run_object(item) for item in page.items], page.next)
+
+    @router.get("/input-requests")
+    async def list_input_requests(user: User = None, limit: Limit = 20, after: PageAfter = None) -> Response:
+        """The questions that wait for the user, in all threads, newest first."""
+        page = await engine.list_input_requests(user_of(user), after=after, limit=limit)
+        return list_response([input_request_object(item) for item in page.items], page.next)
+
     @router.get("/runs/{run_id}", responses=_answers(200, RUN_SCHEMA))
     async def get_run(run_id: str, user: User = None) -> Response:
         """A run, live or over."""
@@ -115,11 +132,12 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         thread_id: str,
         user: User = None,
         limit: Limit = 20,
-        after: Annotated[str | None, Query(max_length=512, description="`next` of the page before.")] = None,
+        after: PageAfter = None,
+        status: Status = None,
     ) -> Response:
         """The runs of a thread, newest first."""
         thread_id = check_name(thread_id, "thread_id")
-        page = await engine.list_runs(user_of(user), thread_id, after=after, limit=limit)
+        page = await engine.list_runs(user_of(user), thread_id, after=after, limit=limit, status=status)
         return list_response([run_object(item) for item in page.items], page.next)
 
     @router.get("/threads/{thread_id:path}/events", responses={200: _STREAM})

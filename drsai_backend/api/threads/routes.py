@@ -9,7 +9,9 @@ from starlette.responses import Response
 
 from drsai_backend.api._backend import Engine
 from drsai_backend.api._objects import (
+    After,
     Limit,
+    Status,
     User,
     json_response,
     list_response,
@@ -26,10 +28,11 @@ def thread_routes(engine: Engine) -> APIRouter:
     async def list_threads(
         user: User = None,
         limit: Limit = 20,
-        after: Annotated[str | None, Query(max_length=512, description="`next` of the page before.")] = None,
+        after: After = None,
+        status: Status = None,
     ) -> Response:
         """The user's threads, newest first."""
-        page = await engine.list_threads(user_of(user), after=after, limit=limit)
+        page = await engine.list_threads(user_of(user), after=after, limit=limit, status=status)
         return list_response([thread_object(item) for item in page.items], page.next)
 
     @router.get("/{thread_id:path}/messages")
