@@ -172,7 +172,7 @@ class QueuedInput(SQLModel, table=True):
     api_key: str | None = long_text(repr=False)
     on_question: str = Field(
         default="wait",
-        sa_type=sa.String(8),  # pyright: ignore[reportArgumentType]
+        sa_type=sa.String(12),  # pyright: ignore[reportArgumentType]
         nullable=False,
         sa_column_kwargs={"default": None, "server_default": "wait"},
         description="What it is to a question that is asked while it waits: `wait`, or the `answer`.",

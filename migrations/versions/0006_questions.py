@@ -16,7 +16,7 @@ WAITING = sa.text("status IN ('created', 'paused', 'awaiting_input')")
 
 
 def upgrade() -> None:
-    op.add_column("queuedinput", sa.Column("on_question", sa.String(8), nullable=False, server_default="wait"))
+    op.add_column("queuedinput", sa.Column("on_question", sa.String(12), nullable=False, server_default="wait"))
     op.create_index("ix_run_waiting", "run", ["thread_key"], sqlite_where=WAITING, postgresql_where=WAITING)
 
 
