@@ -51,6 +51,8 @@ class RunLimits:
 
     def lowered(self, wanted: RunLimits) -> RunLimits:
         """The lower of both, bound by bound."""
+        if wanted is NO_LIMITS or wanted == NO_LIMITS:
+            return self
         return _each(self, wanted, lambda mine, theirs: min((each for each in (mine, theirs) if each), default=mine))
 
     def check(self, wanted: RunLimits) -> None:

@@ -20,7 +20,8 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias, cast
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 from autogen_agentchat.teams import BaseGroupChat
@@ -63,16 +64,28 @@ def _attributes(owner: object) -> list[Any]:
 
 def _held(values: Iterable[Any]) -> Iterator[Resource]:
     for value in values:
-        if isinstance(value, StaticWorkbench):
+        kind = _kind(value.__class__)  # a facade says that it is of its client's class
+        if kind is StaticWorkbench:
             # Nothing to be closed itself, but its tools may hold something: an executor of code.
             for tool in value._tools:
-                yield from (each for each in _attributes(tool) if isinstance(each, Workbench | CodeExecutor))
-        elif isinstance(value, Workbench | CodeExecutor | ChatCompletionClient):
+                yield from (each for each in _held(_attributes(tool)) if not isinstance(each, ChatCompletionClient))
+        elif kind is object:
             yield value
-        elif isinstance(value, list | tuple):
-            yield from _held(cast("Iterable[Any]", value))
-        elif isinstance(value, dict):
-            yield from _held(cast("dict[Any, Any]", value).values())
+        elif kind is list:
+            yield from _held(value)
+        elif kind is dict:
+            yield from _held(value.values())
+
+
+@lru_cache(maxsize=2048)  # Checks against abstract classes are slow, and an agent has twenty attributes.
+def _kind(cls: type) -> type | None:
+    """What a value of that class is here: a StaticWorkbench, a list or a dict to look into, an `object` that may be
+    open, or nothing."""
+    if issubclass(cls, StaticWorkbench):
+        return StaticWorkbench
+    if issubclass(cls, Workbench | CodeExecutor | ChatCompletionClient):
+        return object
+    return list if issubclass(cls, list | tuple) else dict if issubclass(cls, dict) else None
 
 
 def _is_started(resource: Resource) -> bool | None:
