@@ -24,8 +24,10 @@ def _variable(name: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    if value is None or value == []:
+    if value is None or value == [] or value == {}:
         return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
     if isinstance(value, ByteSize):
         return f"`{value.human_readable().replace('.0MiB', 'MiB')}`"
     return f"`{value}`"
