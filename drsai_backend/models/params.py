@@ -8,7 +8,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ModelParams:
-    """Sampling parameters of a request, applied to the model calls of the agents. None: the model's default."""
+    """Sampling parameters of a request, applied to the model calls of the agents. None: the model's default.
+
+    Attributes:
+        temperature: 0 to 2 at most endpoints.
+        max_tokens: most tokens of one answer of the model.
+        top_p: share of the probability mass that tokens are drawn from, 0 to 1.
+        seed: for endpoints that can repeat an answer.
+    """
 
     temperature: float | None = None
     max_tokens: int | None = None

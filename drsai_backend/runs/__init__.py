@@ -18,6 +18,8 @@ from drsai_backend.runs.events import (
     RunStarted,
     TextDelta,
     ToolEvent,
+    ToolFinished,
+    ToolStarted,
 )
 from drsai_backend.runs.position import Position
 
@@ -40,5 +42,7 @@ __all__ = [
     "RunStarted",
     "TextDelta",
     "ToolEvent",
+    "ToolFinished",
+    "ToolStarted",
     "Waker",
 ]

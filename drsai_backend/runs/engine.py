@@ -68,6 +68,7 @@ _PRUNE_SECONDS = 3600.0
 _RARELY = 10
 
 Handle = RunHandle | FollowedRun
+"""A run that was started: one of this process, or one that it follows by what is stored. Both have the same calls."""
 
 
 class Engine:

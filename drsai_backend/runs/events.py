@@ -14,7 +14,7 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.models.params import ModelParams
 from drsai_backend.runs.position import Position
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
-from drsai_backend.teams.steps import ToolEvent
+from drsai_backend.teams.steps import ToolEvent, ToolFinished, ToolStarted
 
 __all__ = [
     "Answer",
@@ -31,6 +31,8 @@ __all__ = [
     "RunStarted",
     "TextDelta",
     "ToolEvent",
+    "ToolFinished",
+    "ToolStarted",
 ]
 
 OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt", "steer"]
@@ -45,7 +47,7 @@ question, so it waits on; or it is the answer."""
 
 @dataclass(frozen=True, slots=True)
 class InputMessage:
-    """One message of a request. `content` is text, or text parts and images in order.
+    """One message of a request. `role` is OpenAI's; `content` is text, or text parts and images in order.
 
     `message`: it is this AutoGen message, which the team is given as it is, and `content` only says what is in it. Such
     messages are all new to the thread, whatever it knows.
@@ -122,7 +124,8 @@ class RunRequest:
 @dataclass(frozen=True, slots=True)
 class RunStarted:
     """A worker has taken the run up: to begin it (attempt 1), to go on after an answer or a pause, or after the worker
-    before it was lost (attempt 2, 3, …). What was stored stays; deltas since the last stored message are void."""
+    before it was lost (attempt 2, 3, …). What was stored stays; deltas since the last stored message are void.
+    `team` is the name that it is served under."""
 
     run_id: str
     team: str
@@ -131,7 +134,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of text that a speaker is producing. Not stored yet: its turn may still be repeated.
+    """A piece of text that a speaker (`source`) is producing. Not stored yet: its turn may still be repeated.
 
     Speakers of one turn may run at once, so deltas of several sources can interleave. `message_id` is the id of the
     message it belongs to, where the agent says so.
@@ -175,7 +178,7 @@ class RunEnded:
     """The last event of every run, or of its part in this process; its status is stored.
 
     `status` is COMPLETED, STOPPED, ERROR, AWAITING_INPUT or PAUSED; RUNNING when this process does not run it any more
-    but another one goes on with it (`error_code` says why). `input_request` is `Thread.input_request` (keys `id`,
+    but another one goes on with it (`error_code` says why). `stop_reason` is the termination condition's, or says what stopped it. `input_request` is `Thread.input_request` (keys `id`,
     `type` "text_input", `prompt`, `source`, `choices`, `asked_at`) when the run waits for a person. `error_code` and
     `error_message` are safe to show. `stop_code` names the bound that the run has reached (`RunLimits`). `usage` has
     prompt_tokens, completion_tokens, total_tokens; `duration` is seconds.
@@ -196,6 +199,8 @@ class RunEnded:
 
 
 RunEvent: TypeAlias = RunStarted | TextDelta | ToolEvent | MessageDone | MessageRead | QueuedBehind | RunEnded
+"""What a run tells. Handles never give a `MessageRead`, a message that was not made in this process: it becomes a
+`MessageDone`."""
 
 
 class Logged(NamedTuple):

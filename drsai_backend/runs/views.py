@@ -11,7 +11,7 @@ from drsai_backend.datamodel import RunStatus
 
 
 class ThreadSummary(BaseModel):
-    """A thread as a list shows it. Times are aware and in UTC."""
+    """A thread as a list shows it, with the `status` of its latest run. Times are aware and in UTC."""
 
     thread_id: str
     title: str | None = Field(default=None, description="The first words of the first user message.")
@@ -19,17 +19,17 @@ class ThreadSummary(BaseModel):
     team: str | None = Field(default=None, description="Model id of the team that ran last.")
     created_at: datetime
     updated_at: datetime
-    message_count: int = 0
+    message_count: int = Field(default=0, description="All that are stored, events such as tool calls included.")
 
 
 class ThreadDetail(ThreadSummary):
     """A thread with everything short that is known of it; its messages and state are read apart."""
 
-    error_message: str | None = None
-    input_request: dict[str, Any] | None = None
-    team_result: dict[str, Any] | None = None
-    tasks: list[dict[str, Any]] | dict[str, Any] | None = None
-    meta: dict[str, Any] | None = None
+    error_message: str | None = Field(default=None, description="Why its latest run failed; safe to show.")
+    input_request: dict[str, Any] | None = Field(default=None, description="What a person is asked, when it waits.")
+    team_result: dict[str, Any] | None = Field(default=None, description="The `TeamResult` of its latest run.")
+    tasks: list[dict[str, Any]] | dict[str, Any] | None = Field(default=None, description="For programs of one's own.")
+    meta: dict[str, Any] | None = Field(default=None, description="For programs of one's own.")
     run_id: str | None = Field(default=None, description="The latest run.")
     control: str | None = Field(default=None, description="What the live run is asked to do and has not done yet.")
     queued: int = Field(default=0, description="User inputs that wait for the live run to end.")
@@ -40,20 +40,20 @@ class RunView(BaseModel):
 
     run_id: str
     thread_id: str
-    team: str
+    team: str = Field(description="The name that it is served under.")
     status: RunStatus
     attempt: int = Field(default=1, description="How often a worker has taken it up after one was lost; 1: never.")
-    background: bool = False
+    background: bool = Field(default=False, description="Whether it was queued for whichever process has time.")
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    usage: dict[str, int] | None = None
-    stop_reason: str | None = None
+    usage: dict[str, int] | None = Field(default=None, description="Tokens so far, in all processes.")
+    stop_reason: str | None = Field(default=None, description="Why it ended.")
     stop_code: str | None = Field(default=None, description="The bound that ended it, e.g. `max_turns`.")
-    turns: int = 0
+    turns: int = Field(default=0, description="Turns that are stored, those of nested teams included.")
     seconds: float = Field(default=0.0, description="For how long it ran; waiting does not count.")
     limits: dict[str, Any] | None = Field(default=None, description="The bounds that its request asked for.")
-    error_message: str | None = None
+    error_message: str | None = Field(default=None, description="Why it failed; safe to show.")
     input_request: dict[str, Any] | None = Field(
         default=None, description="The question that it waits for, also where another run asked it."
     )
@@ -68,14 +68,14 @@ class RunView(BaseModel):
 
 
 class RunPage(BaseModel):
-    """A page of a thread's runs, newest first. `next` is the `after` of the following page; None: there is none."""
+    """A page of a thread's runs, `items`, newest first. `next` is the `after` of the page that follows, if one does."""
 
     items: list[RunView]
     next: str | None = None
 
 
 class ThreadPage(BaseModel):
-    """A page of a user's threads, newest first. `next` is the `after` of the following page; None: there is none."""
+    """A page of a user's threads, `items`, newest first. `next` is the `after` of the page that follows, if one does."""
 
     items: list[ThreadSummary]
     next: str | None = None
@@ -86,21 +86,22 @@ class InputRequestView(BaseModel):
 
     thread_id: str
     run_id: str
-    team: str | None = None
+    team: str | None = Field(default=None, description="The name that it is served under.")
     title: str | None = Field(default=None, description="That of the thread.")
     input_request: dict[str, Any]
 
 
 class InputRequestPage(BaseModel):
-    """A page of what waits for a user, newest first. `next` is the `after` of the following page; None: there is
-    none."""
+    """A page of what waits for a user, `items`, newest first. `next` is the `after` of the page that follows, if one
+    does."""
 
     items: list[InputRequestView]
     next: str | None = None
 
 
 class StoredMessage(BaseModel):
-    """A message of a thread. `content` is its text form, `message` the full AutoGen dump."""
+    """A message of a thread, of the agent `source` and AutoGen's class `type`. `content` is its text form, `message` the
+    full AutoGen dump."""
 
     seq: int
     id: str | None = Field(default=None, description="AutoGen's message id.")

@@ -32,8 +32,9 @@ class RunContext:
     """One run, as its team factory and its agents see it (`self._run_context`).
 
     `user_input` is what the request brought; its `api_key` is empty here, as the key is applied by `model_client()`.
-    `input_values` are its columns. `meter` sums up what the run's model clients use. The context lives as long as the
-    run and is never stored.
+    `input_values` are its columns, and `params` its sampling parameters. `db_manager` reads and writes rows of all
+    tables. `meter` sums up what the run's model clients use, which `models` makes. The context lives as long as the run
+    and is never stored.
     """
 
     user_id: str

@@ -47,7 +47,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ToolStarted:
-    """`source` calls a tool; `arguments` are JSON text."""
+    """The agent `source` calls the tool `name`; `arguments` are JSON text, `call_id` is the model's."""
 
     source: str
     call_id: str
@@ -57,7 +57,7 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True)
 class ToolFinished:
-    """A tool call of `source` came to its end."""
+    """A call of the tool `name` by `source` came to its end, with a `result` as text; `is_error`: that is what went wrong."""
 
     source: str
     call_id: str
@@ -67,6 +67,7 @@ class ToolFinished:
 
 
 ToolEvent: TypeAlias = ToolStarted | ToolFinished
+"""A tool call begins or ends. Not stored: the turn's messages say the same once it is."""
 Store: TypeAlias = Callable[[Sequence[Step]], Awaitable[None]]
 
 
