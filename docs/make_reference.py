@@ -12,48 +12,20 @@ import griffe
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs/reference.md"
 CHAPTERS = {
-    "Running teams": ["DrSai", "TeamResult", "RunStatus", "RunLimits", "limited", "runs.ModelParams", "Answer"],
-    "Without asyncio": ["sync.SyncDrSai", "sync.SyncHandle"],
-    "A run under way": ["runs.Handle", "runs.RunHandle", "runs.InputMessage", "runs.OnBusy"],
-    "Events of a run": [
-        f"runs.{name}"
-        for name in ("RunEvent", "RunStarted", "TextDelta", "ToolEvent", "ToolStarted", "ToolFinished", "MessageDone")
-    ]
-    + ["runs.RunEnded"],
-    "What is read of threads and runs": [
-        f"runs.views.{name}"
-        for name in ("ThreadSummary", "ThreadDetail", "ThreadPage", "RunView", "RunPage", "StoredMessage")
-    ],
-    "Teams": [
-        "RunContext",
-        "teams.context.TeamFactory",
-        "DrSaiGroupChat",
-        "RoundRobinGroupChat",
-        "SelectorGroupChat",
-        "Swarm",
-        "GraphFlow",
-        "MagenticOneGroupChat",
-    ],
-    "Agents and tools": [
-        "AssistantAgent",
-        "DrSaiAgent",
-        "DrSaiAgentMixin",
-        "agents.RunBound",
-        "requires_approval",
-        "idempotent",
-        "models.DefaultModelClient",
-    ],
-    "Storage": [
-        "DatabaseManager",
-        "database.SyncDatabaseManager",
-        "datamodel.Record",
-        "datamodel.json_field",
-        "datamodel.long_text",
-        "Thread",
-        "UserInput",
-        "encode_state",
-        "decode_state",
-    ],
+    "Running teams": "DrSai TeamResult RunStatus RunLimits limited runs.ModelParams Answer",
+    "Without asyncio": "sync.SyncDrSai sync.SyncHandle",
+    "A run under way": "runs.Handle runs.RunHandle runs.OnBusy runs.OnQuestion",
+    "Events of a run": "runs.RunEvent runs.RunStarted runs.TextDelta runs.ToolEvent runs.ToolStarted runs.ToolFinished "
+    "runs.MessageDone runs.QueuedBehind runs.RunEnded",
+    "What is read of threads and runs": "runs.views.ThreadSummary runs.views.ThreadDetail runs.views.ThreadPage "
+    "runs.views.RunView runs.views.RunPage runs.views.InputRequestView runs.views.InputRequestPage "
+    "runs.views.StoredMessage",
+    "Teams": "RunContext teams.context.TeamFactory DrSaiGroupChat RoundRobinGroupChat SelectorGroupChat Swarm "
+    "GraphFlow MagenticOneGroupChat",
+    "Agents and tools": "AssistantAgent DrSaiAgent DrSaiAgentMixin agents.RunBound requires_approval idempotent "
+    "models.DefaultModelClient",
+    "Storage": "DatabaseManager database.SyncDatabaseManager datamodel.Record datamodel.json_field datamodel.long_text "
+    "Thread UserInput encode_state decode_state",
 }
 HEAD = """# The Python interface
 
@@ -72,55 +44,57 @@ def reference() -> str:
     package = griffe.load("drsai_backend", search_paths=[ROOT], resolve_aliases=True)
     parts = [HEAD]
     for chapter, names in CHAPTERS.items():
-        parts += [f"## {chapter}\n", *(_entry(name, package[name]) for name in names)]
+        parts += [f"## {chapter}", *(part for name in names.split() for part in _entry(name, package[name]))]
     errors = package["errors"]
-    parts += ["## Errors\n", _markdown(errors.docstring.value)]
-    parts += [_entry(f"errors.{name}", item) for name, item in errors.classes.items()]
-    return "\n".join(parts)
+    parts += ["## Errors", _markdown(errors.docstring.value)]
+    parts += [part for name, error in errors.classes.items() for part in _entry(f"errors.{name}", error)]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
-def _entry(name: str, item: griffe.Object | griffe.Alias) -> str:
-    parts = [f"### {name}\n"]
-    if item.is_attribute:
-        parts.append(_code(f"{item.name} = {item.value}"))
-    if item.is_function:
-        parts.append(_code(_signature(item)))
+def _entry(name: str, item: griffe.Object | griffe.Alias) -> list[str]:
     text = _docstring(item)
-    if not item.is_class:
-        return "\n".join([*parts, _markdown(text)])
-    if "__init__" in item.members and "\nArgs:" in text:
-        parts.append(_code(_signature(item["__init__"]).replace("__init__(self, ", f"{item.name}(")))
-    parts.append(_markdown(text))
+    if item.is_attribute:
+        return [f"### {name}", _code(f"{item.name} = {item.value}"), _markdown(text)]
+    if item.is_function:
+        return [f"### {name}", _code(_signature(item)), _markdown(text)]
+    parts = [f"### {name}"]
+    if "\nArgs:" in text:
+        arguments = re.sub(r"^def __init__\((\s*)self,\s*", r"(\1", _signature(item["__init__"]))
+        parts.append(_code(item.name + arguments.removesuffix(" -> None")))
+    listed = re.search(r"^Attributes:\n((?: {4}.*\n?)+)\n?", text, re.MULTILINE)
+    attributes = _items(listed[1]) if listed else {}
+    parts.append(_markdown(text.replace(listed[0], "") if listed else text))
     public = [each for each in item.members.values() if each.is_public and not each.name.startswith("__")]
-    if not re.search(r"class .*table=True\)", item.source):
-        fields = [line for each in public if each.is_attribute for line in _field(each, text)]
-        parts.append("\n".join([*fields, ""]) if fields else "")
+    if not re.match(r"class .*table=True\)", item.source):
+        fields = [_field(each, attributes.get(each.name), text) for each in public if each.is_attribute]
+        fields = [field for field in fields if field]
+        parts += ["**Attributes**", "\n".join(fields)] if fields else []
     for each in public:
         if each.is_function:
-            heading = f"#### {item.name}.{each.name}\n"
-            parts += [heading, _code(_signature(each)), _markdown(_docstring(each))]
-    return "\n".join(filter(None, parts))
+            parts += [f"#### {item.name}.{each.name}", _code(_signature(each)), _markdown(_docstring(each))]
+    return parts
 
 
-def _field(item: griffe.Attribute, about: str) -> list[str]:
-    """A list item; none for what the class tells about without a type."""
-    described = re.search(r"description=(.*)\)$", str(item.value), re.DOTALL)
-    text = ast.literal_eval(described[1]) if described else item.docstring.value if item.docstring else ""
-    shared = re.fullmatch(r"_\w+\((DrSai\.\w+)\)", str(item.value))
-    if shared:
-        return [f"- `{item.name}(…)`: as `{shared[1]}`"]
-    if not text and not re.search(rf"\b{item.name}\b", about) and not _plain(item):
+def _field(item: griffe.Attribute, meaning: str | None, about: str) -> str:
+    """A list item. `about` is the docstring of the class, which may tell of several together."""
+    value = "" if item.value is None else str(item.value)
+    if shared := re.fullmatch(r"_\w+\((DrSai\.\w+)\)", value):
+        return f"- `{item.name}(…)`: as `{shared[1]}`"
+    if described := re.search(r"description=(.*)\)$", value, re.DOTALL):
+        meaning = ast.literal_eval(described[1])
+    elif item.docstring is not None:
+        meaning = item.docstring.value
+    inside = item.annotation is None and "class-attribute" not in item.labels  # Set by `__init__`.
+    told = re.search(rf"\b{item.name}\b", about) or item.name.endswith(("_id", "_at", "seq"))
+    if meaning is None and not told and not (item.annotation is None and not inside):
         raise ValueError(f"{item.canonical_path} is described nowhere")
-    if item.annotation is None and "instance-attribute" in item.labels:
-        return [f"- `{item.name}`: {_inline(text)}"] if text else []
+    if (inside and meaning is None) or item.name.startswith("component_"):
+        return ""
+    if default := re.match(r"\w+\(default=([^,()]+)", value):
+        value = default[1]
     shown = item.name if item.annotation is None else f"{item.name}: {item.annotation}"
-    default = "" if item.value is None or "(" in str(item.value) else f" = {item.value}"
-    return [f"- `{shown}{default}`" + (f": {_inline(text)}" if text else "")]
-
-
-def _plain(item: griffe.Attribute) -> bool:
-    """Whether its name says it: ids and times, and what an error or an enum sets."""
-    return item.annotation is None and item.value is not None or item.name.endswith(("_id", "_at", "seq"))
+    shown += "" if inside or not value or "(" in value else f" = {value}"
+    return f"- `{shown}`" + (f": {_joined(meaning)}" if meaning else "")
 
 
 def _docstring(item: griffe.Object | griffe.Alias) -> str:
@@ -129,46 +103,51 @@ def _docstring(item: griffe.Object | griffe.Alias) -> str:
     return item.docstring.value
 
 
-def _signature(function: griffe.Function) -> str:
+def _signature(function: griffe.Object | griffe.Alias) -> str:
     """As the source has it, without its colon."""
     source = textwrap.dedent(function.source)
     node = ast.parse(source).body[0]
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    end = node.body[0]
-    lines = source.splitlines()[node.lineno - 1 : end.lineno - 1 or None]
+    lines = source.splitlines()[node.lineno - 1 : node.body[0].lineno - 1]
     return "\n".join(lines).rstrip().removesuffix(":")
 
 
 def _code(text: str) -> str:
-    return f"```python\n{text}\n```\n"
+    return f"```python\n{text}\n```"
 
 
-def _inline(text: str) -> str:
+def _joined(text: str) -> str:
     return " ".join(text.split())
 
 
 def _markdown(docstring: str) -> str:
     """Google's sections as lists, and `::` blocks as code."""
-    text = re.sub(r"^::\n\n((?: {4}.*\n?|\n(?= {4}))+)", _fenced, docstring, flags=re.MULTILINE)
+    text = re.sub(r"(.?)::\n\n((?: {4}.*\n?|\n(?= {4}))+)", _fenced, docstring)
     text = re.sub(r"^([A-Z]\w+(?: \([\w ]+\))?):\n((?: {4}.*\n?)+)", _section, text, flags=re.MULTILINE)
-    return f"{text.rstrip()}\n"
+    return re.sub(r"\n{3,}", "\n\n", text)
 
 
 def _fenced(found: re.Match[str]) -> str:
-    code = textwrap.dedent(found[1]).strip("\n")
-    return f"```{'text' if '├' in code else 'python'}\n{code}\n```\n"
+    before, code = found[1] and f"{found[1]}:", textwrap.dedent(found[2]).strip("\n")
+    language = "text" if "├" in code else "yaml" if re.match(r"\w+:", code) else "python"
+    return f"{before}\n\n```{language}\n{code}\n```\n"
 
 
 def _section(found: re.Match[str]) -> str:
-    body = textwrap.dedent(found[2]).rstrip()
-    if found[1] != "Returns":
-        body = re.sub(r"^(\S[^:]*): ", lambda item: f"- {_names(item[1])}: ", body, flags=re.MULTILINE)
-        body = re.sub(r"^ +", "  ", body, flags=re.MULTILINE)
-    return f"**{found[1]}**\n\n{body}\n\n"
+    if found[1] == "Returns":
+        return f"**{found[1]}**: {_joined(found[2])}\n\n"
+    items = [f"- {_names(name)}: {text}" for name, text in _items(found[2]).items()]
+    return "\n".join([f"**{found[1]}**\n", *items, "\n"])
+
+
+def _items(body: str) -> dict[str, str]:
+    """The `name: text` items of a section."""
+    items = re.findall(r"^(\S[^:]*): (.*(?:\n +.*)*)", textwrap.dedent(body), re.MULTILINE)
+    return {name: _joined(text) for name, text in items}
 
 
 def _names(text: str) -> str:
-    return re.sub(r"(?<!\()\b\w+\b(?![^(]*\))", r"`\g<0>`", text)
+    return re.sub(r"\b\w+\b(?![^(]*\))", r"`\g<0>`", text)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,10 @@ class DrSai:
             `sqlite:///drsai.db`).
         settings: default: read from the environment and `.env`.
 
+    Attributes:
+        db: the `DatabaseManager`: rows of all tables, those of one's own included.
+        settings: what it was made with; `engine`, `models` and `database` are the parts that it is made of.
+
     Raises:
         ConfigurationError: settings, URL or teams that cannot be used.
         SchemaOutdated (on entering): a PostgreSQL schema that `drsai db upgrade` has not brought up to date.
@@ -116,8 +120,8 @@ class DrSai:
             raise
 
     async def close(self) -> None:
-        """Hand the runs under way over at their next turn boundary, so that the next process to open the database goes
-        on with them, and close everything. In the event loop that opened it.
+        """Hand the runs under way over at their next turn boundary, so that the next process to open the database
+        continues them, and close everything. In the event loop that opened it.
 
         Raises:
             NotOpened: in another event loop.
@@ -176,7 +180,8 @@ class DrSai:
         background: bool = False,
         limits: RunLimits = NO_LIMITS,
     ) -> Handle:
-        """Start a run and return its handle; the run goes on whether the handle is read or not. Raises as `run`.
+        """Start a run and return its handle, once the input is stored. The run does not need the handle to be read.
+        Arguments and errors as those of `run`.
 
         With `background` it is queued, and whichever process has time runs it.
         """
@@ -212,7 +217,7 @@ class DrSai:
             task: the user's new message: text, or one or several chat messages of any type that the team takes, which
                 it gets as they are, with their source, type, id and metadata.
             user_id: whose thread it is.
-            thread_id: the thread to go on with, in whatever process it ran before; a new one with that id if there is
+            thread_id: the thread to continue, in whatever process it ran before; a new one with that id if there is
                 none. Default: a new thread with an id of its own (`TeamResult.thread_id`).
             params: sampling parameters for the agents' model calls.
             on_busy: what to do when a run is live on the thread: wait for its end (`enqueue`), raise ThreadBusy
@@ -224,7 +229,7 @@ class DrSai:
         Returns:
             The result. Its `status` is AWAITING_INPUT when a person was asked (`input_request`): the next `run` on the
             thread is the answer. With `queued_behind` another run asks, and this message is run when that one has
-            ended. It is RUNNING when this object was closed meanwhile, and another process goes on.
+            ended. It is RUNNING when this object was closed meanwhile, and another process continues.
 
         Raises:
             RunFailed: the run ended as ERROR; `__cause__` is what was raised.
@@ -308,15 +313,31 @@ class DrSai:
             await self.engine.cancel_run(user_id, handle.run_id)
 
     async def stop(self, user_id: str, thread_id: str) -> None:
-        """End what a thread does, or waits for, as STOPPED, in whatever process; see `Engine.cancel`."""
+        """End what a thread does, or waits for, as STOPPED, in whatever process; finished turns stay. Returns when it
+        has ended, or after some seconds when another process has not done it yet.
+
+        Raises:
+            NotFound: an unknown or foreign thread.
+            IllegalTransition: nothing is under way (a run that was stopped already is no error).
+        """
         await self.engine.cancel(user_id, thread_id)
 
     async def pause(self, user_id: str, thread_id: str) -> None:
-        """Pause a thread's run at its next turn boundary; see `Engine.pause`."""
+        """Ask a thread's live run to pause at its next turn boundary. It is no error when it is paused already.
+
+        Raises:
+            NotFound: an unknown or foreign thread.
+            IllegalTransition: no run is live.
+        """
         await self.engine.pause(user_id, thread_id)
 
     async def resume(self, user_id: str, thread_id: str) -> None:
-        """Go on with a thread's paused run; see `Engine.resume`."""
+        """Resume a thread's paused run, or take a pause back that has not come yet.
+
+        Raises:
+            NotFound: an unknown or foreign thread.
+            IllegalTransition: it is not paused.
+        """
         await self.engine.resume(user_id, thread_id)
 
     async def input_requests(
@@ -327,7 +348,15 @@ class DrSai:
         return await self.engine.list_input_requests(user_id, after=after, limit=limit)
 
     async def answer(self, user_id: str, thread_id: str, answer: Answer) -> Handle:
-        """Answer what a thread's run waits for, and go on with it; see `Engine.answer`."""
+        """Answer what a thread's run waits for, and resume it. The answer names the question by its id
+        (`Thread.input_request["id"]`).
+
+        Raises:
+            NotFound: an unknown or foreign thread.
+            StaleAnswer: the thread does not wait for this answer (any more).
+            InvalidRequest: it does not fit the question.
+            StateError, TeamBuildError, ShuttingDown, DatabaseError: nothing was stored.
+        """
         return await self.engine.answer(user_id, thread_id, answer)
 
     async def cancel_run(self, user_id: str, run_id: str) -> RunView:

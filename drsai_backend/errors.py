@@ -35,7 +35,8 @@ from typing import ClassVar
 
 
 class DrSaiError(Exception):
-    """Base class. `code` is stable and machine-readable, `status` the HTTP status the API answers with."""
+    """Base class. `code` is stable and machine-readable, `status` the HTTP status the API answers with, `message` the
+    text, and `param` the field that it is about, if it is about one."""
 
     code: ClassVar[str] = "internal_error"
     status: ClassVar[int] = 500

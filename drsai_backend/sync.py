@@ -60,7 +60,8 @@ def _hands_over(
 
 
 class SyncHandle:
-    """A run that was started, as `DrSai.start` returns it, for threads."""
+    """A run that was started, as `DrSai.start` returns it, for threads. `run_id`, `thread_id`, `user_id`, `team`,
+    `created` and `speakers` are those of the `RunHandle`."""
 
     def __init__(self, sync: SyncDrSai, handle: Handle) -> None:
         self._sync = sync

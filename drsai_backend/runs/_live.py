@@ -171,6 +171,14 @@ class RunHandle:
     """Reads a run from its beginning. The run belongs to the engine: a reader may stop at any time.
 
     Where the run leaves this process, its handle follows it by what is stored.
+
+    Attributes:
+        run_id: names the run.
+        thread_id: the thread that it runs on.
+        user_id: whose thread it is.
+        team: the name that its team is served under.
+        created: when it was started, in seconds since 1970.
+        speakers: how many agents may speak; 1: a lone one.
     """
 
     def __init__(self, live: LiveRun, follow: Follow | None = None) -> None:

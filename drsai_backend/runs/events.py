@@ -123,8 +123,8 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A worker has taken the run up: to begin it (attempt 1), to go on after an answer or a pause, or after the worker
-    before it was lost (attempt 2, 3, …). What was stored stays; deltas since the last stored message are void.
+    """A worker has taken the run up: to begin it (attempt 1), to resume it after an answer or a pause, or after the
+    worker before it was lost (attempt 2, 3, …). What was stored stays; deltas since the last stored message are void.
     `team` is the name that it is served under."""
 
     run_id: str
@@ -178,10 +178,11 @@ class RunEnded:
     """The last event of every run, or of its part in this process; its status is stored.
 
     `status` is COMPLETED, STOPPED, ERROR, AWAITING_INPUT or PAUSED; RUNNING when this process does not run it any more
-    but another one goes on with it (`error_code` says why). `stop_reason` is the termination condition's, or says what stopped it. `input_request` is `Thread.input_request` (keys `id`,
-    `type` "text_input", `prompt`, `source`, `choices`, `asked_at`) when the run waits for a person. `error_code` and
-    `error_message` are safe to show. `stop_code` names the bound that the run has reached (`RunLimits`). `usage` has
-    prompt_tokens, completion_tokens, total_tokens; `duration` is seconds.
+    but another one continues it (`error_code` says why). `stop_reason` is the termination condition's, or says what
+    stopped it. `input_request` is `Thread.input_request` (keys `id`, `type` "text_input", `prompt`, `source`,
+    `choices`, `asked_at`) when the run waits for a person. `error_code` and `error_message` are safe to show.
+    `stop_code` names the bound that the run has reached (`RunLimits`). `usage` has prompt_tokens, completion_tokens,
+    total_tokens; `duration` is seconds.
 
     With `queued_behind` the run has not even begun: its input keeps its place in the queue, behind the run of that id,
     which waits for a person (AWAITING_INPUT, `input_request`).

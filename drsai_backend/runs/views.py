@@ -68,14 +68,14 @@ class RunView(BaseModel):
 
 
 class RunPage(BaseModel):
-    """A page of a thread's runs, `items`, newest first. `next` is the `after` of the page that follows, if one does."""
+    """A page of a thread's runs, `items`, newest first. `next` is the `after` of the page that follows, if any."""
 
     items: list[RunView]
     next: str | None = None
 
 
 class ThreadPage(BaseModel):
-    """A page of a user's threads, `items`, newest first. `next` is the `after` of the page that follows, if one does."""
+    """A page of a user's threads, `items`, newest first. `next` is the `after` of the page that follows, if any."""
 
     items: list[ThreadSummary]
     next: str | None = None
@@ -92,16 +92,16 @@ class InputRequestView(BaseModel):
 
 
 class InputRequestPage(BaseModel):
-    """A page of what waits for a user, `items`, newest first. `next` is the `after` of the page that follows, if one
-    does."""
+    """A page of what waits for a user, `items`, newest first. `next` is the `after` of the page that follows, if
+    any."""
 
     items: list[InputRequestView]
     next: str | None = None
 
 
 class StoredMessage(BaseModel):
-    """A message of a thread, of the agent `source` and AutoGen's class `type`. `content` is its text form, `message` the
-    full AutoGen dump."""
+    """A message of a thread, of the agent `source` and AutoGen's class `type`. `content` is its text form, `message`
+    the full AutoGen dump."""
 
     seq: int
     id: str | None = Field(default=None, description="AutoGen's message id.")

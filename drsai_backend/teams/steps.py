@@ -57,7 +57,7 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True)
 class ToolFinished:
-    """A call of the tool `name` by `source` came to its end, with a `result` as text; `is_error`: that is what went wrong."""
+    """A call of the tool `name` by `source` came to its end. `result` is text; `is_error`: it says what went wrong."""
 
     source: str
     call_id: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from pydantic import ByteSize, SecretStr
 
+import drsai_backend
 from drsai_backend import DrSai, errors
 from drsai_backend.config import Settings
 from drsai_backend.datamodel import JournalEntry
@@ -66,6 +68,16 @@ async def test_the_journal_entry_of_the_architecture_is_a_real_one() -> None:
         await drsai.run("writers", "Write about rain.")
         entries = await drsai.db.get(JournalEntry, filters={"turn": 2})
     assert [decode_value(entry.payload) for entry in entries] == [decoded]
+
+
+def test_the_reference_is_what_the_docstrings_say() -> None:
+    script = runpy.run_path(str(ROOT / "docs/make_reference.py"))
+    made = script["reference"]()
+    headings = set(re.findall(r"^### (?:\w+\.)*(\w+)$", made, re.MULTILINE))
+    assert set(drsai_backend.__all__) - headings == set()
+    assert script["REFERENCE"].read_text(encoding="utf-8") == made, (
+        "docs/reference.md is out of date: run `make reference`"
+    )
 
 
 def test_the_code_about_relationships_runs(tmp_path: Path) -> None:

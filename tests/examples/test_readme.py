@@ -70,7 +70,7 @@ def test_the_two_commands(readme: str) -> None:
 
 def test_both_show_the_same_code() -> None:
     assert blocks(READMES[0]) == blocks(READMES[1])
-    assert set(blocks(READMES[0])) == {"resume.py", "my_teams.py", "careful.py", "in_code.py"}
+    assert set(blocks(READMES[0])) == {"resume.py", "my_teams.py", "careful.py", "in_code.py", "in_a_script.py"}
 
 
 @pytest.mark.parametrize("readme", READMES)
@@ -129,6 +129,11 @@ def test_in_code(tmp_path: Path) -> None:
         output = run_python(["in_code.py"], tmp_path)
         assert "Rain: worth a closer look" in output
         assert re.search(r"^completed \{'prompt_tokens': \d+", output, re.MULTILINE)
+
+
+def test_without_asyncio(tmp_path: Path) -> None:
+    (tmp_path / "in_a_script.py").write_text(blocks("README.md")["in_a_script.py"])
+    assert "Nice to meet you, Ada" in run_python(["in_a_script.py"], tmp_path)
 
 
 @pytest.mark.parametrize(
