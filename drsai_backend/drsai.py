@@ -360,7 +360,7 @@ class DrSai:
         return await self.engine.answer(user_id, thread_id, answer)
 
     async def cancel_run(self, user_id: str, run_id: str) -> RunView:
-        """End one run, live or in the queue, as STOPPED. Raises NotFound for an unknown or foreign one."""
+        """End one run, live or queued, as STOPPED. Raises NotFound for an unknown or foreign one."""
         return await self.engine.cancel_run(user_id, run_id)
 
     async def get_run(self, user_id: str, run_id: str) -> RunView:
