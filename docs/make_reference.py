@@ -54,7 +54,7 @@ def reference() -> str:
 def _entry(name: str, item: griffe.Object | griffe.Alias) -> list[str]:
     text = _docstring(item)
     if item.is_attribute:
-        return [f"### {name}", _code(f"{item.name} = {item.value}"), _markdown(text)]
+        return [f"### {name}", _code(item.source), _markdown(text)]
     if item.is_function:
         return [f"### {name}", _code(_signature(item)), _markdown(text)]
     parts = [f"### {name}"]
