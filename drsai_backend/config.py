@@ -103,7 +103,7 @@ class Settings(BaseSettings):
     max_run_seconds: float = Field(default=86400.0, ge=0, description="How long a run may run; 0: no bound.")
     max_run_tokens: int = Field(default=0, ge=0, description="Tokens of a run's model calls; 0: no bound.")
     warm_threads: int = Field(default=256, ge=0, description="Thread states kept in memory; 0 keeps none.")
-    warm_bytes: ByteSize = Field(default=ByteSize(64 * _MIB), ge=0, description="Upper bound of their encoded size.")
+    warm_bytes: ByteSize = Field(default=ByteSize(64 * _MIB), ge=0, description="Upper bound of their size in memory.")
 
     retention_days: float | None = Field(
         default=None, gt=0, description="Threads unchanged for longer are deleted; unset: all are kept."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.runs.events import Answer, Logged, RunEvent, RunRequest
@@ -54,9 +54,9 @@ class Teams(Protocol):
 class Database(Protocol):
     """The part of the database manager that readiness needs."""
 
-    async def get(
-        self, model: type[Any], /, filters: dict[str, Any] | None = None, *, limit: int | None = None
-    ) -> list[Any]: ...
+    async def try_write(self) -> None:
+        """Raises DatabaseError while the database takes no writes."""
+        ...
 
 
 class Engine(Protocol):

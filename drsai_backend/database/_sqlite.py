@@ -8,6 +8,8 @@ writes that wait are committed together: they share BEGIN and COMMIT, and with `
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable
@@ -345,6 +347,9 @@ class SQLiteBackend:
             raise ConfigurationError("a storage function uses the session it is given, it does not open another")
 
     def _engine(self, *, read_only: bool) -> sa.Engine:
+        if not self.in_memory:
+            make_private(self.path)
+
         def prepare(connection: _Connection, _: object) -> None:
             # Readers do not block the writer nor it them, and a commit appends to one file.
             (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
@@ -372,6 +377,14 @@ class SQLiteBackend:
         )
         event.listen(engine, "connect", prepare)
         return engine
+
+
+def make_private(path: str) -> None:
+    """Make the file of a database that is not there yet, for its owner only: threads and keys are nobody else's. SQLite
+    gives the files beside it the same mode. One that is there keeps the mode that somebody may have given it."""
+    # Where it cannot be made, SQLite says so.
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _nothing() -> None:

@@ -46,13 +46,11 @@ class ThreadHead:
 
 @dataclass(slots=True)
 class StoredState:
-    """What is stored of a thread's state, undecoded, and the message dumps it refers to, oldest first. `config_chars`:
-    how long they are as text."""
+    """What is stored of a thread's state, undecoded, and the message dumps it refers to, oldest first."""
 
     snapshot: str | None
     entries: list[str]
     configs: dict[int, dict[str, Any]]
-    config_chars: int
 
 
 def _select_heads(session: Session, *where: sa.ColumnElement[bool]) -> list[ThreadHead]:
@@ -104,7 +102,7 @@ def read_state(session: Session, key: int) -> StoredState:
     ).scalars()
     text: str = connection.execute(_CONFIGS, {"key": key}).scalar() or ""
     pairs: list[tuple[int, dict[str, Any]]] = orjson.loads(f"[{text}]")
-    return StoredState(None if snapshot is None else snapshot.payload, list(entries), dict(sorted(pairs)), len(text))
+    return StoredState(None if snapshot is None else snapshot.payload, list(entries), dict(sorted(pairs)))
 
 
 def find_run(session: Session, key: int, idempotency_key: str) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -27,6 +28,39 @@ class LogPage:
     messages: list[tuple[int, str | None, dict[str, Any]]]
     full: bool
     blocked: bool = False
+
+    @property
+    def mark(self) -> Mark:
+        """How the thread stood when it was read."""
+        head = self.head
+        return Mark(head.user_id, head.thread_id, head.revision, head.epoch, head.turn, head.last_seq, head.queued)
+
+
+class Mark(NamedTuple):
+    """What of a thread's row is another whenever its log has something new to tell."""
+
+    user_id: str
+    thread_id: str
+    revision: int
+    epoch: int
+    turn: int
+    last_seq: int
+    queued: int
+
+
+_KEYS: Final[sa.BindParameter[Any]] = sa.bindparam("keys", expanding=True)
+_MARKS: Final = sa.select(thread.c.id, *(thread.c[name] for name in Mark._fields)).where(thread.c.id.in_(_KEYS))
+_CHUNK: Final = 10_000  # Both databases limit the number of parameters.
+
+
+def read_marks(session: Session, keys: Iterable[int]) -> dict[int, Mark]:
+    """The marks of the threads with these row keys, as far as there are such threads."""
+    wanted, connection = sorted(keys), session.connection()
+    found: dict[int, Mark] = {}
+    for start in range(0, len(wanted), _CHUNK):
+        rows = connection.execute(_MARKS, {"keys": wanted[start : start + _CHUNK]})
+        found |= {key: Mark(*mark) for key, *mark in rows}
+    return found
 
 
 def read_log(session: Session, key: int, *, seq: int, epoch: int, run_id: str | None = None) -> LogPage | None:

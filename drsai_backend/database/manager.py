@@ -34,7 +34,8 @@ from drsai_backend.database._secrets import SecretBox
 from drsai_backend.database._thread_change import observe_thread, refresh_thread, show
 from drsai_backend.database._thread_io import StateStore, ThreadIO
 from drsai_backend.database.engine import DEFAULT_URL, Database
-from drsai_backend.datamodel import AutoGenMessage, JournalEntry, Thread, ThreadSnapshot
+from drsai_backend.datamodel import AgentJson, AutoGenMessage, JournalEntry, Thread, ThreadSnapshot
+from drsai_backend.datamodel.base import table_of
 from drsai_backend.errors import InvalidRequest
 
 M = TypeVar("M", bound=SQLModel)
@@ -162,6 +163,14 @@ class DatabaseManager:
         await self.ensure_schema()
         finish(await self._database.write(fn))
         return row
+
+    async def try_write(self) -> None:
+        """Write something that leaves nothing behind.
+
+        Raises:
+            DatabaseError: the database takes no writes: it cannot be reached, is locked, or its disk is full.
+        """
+        await self._database.write(_try_write)
 
     async def delete(self, model: type[SQLModel], filters: Filters) -> int:
         """Deletes the rows that match and returns how many. With a thread goes all that belongs to it, with a row of
@@ -351,3 +360,10 @@ def _secret_box(database: Database, secret_key: SecretStr | None) -> SecretBox:
 def _refuse_engine_owned(model: type[Any]) -> None:
     if model in _ENGINE_OWNED:
         raise InvalidRequest(f"{model.__name__} is written by the engine: set Thread.state instead", param="model")
+
+
+def _try_write(session: Session) -> None:
+    # Committed: what is rolled back never gets to the disk.
+    table = table_of(AgentJson)
+    key = session.execute(sa.insert(table).values(user_id="", component={}).returning(table.c.id)).scalar_one()
+    session.execute(sa.delete(table).where(table.c.id == key))

@@ -23,6 +23,7 @@ from sqlalchemy.pool import NullPool
 import drsai_backend
 from drsai_backend import datamodel
 from drsai_backend.database._errors import translate
+from drsai_backend.database._sqlite import make_private
 from drsai_backend.database.engine import Database, parse_url
 from drsai_backend.errors import ConfigurationError, DatabaseUnavailable, SchemaOutdated
 
@@ -116,6 +117,8 @@ def connecting(url: str, *, write: bool = True) -> Generator[sa.Connection]:
     options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT}} if sqlite else {}
     engine = sa.create_engine(parsed, poolclass=NullPool, hide_parameters=True, **options)
     if sqlite:
+        if not _in_memory(parsed):
+            make_private(str(parsed.database))
         # Python's sqlite3 would commit before every DDL statement; a migration that fails half-way must leave nothing.
         # Foreign keys stay off (SQLite's default): rebuilding a table would cascade into the tables that refer to it.
         event.listen(engine, "connect", _prepare_sqlite)
@@ -152,7 +155,7 @@ def _migrate(url: str, command: Callable[[Config], None]) -> None:
     if _in_memory(parsed):
         raise ConfigurationError("a database in memory is upgraded by ensure_schema(database)")
     try:
-        with FileLock(f"{parsed.database}.lock", timeout=_LOCK_TIMEOUT):
+        with FileLock(f"{parsed.database}.lock", timeout=_LOCK_TIMEOUT, mode=0o600):
             _run(url, config, command)
     except Timeout as error:
         raise DatabaseUnavailable("another process is upgrading the database") from error

@@ -58,8 +58,6 @@ _ATTEMPTS = 5
 _TITLE_LENGTH = 80
 _LOOKS = (0.0, 0.1, 0.4, 1.0, 1.5)
 """Seconds between the looks whether a first write whose outcome is open has happened."""
-# Objects in memory per character of the stored message dumps: the message, its copies in model contexts, their dicts.
-MEMORY_PER_CHARACTER = 8
 
 
 class Busy(Exception):
@@ -85,13 +83,11 @@ class Going:
 
 @dataclass(slots=True)
 class Begun:
-    """A run that holds its lease, and what its end needs to keep the thread warm: `warm_size` is the size of the state
-    that was there before; `release` is to be called when the team is not needed any more."""
+    """A run that holds its lease, and what its end needs to keep the thread warm. `release` is to be called when the team is not needed any more."""
 
     execution: Execution
     made: Plan
     head: ThreadHead | None
-    warm_size: int
     release: Callable[[], None]
 
 
@@ -318,7 +314,7 @@ class Beginner:
             seq = session.recorder.seq_of(message)
             if seq is not None and seq > last_seq:
                 live.emit(MessageDone(seq, message, shown=False))
-        return Begun(execution, made, head, _size(known), partial(self._resources.release, held))
+        return Begun(execution, made, head, partial(self._resources.release, held))
 
     async def _first_write(self, begin: BeginRun) -> Lease:
         database = self._db.database
@@ -363,7 +359,6 @@ class Beginner:
             if text is not config:
                 raise InvalidRequest("a message holds NUL or a lone surrogate", param="messages")
             rows.append(NewMessage(seq, JsonText(text)))
-            execution.stored_chars += len(text)
         given = [*stored, *enumerate(new, start=last_seq + 1)]
         execution.imported = [message for _, message in given if imported_role(message) is not None]
         execution.task = await import_messages(team, execution.imported)
@@ -382,15 +377,6 @@ def _refuse_busy(head: ThreadHead, *, queued: bool, answers: bool) -> None:
         is_free = (head.status.is_final or head.status is RunStatus.CREATED) and (queued or not head.queued)
     if not is_free or (answers and head.status is not RunStatus.AWAITING_INPUT):
         raise Busy(head)
-
-
-def _size(known: Known | None) -> int:
-    if known is None:
-        return 0
-    if known.warm is not None:
-        return known.warm.size
-    assert known.stored is not None
-    return MEMORY_PER_CHARACTER * known.stored.config_chars
 
 
 async def _build(factory: TeamFactory, context: RunContext, name: str) -> BuiltTeam:

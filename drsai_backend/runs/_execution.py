@@ -63,7 +63,6 @@ class Execution:
         imported: what a client brought along of a conversation had elsewhere, known to the agents before the task.
         task: the task's messages, or None to go on at the boundary where `pending` were held.
         messages: what the team has said in this run so far, in order.
-        stored_chars: size of the message dumps this run has stored.
         journal_chars: size of its journal entries.
         steered: texts of the user's that came while the team ran.
     """
@@ -97,7 +96,6 @@ class Execution:
         self.messages: list[Message] = []
         self._chooses_first = False
         self._in_doubt: tuple[Turn, TurnWrite] | None = None
-        self.stored_chars = 0
         self.journal_chars = 0
         self.steered: list[str] = []
 
@@ -315,7 +313,6 @@ class Execution:
 
     def _write(self, turn: Turn, *, counts: bool = True) -> TurnWrite:
         rows = [NewMessage(message.seq, JsonText(message.config)) for message in turn.messages]
-        self.stored_chars += sum(len(message.config) for message in turn.messages)
         payload = turn.entry.encode()
         self.journal_chars += len(payload)
         answered, recorded = bool(self._broker.answers), self.steps.turn_done()

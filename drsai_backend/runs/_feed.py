@@ -1,8 +1,8 @@
 """The event log of a thread, followed from any place on, whichever process runs it.
 
 Where this process runs the thread, events come from the live run, token by token. Where another one does, they are read
-from the database, message by message, by asking now and then: a notification per stored turn would make PostgreSQL
-commit one after the other.
+from the database, message by message, when a look at the thread's row says that there is something new (`runs._watch`):
+a notification per stored turn would make PostgreSQL commit one after the other.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from drsai_backend.errors import DatabaseUnavailable, NotFound
 from drsai_backend.runs._failures import code_of
 from drsai_backend.runs._live import LiveRun, Reader, as_done
 from drsai_backend.runs._warm import Name
+from drsai_backend.runs._watch import Watch
 from drsai_backend.runs.events import (
     Logged,
     MessageDone,
@@ -31,9 +32,8 @@ from drsai_backend.runs.events import (
 )
 from drsai_backend.runs.position import ENDED, STARTED, Position
 
-_SOON: Final = 0.1
 _LATER: Final = 1.0
-"""Seconds between two looks at the database: at first, and while nothing happens."""
+"""Seconds until a database that cannot be reached is tried again."""
 
 _PENDING = frozenset({RunStatus.CREATED, RunStatus.RUNNING})
 
@@ -50,13 +50,11 @@ class Feeds:
         self._database = database
         self._live = live
         self._closing = closing
-        self._waiting: dict[Name, set[asyncio.Future[None]]] = {}
+        self._watch = Watch(database, closing)
 
     def changed(self, name: Name) -> None:
         """A run has begun or ended on this thread in this process."""
-        for waiter in self._waiting.pop(name, ()):
-            if not waiter.done():
-                waiter.set_result(None)
+        self._watch.changed(name)
 
     async def thread(self, user_id: str, thread_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
         """The log of a thread, run after run; it ends when the thread is deleted or the process shuts down.
@@ -86,7 +84,7 @@ class Feeds:
             yield logged
 
     async def _follow(self, name: Name, key: int, run_id: str | None, at: Position) -> AsyncIterator[Logged]:
-        pause, asked = _SOON, ""
+        asked = ""
         while True:
             live = self._live(name)
             if live is not None and (run_id is None or live.run_id == run_id) and live.positions:
@@ -98,7 +96,6 @@ class Feeds:
                         yield logged
                         if run_id is not None and _is_end(logged.event):
                             return
-                    pause = _SOON
                     continue
             page = await self._read(key, at, run_id)
             # SQLite gives the key of a thread that was deleted to another one.
@@ -115,7 +112,6 @@ class Feeds:
                 if run_id is not None and _is_end(logged.event):
                     return
             if moved:
-                pause = _SOON
                 continue
             if self._closing() or (run_id is not None and _is_over(page, at)):
                 return
@@ -124,8 +120,7 @@ class Feeds:
                 asked = question["id"]
                 yield Logged(at, page.runs[0]["run_id"], QueuedBehind(page.head.run_id or "", question))
                 continue
-            await self._wait(name, pause)
-            pause = min(pause * 1.5, _LATER)
+            await self._watch.wait(name, key, page.mark)
 
     async def _read(self, key: int, at: Position, run_id: str | None) -> LogPage | None:
         while True:
@@ -137,21 +132,6 @@ class Feeds:
                 if self._closing():
                     raise
                 await asyncio.sleep(_LATER)
-
-    async def _wait(self, name: Name, seconds: float) -> None:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(name, set()).add(waiter)
-        try:
-            async with asyncio.timeout(seconds):
-                await waiter
-        except TimeoutError:
-            pass
-        finally:
-            waiting = self._waiting.get(name)
-            if waiting is not None:
-                waiting.discard(waiter)
-                if not waiting:
-                    del self._waiting[name]
 
 
 async def _from_live(live: LiveRun, at: Position) -> AsyncIterator[Logged]:

@@ -11,7 +11,7 @@ from drsai_backend.database import Database
 from drsai_backend.database.heads import ThreadHead
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DatabaseError, LeaseLost, StateError
-from drsai_backend.runs._begin import MEMORY_PER_CHARACTER, Begun
+from drsai_backend.runs._begin import Begun
 from drsai_backend.runs._failures import HandedOver
 from drsai_backend.runs._leases import HeldLease
 from drsai_backend.runs._live import LiveRun
@@ -187,10 +187,9 @@ class Running:
             input_request=end.input_request,
             queued=lease.queued,
         )
-        size = begun.warm_size + execution.stored_chars * MEMORY_PER_CHARACTER
         state = execution.session.release(resume)
         texts = [*made.texts, *execution.steered][-KNOWN_TEXTS:]
-        self._warm.put(name, WarmThread(head, state, texts, made.system, size))
+        self._warm.put(name, WarmThread(head, state, texts, made.system))
         if head.journal_debt > COMPACT_ABOVE:
             self.spawn(self._compact(head))
 

@@ -10,20 +10,26 @@ from drsai_backend.teams._recorder import WarmState
 
 Name = tuple[str, str]
 
+_THREAD = 1_500
+"""Bytes of a thread besides the state of its team."""
+
 
 @dataclass(slots=True)
 class WarmThread:
     """What the last run on a thread left behind. It is believed only if the stored row still is `head`.
 
-    `user_texts` are the newest texts of the user, oldest first; `system_text` the last system text taken. `size`
-    estimates the bytes held.
+    `user_texts` are the newest texts of the user, oldest first; `system_text` the last system text taken.
     """
 
     head: ThreadHead
     state: WarmState | None
     user_texts: list[str]
     system_text: str | None
-    size: int
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return _THREAD + (0 if self.state is None else self.state.size)
 
 
 class WarmThreads:

@@ -8,6 +8,7 @@ not known to behave like that is asked for its whole state and stored whole when
 from __future__ import annotations
 
 import base64
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from operator import is_
@@ -27,21 +28,32 @@ from drsai_backend.teams.messages import dump_of
 
 ContentKey = tuple[str | None, Any]
 
+# Bytes, measured with tracemalloc (tests/runs/test_warm.py): a message with its places in the book, but for its
+# content; what a model context holds of one beside the content, which they share; a pixel.
+_MESSAGE, _CONTEXT, _PIXEL = 1_000, 500, 4
+_CELL = 200
+_OBJECT = 500
+"""A tool call or a result of one, and whatever else is in a message."""
+
 
 class MessageBook:
     """Which stored message an object in memory is, and which one a model-context message was made from."""
 
-    __slots__ = ("_by_content", "_by_id")
+    __slots__ = ("_by_content", "_by_id", "weight")
 
     def __init__(self) -> None:
+        self.weight = 0
+        """About how many bytes the messages take."""
         # The objects are kept: an id says nothing once its object is gone.
         self._by_id: dict[int, tuple[int, Any]] = {}
         self._by_content: dict[ContentKey, tuple[int, Any]] = {}
 
     def add(self, seq: int, message: BaseChatMessage | BaseAgentEvent) -> None:
         """Message `seq`'s stored dump is exactly that of `message`."""
-        self._by_id[id(message)] = (seq, message)
         content = getattr(message, "content", None)
+        if id(message) not in self._by_id:
+            self.weight += _MESSAGE + _weight_of(content)
+        self._by_id[id(message)] = (seq, message)
         if isinstance(content, str):
             self._by_content[message.source, content] = (seq, message)
         elif isinstance(content, list):
@@ -74,6 +86,34 @@ class MessageBook:
             if found is not None:
                 return ["f", found[0]]
         return normalise(message.model_dump())
+
+
+def _weight_of(content: Any) -> int:
+    """About how many bytes the content of a message takes."""
+    if isinstance(content, str):
+        return sys.getsizeof(content)
+    if not isinstance(content, list):
+        return _OBJECT
+    weight = 0
+    for part in cast("list[Any]", content):
+        if isinstance(part, Image):
+            weight += _OBJECT + part.image.width * part.image.height * _PIXEL
+        elif isinstance(part, str):
+            weight += sys.getsizeof(part)
+        else:
+            text = getattr(part, "arguments", None) or getattr(part, "content", None)
+            weight += _OBJECT + (sys.getsizeof(text) if isinstance(text, str) else 0)
+    return weight
+
+
+def weight_of(cell: Cell, content: Any) -> int:
+    """About how many bytes the content that a cell has released takes, the messages in its lists left out."""
+    if isinstance(cell, ListCell):
+        items = cast("list[Any]", content[0])
+        return _CELL + len(items) * (_CONTEXT if cell.is_context else 8)
+    if isinstance(cell, StateCell) and content is not None:
+        return _CELL + sys.getsizeof(content[0])
+    return _CELL
 
 
 def _content_key(content: Any) -> Any:

@@ -17,7 +17,7 @@ from drsai_backend.state.codec import dump_json, load_json
 from drsai_backend.state.fold import put
 from drsai_backend.state.journal import Path
 from drsai_backend.teams import _conditions
-from drsai_backend.teams._cells import ListCell, MessageBook, MessageObjects, StateCell, ValueCell
+from drsai_backend.teams._cells import ListCell, MessageBook, MessageObjects, StateCell, ValueCell, weight_of
 from drsai_backend.teams._structure import MEMORY, survey
 from drsai_backend.teams._wiring import manager_of, nested_teams
 from drsai_backend.teams.messages import dump_of
@@ -54,6 +54,8 @@ class WarmState:
     book: MessageBook
     conditions: list[Any]
     movable: bool
+    size: int
+    """About how many bytes it takes: within 0.8 to 1.3 times what it does."""
 
 
 class Recorder:
@@ -106,8 +108,10 @@ class Recorder:
     def give(self, resume: ResumeRecord) -> WarmState:
         """The team's state as objects, for a later `adopt`. The team must not run again."""
         mine = self._structure
-        contents = [cell.release() for cell in (*mine.cells, *mine.derived)]
-        return WarmState(mine.signature, contents, self._book, resume.conditions, mine.movable)
+        cells = (*mine.cells, *mine.derived)
+        contents = [cell.release() for cell in cells]
+        size = self._book.weight + sum(map(weight_of, cells, contents))
+        return WarmState(mine.signature, contents, self._book, resume.conditions, mine.movable, size)
 
     async def _restore(self, document: Document, configs: Mapping[int, dict[str, Any]]) -> None:
         """Fill every cell. What `load_state` would do by way of the full state, in which every message is held several

@@ -184,12 +184,13 @@ class FakeTeams:
 class FakeDatabase:
     broken: Exception | None = None
 
-    async def get(
-        self, model: type[Any], /, filters: dict[str, Any] | None = None, *, limit: int | None = None
-    ) -> list[Any]:
+    tried = 0
+
+    async def try_write(self) -> None:
+        self.tried += 1
+        await asyncio.sleep(0)
         if self.broken:
             raise self.broken
-        return []
 
 
 @dataclass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
 import openai
 import pytest
@@ -103,10 +105,14 @@ async def test_cors(engine: FakeEngine) -> None:
         assert failed.headers["access-control-allow-origin"] == "https://ui.example"
 
 
-async def test_health(http: httpx.AsyncClient, engine: FakeEngine) -> None:
+async def test_health(http: httpx.AsyncClient, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await http.get("/healthz")).json() == {"status": "ok"}
-    assert (await http.get("/readyz")).json() == {"status": "ready"}
+    answers = await asyncio.gather(*(http.get("/readyz") for _ in range(20)))
+    assert {response.text for response in answers} == {'{"status":"ready"}'}
+    assert (await http.get("/readyz")).status_code == 200
+    assert engine.db.tried == 1, "each of them tried a write"
     engine.db.broken = DatabaseUnavailable("the database cannot be reached")
+    monkeypatch.setattr("drsai_backend.api.health._FRESH", 0)
     response = await http.get("/readyz")
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "database_unavailable"

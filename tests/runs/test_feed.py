@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.errors import InvalidRequest, NotFound
@@ -203,3 +204,60 @@ async def test_a_reader_that_takes_its_time_misses_no_end(make: Make, reader: st
                 await asyncio.sleep(0.1)
                 seen += 1
     assert seen == len(ONE)
+
+
+async def test_idle_readers_look_together(make: Make, where: int) -> None:
+    """With one statement for all 20 threads, and none for each of the 60 readers."""
+    threads = [f"t{number}" for number in range(20)]
+    workers = await two(make, Crew())
+    for thread_id in threads:
+        await workers[0].run("crew", "x", thread_id=thread_id)
+    reader = workers[where].engine
+    logs: list[list[Logged]] = [[] for _ in range(60)]
+    caught_up, heard = asyncio.Event(), asyncio.Event()
+
+    async def read(number: int) -> None:
+        async for logged in reader.follow_thread("anonymous", threads[number % 20]):
+            logs[number].append(logged)
+            if all(len(log) >= len(ONE) for log in logs):
+                caught_up.set()
+            if sum(len(log) == 2 * len(ONE) for log in logs) == 3:
+                heard.set()
+
+    reading = [asyncio.create_task(read(number)) for number in range(60)]
+    looks: list[int] = []
+    together = asyncio.Event()
+
+    def count(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: Any) -> None:
+        if "autogenmessage" in statement:
+            looks.clear()  # A reader looks by itself, as each does once.
+        elif statement.startswith("SELECT thread.id, thread.user_id") and " IN (" in statement:
+            looks.append(len(parameters))
+            if looks[-2:] == [20, 20]:
+                loop.call_soon_threadsafe(together.set)
+
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(20):
+            await caught_up.wait()
+            sa.event.listen(sa.Engine, "before_cursor_execute", count)
+            await together.wait()
+            # What happens there wakes the three readers of that thread, and nobody else.
+            await workers[0].run("crew", "y", thread_id="t7")
+            await heard.wait()
+    finally:
+        if sa.event.contains(sa.Engine, "before_cursor_execute", count):
+            sa.event.remove(sa.Engine, "before_cursor_execute", count)
+        for task in reading:
+            task.cancel()
+        await asyncio.wait(reading)
+    assert [told(log) for log in logs] == [ONE * 2 if number % 20 == 7 else ONE for number in range(60)]
+
+
+async def test_readers_come_to_an_end_when_the_process_is_closed(make: Make) -> None:
+    drsai = await make({"crew": Crew()}, **QUICK)
+    await drsai.run("crew", "x", thread_id="t")
+    following = [asyncio.create_task(collect(drsai.engine.follow_thread("anonymous", "t"))) for _ in range(5)]
+    await asyncio.sleep(0.2)
+    await drsai.engine.close()
+    assert [told(log) for log in await asyncio.gather(*following)] == [ONE] * 5

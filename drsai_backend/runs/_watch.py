@@ -1,0 +1,125 @@
+"""Waiting for something to happen on threads: what happens in this process is told; what others do is looked up, with
+one statement for all threads that somebody waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from drsai_backend.database import Database
+from drsai_backend.database.log import Mark, read_marks
+from drsai_backend.errors import DatabaseError
+from drsai_backend.runs._warm import Name
+
+log = logging.getLogger("drsai.engine")
+
+_SOON: Final = 0.1
+_LATER: Final = 1.0
+"""Seconds between two looks at a thread: after something happened, and while nothing does."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    key: int
+    mark: Mark
+    woken: asyncio.Future[None]
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A thread that readers wait for. `due`: when it is looked at next."""
+
+    due: float
+    pause: float = _SOON
+    waiters: set[_Waiter] = field(default_factory=set[_Waiter])
+
+
+class Watch:
+    """Looks at the threads that readers of one engine wait for.
+
+    Args:
+        closing: whether the process shuts down, so that nothing is to be waited for any more.
+    """
+
+    def __init__(self, database: Database, closing: Callable[[], bool]) -> None:
+        self._database = database
+        self._closing = closing
+        self._threads: dict[Name, _Watched] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    def changed(self, name: Name) -> None:
+        """Something has happened on this thread in this process."""
+        watched = self._threads.get(name)
+        if watched is not None:
+            watched.pause = _SOON
+            for waiter in watched.waiters:
+                _wake(waiter)
+
+    async def wait(self, name: Name, key: int, mark: Mark) -> None:
+        """Return when the thread is not as it was at `mark` any more, was deleted, or the process shuts down. It may
+        return without any reason."""
+        loop = asyncio.get_running_loop()
+        watched = self._threads.get(name)
+        if watched is None:
+            watched = self._threads[name] = _Watched(loop.time() + _SOON)
+        waiter = _Waiter(key, mark, loop.create_future())
+        watched.waiters.add(waiter)
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look())
+        try:
+            await waiter.woken
+        finally:
+            watched.waiters.discard(waiter)
+
+    async def _look(self) -> None:
+        """Look at all threads that are due, until nobody waits for any."""
+        time = asyncio.get_running_loop().time
+        try:
+            while True:
+                await asyncio.sleep(_SOON)
+                # Not as soon as nobody waits: a reader that was woken is about to wait again.
+                for name in [name for name, watched in self._threads.items() if not watched.waiters]:
+                    del self._threads[name]
+                if not self._threads:
+                    return
+                if self._closing():
+                    for watched in self._threads.values():
+                        for waiter in watched.waiters:
+                            _wake(waiter)
+                    continue
+                now = time()
+                due = [watched for watched in self._threads.values() if watched.due <= now]
+                if due:
+                    await self._look_at(due)
+                    now = time()
+                    for watched in due:
+                        watched.pause = min(watched.pause * 1.5, _LATER)
+                        watched.due = now + watched.pause
+                        if watched.pause == _LATER:
+                            # All that are idle at the same time.
+                            watched.due = math.ceil(now / _LATER) * _LATER
+        finally:
+            self._looking = None
+
+    async def _look_at(self, due: list[_Watched]) -> None:
+        keys = {waiter.key for watched in due for waiter in watched.waiters}
+        try:
+            marks = await self._database.read(lambda session: read_marks(session, keys))
+        except DatabaseError as error:
+            log.debug("threads that are followed are looked at later: %s", error.message)
+            return
+        for watched in due:
+            for waiter in watched.waiters:
+                # One that has come meanwhile was not asked for.
+                if waiter.key in keys and marks.get(waiter.key) != waiter.mark:
+                    watched.pause = _SOON
+                    _wake(waiter)
+
+
+def _wake(waiter: _Waiter) -> None:
+    if not waiter.woken.done():
+        waiter.woken.set_result(None)

@@ -1,0 +1,73 @@
+"""What the process believes to hold of warm threads is what it holds."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
+
+from drsai_backend import DrSai
+from drsai_backend.config import Settings
+from tests.support.scripted import ScriptedClient, user_count
+
+
+def _kinds(text: str) -> dict[str, Callable[[], Any]]:
+    def agent(name: str) -> AssistantAgent:
+        # Another string each time, as from an endpoint.
+        client = ScriptedClient(lambda messages, _: f"{name} {user_count(messages)} {text}")
+        return AssistantAgent(name, client, description=f"{name} talks")
+
+    def nested() -> RoundRobinGroupChat:
+        inner = RoundRobinGroupChat([agent("bob"), agent("eve")], name="inner", max_turns=2)
+        return RoundRobinGroupChat([agent("ann"), inner], max_turns=2)
+
+    def selector() -> SelectorGroupChat:
+        pair = [agent("ann"), agent("bob")]
+        client = ScriptedClient(lambda *_: "ann")
+        return SelectorGroupChat(
+            [*pair], client, max_turns=2, selector_func=lambda messages: ("ann", "bob")[len(messages) % 2]
+        )
+
+    return {
+        "lone": lambda: agent("ann"),
+        "pair": lambda: RoundRobinGroupChat([agent("ann"), agent("bob")], max_turns=2),
+        "five": lambda: RoundRobinGroupChat([agent(f"a{number}") for number in range(5)], max_turns=5),
+        "selector": selector,
+        "nested": nested,
+    }
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("text", ["short", "long " * 400, "lång 😀 " * 100], ids=["short", "long", "wide"])
+async def test_the_estimate_is_true(text: str) -> None:
+    """Within 0.8 to 1.3 times what tracemalloc counts, for threads of one run and of six, per kind of team."""
+    settings = Settings(_env_file=None, warm_threads=10)  # pyright: ignore[reportCallIssue]
+    kinds = _kinds(text)
+    async with DrSai(kinds, "sqlite://", settings=settings) as drsai:
+        warm = drsai.engine._warm
+        for kind in kinds:
+            for runs in (1, 6):
+                for thread_id in ("a", "b", "c"):
+                    for number in range(runs):
+                        await drsai.run(kind, f"{number} {text}", thread_id=f"{kind} {runs} {thread_id}")
+                estimate = warm._bytes
+                assert len(warm._threads) == 3
+                gc.collect()
+                before, _ = tracemalloc.get_traced_memory()
+                warm.clear()
+                gc.collect()
+                after, _ = tracemalloc.get_traced_memory()
+                ratio = estimate / (before - after)
+                assert 0.8 < ratio < 1.3, f"{kind}, {runs} runs: {ratio:.2f}"
