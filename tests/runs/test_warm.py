@@ -13,7 +13,7 @@ from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
 
 from drsai_backend import DrSai
 from drsai_backend.config import Settings
-from tests.support.scripted import ScriptedClient, user_count
+from tests.support.scripted import ScriptedClient, counting, user_count
 
 
 def _kinds(text: str) -> dict[str, Callable[[], Any]]:
@@ -28,7 +28,7 @@ def _kinds(text: str) -> dict[str, Callable[[], Any]]:
 
     def selector() -> SelectorGroupChat:
         pair = [agent("ann"), agent("bob")]
-        client = ScriptedClient(lambda *_: "ann")
+        client = ScriptedClient(counting("ann"))
         return SelectorGroupChat(
             [*pair], client, max_turns=2, selector_func=lambda messages: ("ann", "bob")[len(messages) % 2]
         )
