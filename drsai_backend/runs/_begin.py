@@ -83,7 +83,8 @@ class Going:
 
 @dataclass(slots=True)
 class Begun:
-    """A run that holds its lease, and what its end needs to keep the thread warm. `release` is to be called when the team is not needed any more."""
+    """A run that holds its lease, and what its end needs to keep the thread warm. `release` is to be called when the
+    team is not needed any more."""
 
     execution: Execution
     made: Plan
