@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -11,6 +11,7 @@ from starlette.types import Lifespan
 
 from drsai_backend.api._backend import ApiSettings, Engine
 from drsai_backend.api.body import Bodies
+from drsai_backend.api.document import install_document
 from drsai_backend.api.errors import install_error_handlers
 from drsai_backend.api.health import health_routes
 from drsai_backend.api.hosts import Hosts
@@ -56,7 +57,7 @@ def create_app(
     app.include_router(thread_routes(engine))
     app.include_router(health_routes(engine, "offline demo model" if settings.is_demo else None))
     install_error_handlers(app)
-    _describe_chat(app)
+    install_document(app)
     # The last one added is the outermost.
     app.add_middleware(OpenOnly, check=engine.check_open)
     app.add_middleware(RequestBoundary)
@@ -73,18 +74,3 @@ def create_app(
     app.add_middleware(RequestGuard, hosts=hosts)
     app.add_middleware(RequestId)
     return app
-
-
-def _describe_chat(app: FastAPI) -> None:
-    """FastAPI knows nothing of a plain ASGI route, so its part of the OpenAPI document is added by hand."""
-    describe = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        document = describe()
-        if chat.PATH not in document["paths"]:
-            operation = chat.operation()
-            document["paths"] = {chat.PATH: operation["path"], **document["paths"]}
-            document.setdefault("components", {}).setdefault("schemas", {}).update(operation["schemas"])
-        return document
-
-    app.openapi = openapi

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from drsai_backend.datamodel.names import check_name
+from drsai_backend.datamodel.names import NAME_SCHEMA, check_name
 from drsai_backend.errors import InvalidRequest
 
-__all__ = ["ANONYMOUS", "check_name", "user_of"]
+__all__ = ["ANONYMOUS", "NAME_SCHEMA", "USER_SCHEMA", "check_name", "user_of"]
 
 ANONYMOUS: Final = "anonymous"
+USER_SCHEMA: Final[dict[str, Any]] = {
+    "anyOf": [
+        NAME_SCHEMA,
+        {
+            "type": "object",
+            "anyOf": [{"required": [key]} for key in ("email", "name", "id")],
+            "properties": {
+                "email": NAME_SCHEMA,
+                "name": NAME_SCHEMA,
+                "id": {"anyOf": [NAME_SCHEMA, {"type": "integer"}]},
+            },
+        },
+        {"type": "null"},
+    ]
+}
 
 
 def user_of(value: Any) -> str:

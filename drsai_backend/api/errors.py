@@ -11,12 +11,14 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 
 from drsai_backend.api._json import dumps
 from drsai_backend.errors import DatabaseError, DrSaiError, InvalidRequest, RunFailed
 
 _log = logging.getLogger("drsai.api")
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 # OpenAI's clients repeat these by themselves. A busy thread stays busy for as long as its run takes, and a failed run
 # has taken the message: to repeat it would say it twice.
@@ -138,6 +140,11 @@ def refusal(error: ValidationError) -> InvalidRequest:
     return InvalidRequest(f"`{param}` {reason_of(first)}", param=param)
 
 
+def _serves(request: Request, method: str) -> bool:
+    scope = {**request.scope, "method": method}
+    return any(route.matches(dict(scope))[0] is Match.FULL for route in request.app.routes)
+
+
 def install_error_handlers(app: FastAPI) -> None:
     """Answer all errors below the routes in OpenAI's shape; `middleware.RequestBoundary` does it for what is left."""
 
@@ -155,10 +162,10 @@ def install_error_handlers(app: FastAPI) -> None:
         return _response(_body(message, 404, None, "not_found"), 404)
 
     async def wrong_method(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        allowed = (error.headers or {}).get("Allow", "")
+        # Starlette names the methods of the first route of that path only.
+        allowed = ", ".join(method for method in _METHODS if _serves(request, method))
         message = f"{request.method} is not allowed for {request.url.path!r}; use {allowed}"
-        return _response(_body(message, 405, None, "method_not_allowed"), 405, error.headers)
+        return _response(_body(message, 405, None, "method_not_allowed"), 405, {"Allow": allowed})
 
     async def invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

@@ -205,6 +205,8 @@ def _continue_run(_: str) -> sa.ClauseElement:
             retries=sa.bindparam("new_retries"),
             retry_turn=sa.bindparam("new_retry_turn"),
             deadline=None,
+            # Of a run that waited for an answer. Where its worker was lost, what it had used before the question stays.
+            usage_before=sa.case((run.c.status == RunStatus.AWAITING_INPUT, run.c.usage), else_=run.c.usage_before),
         )
     )
 
@@ -250,7 +252,7 @@ insert_thread = Prepared(_insert_thread)
 take_lease = Prepared(_take_lease)
 store_user_input = Prepared(_store_user_input)
 _RARE = ("background", "retries", "retry_turn", "deadline", "error_message", "stop_reason", "stop_code")
-_LATER = ("turns", "seconds")
+_LATER = ("turns", "seconds", "usage_before", "told")
 insert_run = Prepared(lambda _: _insert(run, "id", "finished_at", "joined", *_LATER, *_RARE))
 _UNSAID = ("answers", "usage", "limits", *_LATER, *_RARE)
 insert_joined = Prepared(lambda _: _insert(run, "id", *_UNSAID))
@@ -283,3 +285,16 @@ set_deadline = Prepared(
 clear_answers = Prepared(_clear_answers)
 end_thread = Prepared(_end_thread)
 end_run = Prepared(_end_run)
+# All requests that have brought the run to where it is, and not further.
+tell = Prepared(
+    lambda _: (
+        sa.update(run)
+        .where(
+            run.c.thread_key == sa.bindparam("key"),
+            run.c.idempotency_key.is_not(None),
+            run.c.told.is_(None),
+            sa.or_(run.c.run_id == sa.bindparam("run"), run.c.joined == sa.bindparam("run")),
+        )
+        .values(told=sa.bindparam("new_told"))
+    )
+)

@@ -6,7 +6,7 @@ Synchronous functions of a `Session`, to be run by `Database.write` and `Databas
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -45,6 +45,7 @@ class NewInput:
     fingerprint: str | None
     request_id: str | None = None
     on_question: str = "wait"
+    at: datetime = field(default_factory=utcnow)
 
 
 def ask(session: Session, key: int, epoch: int, control: str) -> bool:
@@ -92,7 +93,7 @@ def enqueue(session: Session, user_id: str, thread_id: str, new: NewInput, *, co
         sa.update(thread).where(*mine, *busy).values(**values).returning(thread.c.id, thread.c.status)
     ).first()
     key, status = (None, None) if found is None else found
-    now = utcnow()
+    now = new.at
     if key is None:
         if not new.background:
             return None
@@ -216,7 +217,8 @@ def unpause(session: Session, head: ThreadHead) -> bool:
     )
     if changed.rowcount != 1:
         return False
-    connection.execute(sa.update(run).where(run.c.run_id == head.run_id).values(status=RunStatus.RUNNING))
+    resumed = {"status": RunStatus.RUNNING, "usage_before": run.c.usage}
+    connection.execute(sa.update(run).where(run.c.run_id == head.run_id).values(resumed))
     return True
 
 

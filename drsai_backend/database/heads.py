@@ -116,14 +116,16 @@ def read_run(session: Session, run_id: str) -> Any:
     return session.connection().execute(sa.select(run).where(run.c.run_id == run_id)).mappings().first()
 
 
-def read_run_messages(session: Session, key: int, first_seq: int, last_seq: int) -> list[tuple[int, dict[str, Any]]]:
-    """`(seq, dump)` of the messages in a range, in order."""
+def read_run_messages(
+    session: Session, key: int, first_seq: int, last_seq: int
+) -> list[tuple[int, dict[str, Any], bool | None]]:
+    """`(seq, dump, shown)` of the messages in a range, in order."""
     rows = session.connection().execute(
-        sa.select(message.c.seq, message.c.config)
+        sa.select(message.c.seq, message.c.config, message.c.shown)
         .where(message.c.thread_key == key, message.c.seq >= first_seq, message.c.seq <= last_seq)
         .order_by(message.c.seq)
     )
-    return [(seq, config) for seq, config in rows]
+    return [(row.seq, row.config, row.shown) for row in rows]
 
 
 def queued_answer(session: Session, key: int) -> Any:

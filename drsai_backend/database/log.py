@@ -19,13 +19,13 @@ PAGE: Final = 200
 
 @dataclass(slots=True)
 class LogPage:
-    """What a thread's log has after some place: run rows in the order of their epochs, and `(seq, run_id, dump)` of the
-    messages. `full`: there may be more. `blocked`: of a run in the queue, that a person is asked first, and that
-    nothing in the queue is the answer."""
+    """What a thread's log has after some place: run rows in the order of their epochs, and `(seq, run_id, dump,
+    shown)` of the messages. `full`: there may be more. `blocked`: of a run in the queue, that a person is asked first,
+    and that nothing in the queue is the answer."""
 
     head: ThreadHead
     runs: list[Any]
-    messages: list[tuple[int, str | None, dict[str, Any]]]
+    messages: list[tuple[int, str | None, dict[str, Any], bool | None]]
     full: bool
     blocked: bool = False
 
@@ -85,13 +85,14 @@ def read_log(session: Session, key: int, *, seq: int, epoch: int, run_id: str | 
             sa.or_(run.c.epoch > epoch, run.c.last_seq >= seq, run.c.status == RunStatus.RUNNING),
         )
     runs = list(connection.execute(query.order_by(run.c.epoch, run.c.id).limit(PAGE)).mappings())
-    texts = sa.select(message.c.seq, message.c.run_id, message.c.config).where(
+    texts = sa.select(message.c.seq, message.c.run_id, message.c.config, message.c.shown).where(
         message.c.thread_key == key, message.c.seq > seq
     )
     if run_id is not None:
         texts = texts.where(message.c.run_id == run_id)
     rows = connection.execute(texts.order_by(message.c.seq).limit(PAGE)).all()
-    page = LogPage(head, runs, [(row.seq, row.run_id, row.config) for row in rows], max(len(rows), len(runs)) == PAGE)
+    messages = [(row.seq, row.run_id, row.config, row.shown) for row in rows]
+    page = LogPage(head, runs, messages, max(len(rows), len(runs)) == PAGE)
     if run_id is not None and head.status is RunStatus.AWAITING_INPUT:
         is_queued = bool(runs) and runs[0]["status"] is RunStatus.CREATED
         page.blocked = is_queued and queued_answer(session, key) is None

@@ -7,7 +7,7 @@ Synchronous functions of a `Session`, to be run by `Database.write` and `Databas
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -30,10 +30,11 @@ _ANY_NUMBER = 2**31 - 1
 
 @dataclass(slots=True)
 class NewMessage:
-    """A message to append; `config` is JSON text."""
+    """A message to append; `config` is JSON text. `shown`: whether a chat window shows it."""
 
     seq: int
     config: JsonText
+    shown: bool = False
 
 
 @dataclass(slots=True)
@@ -72,6 +73,7 @@ class BeginRun:
     retry_turn: int | None = None
     control: str | None = None
     clear_steps: bool = False
+    at: datetime = field(default_factory=utcnow)
 
 
 @dataclass(slots=True)
@@ -109,7 +111,8 @@ class TurnWrite:
 @dataclass(slots=True)
 class EndWrite:
     """How a run ends, or its part in this process. `turn` is the last turn's write, if it came to a boundary; `steps`
-    are to be recorded of a turn that will be repeated."""
+    are to be recorded of a turn that will be repeated. `told` is kept for clients that repeat their requests; None: no
+    request has a key."""
 
     status: RunStatus
     turn: TurnWrite | None
@@ -121,6 +124,7 @@ class EndWrite:
     deadline: datetime | None = None
     steps: Sequence[StepRow] = ()
     clear_steps: bool = False
+    told: dict[str, Any] | None = None
 
 
 def begin_run(session: Session, begin: BeginRun) -> Lease:
@@ -131,7 +135,7 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
             queued earlier wait; or the input is not in the queue any more.
     """
     connection = session.connection()
-    now = utcnow()
+    now = begin.at
     head = begin.head
     guard: Step | None = None
     last_seq = (0 if head is None else head.last_seq) + len(begin.messages)
@@ -265,7 +269,10 @@ def _message_steps(lease: Lease, messages: Iterable[NewMessage], now: datetime) 
         "thread_key": lease.key,
         "run_id": lease.run_id,
     }
-    return [(statements.insert_message, {**common, "config": each.config, "seq": each.seq}) for each in messages]
+    return [
+        (statements.insert_message, {**common, "config": each.config, "seq": each.seq, "shown": each.shown})
+        for each in messages
+    ]
 
 
 def _held(lease: Lease) -> dict[str, Any]:
@@ -358,6 +365,8 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
     }
     steps = [] if end.turn is None else _turn_steps(lease, moved, end.turn, now)
     steps.append((statements.end_run, values))
+    if end.told is not None:
+        steps.append((statements.tell, {"key": lease.key, "run": lease.run_id, "new_told": end.told}))
     if end.deadline is not None:
         steps.append((statements.set_deadline, {"run": lease.run_id, "new_deadline": end.deadline}))
     if end.clear_steps:

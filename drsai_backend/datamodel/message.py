@@ -30,3 +30,6 @@ class AutoGenMessage(Record, table=True):
     )
     seq: int | None = Field(default=None, nullable=False, description="1, 2, 3 … within the thread.")
     run_id: str | None = Field(default=None)
+    shown: bool | None = Field(
+        default=None, description="Whether a chat window shows it; None: stored by hand, or by an earlier version."
+    )

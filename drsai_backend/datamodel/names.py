@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import Any, Final
 
 from drsai_backend.errors import InvalidRequest
 
 _LONGEST: Final = 255
+# Controls, white space but the plain one, and characters that cannot be seen or turn the line around.
+_BAD: Final = (
+    r"\x00-\x1f\x7f-\xa0\xad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ufff9-\ufffb"
+)
+NAME_PATTERN: Final = rf"^[^ {_BAD}]([^{_BAD}]*[^ {_BAD}])?$"
+"""What a name looks like: printable, no space at either end."""
+NAME_SCHEMA: Final[dict[str, Any]] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": _LONGEST,
+    "pattern": NAME_PATTERN,
+}
+_NAME: Final = re.compile(NAME_PATTERN)
 
 
 def check_name(value: str, param: str) -> str:
@@ -17,6 +31,6 @@ def check_name(value: str, param: str) -> str:
     """
     if not 1 <= len(value) <= _LONGEST:
         raise InvalidRequest(f"`{param}` must have 1 to {_LONGEST} characters", param=param)
-    if not value.isprintable() or value[0] == " " or value[-1] == " ":
+    if _NAME.fullmatch(value) is None:
         raise InvalidRequest(f"`{param}` must be printable and must not begin or end with a space", param=param)
     return value

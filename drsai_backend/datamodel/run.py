@@ -69,6 +69,13 @@ class Run(Record, table=True):
     usage: dict[str, Any] | None = json_field(
         description="What its model calls have used so far, in all processes; None: it has not begun."
     )
+    usage_before: dict[str, Any] | None = json_field(
+        description="What it had used when it was resumed last, after a question or a pause; None: it never was."
+    )
+    told: dict[str, Any] | None = json_field(
+        description="With an idempotency key: what the client was told when the part of the run that its request "
+        "brought about had ended. See `drsai_backend.runs.events.RunEnded`."
+    )
     error_message: str | None = long_text()
     answers: list[dict[str, Any]] | None = json_field(
         description="A person's answers that the turn in flight has not used up yet, in order."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,7 +17,7 @@ from drsai_backend import log_context
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.heads import ThreadHead
 from drsai_backend.database.threads import BeginRun, Lease, NewMessage, begin_run, confirm_begin
-from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.types import JsonText
 from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest, TeamBuildError
 from drsai_backend.models import ModelClientFactory
@@ -230,6 +229,7 @@ class Beginner:
         going: Going,
     ) -> Begun:
         head = None if known is None else known.head
+        at = utcnow()
         run_id = made.run_id or going.queued or new_run_id()
         values = _user_input(request, made)
         context = RunContext(
@@ -255,7 +255,7 @@ class Beginner:
         team = as_team(await _build(factory, context, request.team))
         self._resources.hold(held, request.team, team, fresh=isinstance(factory, Mapping))
         speakers = sum(1 for _ in leaf_agents(team))
-        live = LiveRun(run_id, thread_id, request.user_id, request.team, int(time.time()), speakers)
+        live = LiveRun(run_id, thread_id, request.user_id, request.team, int(at.timestamp()), speakers)
         recorded = known.steps if known is not None and made.goes_on else ()
         execution = Execution(self._db.database, context, broker, live, self._outage, bounds, recorded)
         inject(team, context, broker, execution.steps, made.system or None)
@@ -302,7 +302,12 @@ class Beginner:
             retry_turn=going.retry_turn,
             control=going.control,
             clear_steps=known is not None and bool(known.steps) and not made.goes_on,
+            at=at,
         )
+        execution.keyed = made.goes_on or going.queued is not None or request.idempotency_key is not None
+        if head is not None and run is not None:
+            asked = head.status is RunStatus.AWAITING_INPUT
+            execution.usage_before = run["usage" if asked else "usage_before"] or {}
         execution.session = session
         execution.lease = await self._first_write(begin)
         how = "taken over" if going.again else "resumed" if begin.goes_on else "started"

@@ -20,8 +20,8 @@ from drsai_backend.runs._stored_request import to_json
 from drsai_backend.runs.events import RunRequest
 from drsai_backend.teams.context import TeamFactory
 
-Queued = tuple[str, int]
-"""The run_id of a queued input, and how many agents its team has."""
+Queued = tuple[str, int, int]
+"""The run_id of a queued input, how many agents its team has, and when it came (Unix time in seconds)."""
 
 _CONTROLS = {"interrupt": "cancel", "steer": "steer"}
 _ATTEMPTS = 3
@@ -79,7 +79,7 @@ class BusyThreads:
                 f"{request.team!r}",
                 param="model",
             )
-        run_id, speakers, key = await self._store(request, factory, policy, _CONTROLS.get(policy))
+        queued, key = await self._store(request, factory, policy, _CONTROLS.get(policy))
         if key is None:
             return None
         if head.status is RunStatus.PAUSED:
@@ -98,7 +98,7 @@ class BusyThreads:
                 await self._controls.tell(key)
         elif request.on_question == "answer":
             await self._wake(key)  # The run may have asked meanwhile.
-        return run_id, speakers
+        return queued
 
     async def enqueue(self, request: RunRequest, factory: TeamFactory) -> Queued:
         """Queue an input in any case, for whichever process has time.
@@ -108,7 +108,7 @@ class BusyThreads:
         """
         for attempt in range(_ATTEMPTS):
             try:
-                run_id, speakers, key = await self._store(request, factory, "enqueue", None)
+                queued, key = await self._store(request, factory, "enqueue", None)
             except Conflict:
                 # Two made the thread at the same moment.
                 if attempt == _ATTEMPTS - 1:
@@ -116,7 +116,7 @@ class BusyThreads:
                 continue
             assert key is not None
             await self._wake(key)
-            return run_id, speakers
+            return queued
         raise AssertionError("the last attempt returns or raises")
 
     def _is_orphan(self, head: ThreadHead) -> bool:
@@ -124,16 +124,16 @@ class BusyThreads:
 
     async def _store(
         self, request: RunRequest, factory: TeamFactory, policy: str, control: str | None
-    ) -> tuple[str, int, int | None]:
+    ) -> tuple[Queued, int | None]:
         # A team that cannot be built is refused now, not when nobody listens any more.
         speakers = await self._beginner.speakers(request, factory)
-        key = request.api_key
+        api_key = request.api_key
         new = NewInput(
             run_id=new_run_id(),
             team=request.team,
             policy=policy,
             request=to_json(request),
-            api_key=None if key is None else self._db.secrets.encrypt(key.get_secret_value()),
+            api_key=None if api_key is None else self._db.secrets.encrypt(api_key.get_secret_value()),
             background=request.background,
             idempotency_key=request.idempotency_key,
             fingerprint=fingerprint(request) if request.idempotency_key else None,
@@ -142,7 +142,7 @@ class BusyThreads:
         )
         thread_id = request.thread_id
         assert thread_id is not None
-        queued = await self._db.database.write(
+        key = await self._db.database.write(
             lambda session: enqueue(session, request.user_id, thread_id, new, control=control)
         )
-        return new.run_id, speakers, queued
+        return (new.run_id, speakers, int(new.at.timestamp())), key

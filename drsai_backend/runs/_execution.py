@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from autogen_agentchat.agents import UserProxyAgent
-from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, ModelClientStreamingChunkEvent
+from autogen_agentchat.messages import BaseChatMessage, ModelClientStreamingChunkEvent
 
 from drsai_backend.database import Database
 from drsai_backend.database.control import join_writes, queued_inputs, release
@@ -30,14 +29,14 @@ from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, L
 from drsai_backend.runs._bounds import Bounds
 from drsai_backend.runs._failures import HandedOver, PauseRequested, RunInterrupted, failure_text, safe_message
 from drsai_backend.runs._live import LiveRun
+from drsai_backend.runs._replay import told
 from drsai_backend.runs._stored_request import messages_from
 from drsai_backend.runs._task import check_types, input_request, outward_handoff, spoken
 from drsai_backend.runs.events import MessageDone, RunEnded, TextDelta
+from drsai_backend.runs.transcript import Cast, cast_of, is_shown
 from drsai_backend.state import ResumeRecord
-from drsai_backend.teams._kinds import is_a
 from drsai_backend.teams._recorder import Message, Turn
 from drsai_backend.teams._session import TeamSession
-from drsai_backend.teams._wiring import leaf_agents
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.limits import LimitReached
 from drsai_backend.teams.steps import Step, TurnSteps
@@ -65,6 +64,8 @@ class Execution:
         messages: what the team has said in this run so far, in order.
         journal_chars: size of its journal entries.
         steered: texts of the user's that came while the team ran.
+        keyed: whether a request that brought the run about may have an idempotency key.
+        usage_before: what the run had used before it was resumed after a question or a pause.
     """
 
     def __init__(
@@ -81,7 +82,9 @@ class Execution:
         self._broker = broker
         self._outage = outage
         self._started = time.perf_counter()
-        self._hidden: frozenset[str] = frozenset()
+        self._cast: Cast
+        self._given: set[str] = set()
+        """Ids of messages that came from the client while the run lived."""
         self.context = context
         self.live = live
         self.bounds = bounds
@@ -98,6 +101,8 @@ class Execution:
         self._in_doubt: tuple[Turn, TurnWrite] | None = None
         self.journal_chars = 0
         self.steered: list[str] = []
+        self.keyed = False
+        self.usage_before: dict[str, int] = {}
 
     @property
     def names(self) -> dict[str, str]:
@@ -107,9 +112,8 @@ class Execution:
     async def run(self) -> ResumeRecord | None:
         """Run the team and store the end. Returns the last resume record when the team came to an end by itself, so
         that its objects are the stored state; None otherwise."""
-        team = self.session.team
         self._chooses_first = self.session.report_first_boundary and self.pending is None
-        self._hidden = frozenset(agent.name for agent in leaf_agents(team) if is_a(agent, UserProxyAgent))
+        self._cast = cast_of(self.session.team)
         try:
             self.bounds.start(self._time_is_over)
             try:
@@ -278,6 +282,8 @@ class Execution:
             messages += spoken(check_types(self.session.team, new))
             self.steered += [message.text for message in new]
             taken.append((row["run_id"], self.lease.last_seq + len(messages)))
+        self._given.update(message.id for message in messages)
+        self.keyed = True
         await self.session.steer(messages)
         await self._append(await self.session.capture_turn(), counts=False, also=join_writes(self.lease, taken))
 
@@ -312,7 +318,7 @@ class Execution:
         self._show(turn)
 
     def _write(self, turn: Turn, *, counts: bool = True) -> TurnWrite:
-        rows = [NewMessage(message.seq, JsonText(message.config)) for message in turn.messages]
+        rows = [NewMessage(each.seq, JsonText(each.config), self._is_shown(each.message)) for each in turn.messages]
         payload = turn.entry.encode()
         self.journal_chars += len(payload)
         answered, recorded = bool(self._broker.answers), self.steps.turn_done()
@@ -359,6 +365,10 @@ class Execution:
 
     async def _store_end(self, end: EndWrite, last: Turn | None) -> None:
         """Store the end, patiently, and show it."""
+        ended = self._ended(end)
+        if self.keyed:
+            last_seq = end.turn.messages[-1].seq if end.turn and end.turn.messages else self.lease.last_seq
+            end.told = told(ended, speakers=self.live.speakers, last_seq=last_seq)
         try:
             self.lease = await self._end_run(end)
         except LeaseLost:
@@ -367,7 +377,8 @@ class Execution:
             self.lease = await self._end_run(end)
         if last is not None:
             self._show(last)
-        self._show_end(end, self.live.failure)
+        self._log_end(end, self.live.failure)
+        self.live.emit(ended)
 
     async def _end_run(self, end: EndWrite) -> Lease:
         lease = self.lease
@@ -396,27 +407,20 @@ class Execution:
             self.live.emit(MessageDone(message.seq, message.message, self._is_shown(message.message)))
 
     def _is_shown(self, message: Message) -> bool:
-        if not isinstance(message, BaseChatMessage) or message.source in self._hidden:
-            return False
-        if isinstance(message, HandoffMessage):
-            return message.target not in self.session.team._participant_names
-        return True
+        return message.id not in self._given and is_shown(message, self._cast)
 
-    def _show_end(self, end: EndWrite, failure: BaseException | None) -> None:
-        duration = time.perf_counter() - self._started
-        self._log_end(end, failure)
-        code = None if failure is None else safe_message(failure)[0]
-        self.live.emit(
-            RunEnded(
-                end.status,
-                end.stop_reason,
-                end.progress.usage,
-                duration,
-                end.input_request,
-                code,
-                end.error_message,
-                end.stop_code,
-            )
+    def _ended(self, end: EndWrite) -> RunEnded:
+        failure = self.live.failure
+        return RunEnded(
+            end.status,
+            end.stop_reason,
+            end.progress.usage,
+            time.perf_counter() - self._started,
+            end.input_request,
+            None if failure is None else safe_message(failure)[0],
+            end.error_message,
+            end.stop_code,
+            usage_before=self.usage_before,
         )
 
     def _log_end(self, end: EndWrite, failure: BaseException | None) -> None:

@@ -8,12 +8,11 @@ a notification per stored turn would make PostgreSQL commit one after the other.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from drsai_backend.database import Database
-from drsai_backend.database.heads import read_head
+from drsai_backend.database.heads import ThreadHead, read_head
 from drsai_backend.database.log import LogPage, read_log, thread_of_run
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DatabaseUnavailable, NotFound
@@ -166,26 +165,25 @@ def _from_page(page: LogPage, at: Position) -> list[Logged]:
         if run["epoch"] > epoch:
             # Messages of before that another run left behind come first.
             while messages and messages[0][0] < run["first_seq"]:
-                seq, run_id, config = messages.pop(0)
-                found.append(Logged(Position(seq, epoch, 0), run_id or "", MessageRead(seq, config)))
+                seq, run_id, config, shown = messages.pop(0)
+                found.append(Logged(Position(seq, epoch, 0), run_id or "", MessageRead(seq, config, shown)))
             epoch = run["epoch"]
             started = RunStarted(run["run_id"], run["team"], run["attempt"])
             found.append(Logged(Position(max(seq, run["first_seq"] - 1), epoch, STARTED), run["run_id"], started))
         over = status is not RunStatus.RUNNING
         while messages and (not over or messages[0][0] <= run["last_seq"]):
-            seq, run_id, config = messages.pop(0)
-            found.append(Logged(Position(seq, epoch, 0), run_id or run["run_id"], MessageRead(seq, config)))
+            seq, run_id, config, shown = messages.pop(0)
+            found.append(Logged(Position(seq, epoch, 0), run_id or run["run_id"], MessageRead(seq, config, shown)))
         end = Position(max(seq, run["last_seq"]), epoch, ENDED)
         if over and end > at and (last is None or run["last_seq"] <= last):
-            found.append(Logged(end, run["run_id"], ended_of(run, page)))
-    for seq, run_id, config in messages:
-        found.append(Logged(Position(seq, epoch, 0), run_id or "", MessageRead(seq, config)))
+            found.append(Logged(end, run["run_id"], ended_of(run, page.head)))
+    for seq, run_id, config, shown in messages:
+        found.append(Logged(Position(seq, epoch, 0), run_id or "", MessageRead(seq, config, shown)))
     return [logged for logged in found if logged.position > at]
 
 
-def ended_of(run: Any, page: LogPage) -> RunEnded:
+def ended_of(run: Any, head: ThreadHead) -> RunEnded:
     """The end of a run, by its row."""
-    head = page.head
     finished = run["finished_at"] or run["updated_at"]
     return RunEnded(
         RunStatus(run["status"]),
@@ -196,6 +194,7 @@ def ended_of(run: Any, page: LogPage) -> RunEnded:
         code_of(run["error_message"]),
         run["error_message"],
         run["stop_code"],
+        usage_before=run["usage_before"] or {},
     )
 
 
@@ -221,7 +220,15 @@ class FollowedRun:
     failed_agent: str | None = None
 
     def __init__(
-        self, log: AsyncIterator[Logged], *, run_id: str, thread_id: str, user_id: str, team: str, speakers: int
+        self,
+        log: AsyncIterator[Logged],
+        *,
+        run_id: str,
+        thread_id: str,
+        user_id: str,
+        team: str,
+        speakers: int,
+        created: int,
     ) -> None:
         self._log = log
         self._said: list[MessageDone] = []
@@ -230,7 +237,7 @@ class FollowedRun:
         self.thread_id = thread_id
         self.user_id = user_id
         self.team = team
-        self.created = int(time.time())
+        self.created = created
         self.speakers = speakers
 
     async def events(self) -> AsyncIterator[RunEvent]:

@@ -7,13 +7,13 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, Protocol
 
-from autogen_agentchat.messages import BaseChatMessage, HandoffMessage
 from autogen_core import CancellationToken
 
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.runs._failures import HandedOver
 from drsai_backend.runs.events import Logged, MessageDone, MessageRead, RunEnded, RunEvent, RunStarted
 from drsai_backend.runs.position import ENDED, STARTED, Position
+from drsai_backend.runs.transcript import is_shown
 from drsai_backend.teams.limits import LimitReached
 from drsai_backend.teams.messages import read_message
 
@@ -163,8 +163,7 @@ def as_done(event: RunEvent) -> RunEvent:
     if not isinstance(event, MessageRead):
         return event
     message = read_message(event.config)
-    is_chat = isinstance(message, BaseChatMessage) and not isinstance(message, HandoffMessage)
-    return MessageDone(event.seq, message, is_chat and message.source not in ("user", "system"))
+    return MessageDone(event.seq, message, is_shown(message) if event.shown is None else event.shown)
 
 
 class RunHandle:

@@ -15,6 +15,7 @@ from autogen_agentchat.teams import BaseGroupChat
 from autogen_agentchat.teams._group_chat._graph._digraph_group_chat import GraphFlowManager
 from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRobinGroupChatManager
 from autogen_agentchat.teams._group_chat._swarm_group_chat import SwarmGroupChatManager
+from autogen_core import Image
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.heads import StoredState, ThreadHead, read_head, read_run, read_state
@@ -96,7 +97,13 @@ def fingerprint(request: RunRequest) -> str:
         for each in request.messages
     ]
     value = [request.team, request.user_id, request.thread_id, texts, request.params.create_args(), request.extra]
-    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS, default=str)).hexdigest()
+    digest = hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS, default=str))
+    for index, message in enumerate(request.messages):
+        for place, part in enumerate(message.content):
+            if isinstance(part, Image):
+                picture = part.image
+                digest.update(f"{index}.{place} {picture.mode} {picture.size}".encode() + picture.tobytes())
+    return digest.hexdigest()
 
 
 def _text(config: dict[str, Any]) -> str:

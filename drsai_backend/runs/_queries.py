@@ -15,6 +15,7 @@ from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.run import WAITING_STATUSES
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.runs.views import (
+    CURSOR_PATTERN,
     InputRequestPage,
     InputRequestView,
     RunPage,
@@ -30,7 +31,7 @@ _thread = table_of(Thread)
 _message = table_of(AutoGenMessage)
 _run = table_of(Run)
 _WAITING = _run.c.status.in_([sa.literal_column(f"'{status}'") for status in WAITING_STATUSES])
-_CURSOR = re.compile(r"([0-9]{1,11}\.[0-9]{6})-([0-9]{1,18})")
+_CURSOR = re.compile(CURSOR_PATTERN)
 _head = (_thread.c.run_id.label("head_run"), _thread.c.status.label("head_status"), _thread.c.input_request)
 
 
@@ -240,7 +241,7 @@ def list_messages(session: Session, user_id: str, thread_id: str, after: int, li
     key = _key_of(session, user_id, thread_id)
     m = _message.c
     rows = session.connection().execute(
-        sa.select(m.seq, m.config, m.created_at, m.run_id)
+        sa.select(m.seq, m.config, m.created_at, m.run_id, m.shown)
         .where(m.thread_key == key, m.seq > after)
         .order_by(m.seq)
         .limit(limit)
@@ -254,6 +255,7 @@ def list_messages(session: Session, user_id: str, thread_id: str, after: int, li
             content=_text(row.config),
             created_at=row.created_at,
             run_id=row.run_id,
+            shown=row.shown,
             message=row.config,
         )
         for row in rows

@@ -1,74 +1,95 @@
-"""A run that is over, shown again from what is stored: for a repeated request with the same idempotency key."""
+"""A request that was served already, answered again from what is stored, when its idempotency key is used again."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from autogen_agentchat.messages import BaseChatMessage, HandoffMessage
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.heads import ThreadHead, find_run, read_head, read_run_messages
+from drsai_backend.database.heads import ThreadHead, find_run, read_head, read_run, read_run_messages
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import IdempotencyMismatch
-from drsai_backend.runs._failures import code_of
-from drsai_backend.runs._live import LiveRun
-from drsai_backend.runs.events import MessageDone, RunEnded
-from drsai_backend.teams.imported import imported_role
-from drsai_backend.teams.messages import read_message
+from drsai_backend.runs._feed import ended_of
+from drsai_backend.runs._live import LiveRun, as_done
+from drsai_backend.runs.events import MessageDone, MessageRead, RunEnded
+from drsai_backend.runs.position import STARTED, Position
 
 
 @dataclass(slots=True)
-class StoredRun:
-    """A run row with its thread's head and its messages as `(seq, dump)`."""
+class StoredRequest:
+    """A request with an idempotency key: the `row` that has the key, the `run` row that served it (the same one, but of
+    an answer, or a message that steered), the head of its thread, and the messages that it brought about."""
 
     head: ThreadHead
+    row: Any
     run: Any
-    messages: list[tuple[int, dict[str, Any]]]
+    messages: list[MessageRead]
+
+    @property
+    def run_id(self) -> str:
+        """The run that the client was told of."""
+        # The row of an answer begins and ends in one moment; an input that waited in the queue is a run to its client.
+        is_answer = self.row["joined"] is not None and self.row["started_at"] == self.row["finished_at"]
+        return self.run["run_id"] if is_answer else self.row["run_id"]
+
+    @property
+    def created(self) -> int:
+        """When the request came; Unix time in seconds."""
+        return int(self.row["created_at"].timestamp())
+
+    @property
+    def start(self) -> Position | None:
+        """Where in the log of its run the request begins; None: with it."""
+        joined = self.row["joined"] is not None
+        return Position(self.row["last_seq"], self.row["epoch"], STARTED) if joined else None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its client was told an end."""
+        return self.row["told"] is not None or self.run["status"] not in (RunStatus.CREATED, RunStatus.RUNNING)
 
 
-def find_replay(session: Session, user_id: str, thread_id: str, key: str, fingerprint: str) -> StoredRun | None:
-    """The run that this idempotency key stands for, or None.
+def find_request(session: Session, user_id: str, thread_id: str, key: str, fingerprint: str) -> StoredRequest | None:
+    """The request that this idempotency key stands for, or None.
 
     Raises:
         IdempotencyMismatch: it was used with another request.
     """
     head = read_head(session, user_id, thread_id)
-    run = None if head is None else find_run(session, head.key, key)
-    if head is None or run is None:
+    row = None if head is None else find_run(session, head.key, key)
+    if head is None or row is None:
         return None
-    if run["fingerprint"] != fingerprint:
+    if row["fingerprint"] != fingerprint:
         raise IdempotencyMismatch("this Idempotency-Key was used with another request", param="Idempotency-Key")
-    if not run["first_seq"]:
-        return StoredRun(head, run, [])  # It never began.
-    last = run["last_seq"] or head.last_seq
-    return StoredRun(head, run, read_run_messages(session, head.key, run["first_seq"], last))
+    run = row if row["joined"] is None else read_run(session, row["joined"])
+    first = row["first_seq"] if run is row else row["last_seq"] + 1
+    if not first:
+        return StoredRequest(head, row, run, [])  # It never began.
+    kept: dict[str, Any] = row["told"] or {}
+    last: int = kept.get("last_seq") or run["last_seq"] or head.last_seq
+    messages = [MessageRead(*each) for each in read_run_messages(session, head.key, first, last)]
+    return StoredRequest(head, row, run, messages)
 
 
-def replay(stored: StoredRun) -> LiveRun:
+def told(ended: RunEnded, *, speakers: int, last_seq: int) -> dict[str, Any]:
+    """What a client is told at the end of a run, or of its part, as `Run.told` keeps it."""
+    return {**asdict(ended), "status": ended.status.value, "speakers": speakers, "last_seq": last_seq}
+
+
+def replay(stored: StoredRequest) -> LiveRun:
     """The run as a live one that has said all."""
     head, run = stored.head, stored.run
-    said: list[MessageDone] = []
-    for seq, config in stored.messages:
-        message = read_message(config)
-        is_chat = isinstance(message, BaseChatMessage) and not isinstance(message, HandoffMessage)
-        said.append(MessageDone(seq, message, is_chat and message.source != "user" and imported_role(message) is None))
-    speakers = len({done.message.source for done in said if done.shown})
-    started = run["started_at"]
-    live = LiveRun(run["run_id"], head.thread_id, head.user_id, run["team"], int(started.timestamp()), speakers)
+    kept: dict[str, Any] = stored.row["told"] or {}
+    said = [done for message in stored.messages if isinstance(done := as_done(message), MessageDone)]
+    speakers = kept.get("speakers") or len({done.message.source for done in said if done.shown})
+    live = LiveRun(stored.run_id, head.thread_id, head.user_id, run["team"], stored.created, speakers)
     for done in said:
         live.emit(done)
-    is_latest = head.run_id == run["run_id"]
-    live.emit(
-        RunEnded(
-            RunStatus(run["status"]),
-            run["stop_reason"],
-            run["usage"] or {},
-            ((run["finished_at"] or run["updated_at"]) - started).total_seconds(),
-            head.input_request if is_latest else None,
-            code_of(run["error_message"]),
-            run["error_message"],
-            run["stop_code"],
-        )
-    )
+    live.emit(_ended(kept) if kept else ended_of(run, head))
     return live
+
+
+def _ended(kept: dict[str, Any]) -> RunEnded:
+    names = {field.name for field in fields(RunEnded)} - {"status"}
+    return RunEnded(RunStatus(kept["status"]), **{name: value for name, value in kept.items() if name in names})

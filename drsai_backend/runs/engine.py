@@ -39,7 +39,7 @@ from drsai_backend.errors import Conflict, DrSaiError, NotFound, ShuttingDown, S
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs import _queries
 from drsai_backend.runs._begin import Beginner, Busy
-from drsai_backend.runs._busy import BusyThreads
+from drsai_backend.runs._busy import BusyThreads, Queued
 from drsai_backend.runs._controls import Controls
 from drsai_backend.runs._feed import Feeds, FollowedRun
 from drsai_backend.runs._identity import new_thread_id, new_worker_id
@@ -48,7 +48,7 @@ from drsai_backend.runs._lifecycle import Lifecycle
 from drsai_backend.runs._live import Follow, LiveRun, RunHandle
 from drsai_backend.runs._prepare import fingerprint
 from drsai_backend.runs._recovery import Recovery
-from drsai_backend.runs._replay import find_replay, replay
+from drsai_backend.runs._replay import find_request, replay
 from drsai_backend.runs._running import Running
 from drsai_backend.runs._stored_request import request_of_thread
 from drsai_backend.runs._wake import Waker
@@ -229,16 +229,17 @@ class Engine:
         request = await request_of_thread(self.db, head.team or "", user_id, thread_id)
         return await self.start(replace(request, answer=answer))
 
-    def _followed(self, queued: tuple[str, int], request: RunRequest) -> FollowedRun:
-        run_id, speakers = queued
+    def _followed(self, queued: Queued, request: RunRequest, after: Position | None = None) -> FollowedRun:
+        run_id, speakers, created = queued
         assert request.thread_id is not None
         return FollowedRun(
-            self._feeds.run(request.user_id, run_id),
+            self._feeds.run(request.user_id, run_id, after),
             run_id=run_id,
             thread_id=request.thread_id,
             user_id=request.user_id,
             team=request.team,
             speakers=speakers,
+            created=created,
         )
 
     def _live(self, name: Name) -> LiveRun | None:
@@ -253,18 +254,14 @@ class Engine:
     async def _earlier(self, request: RunRequest, thread_id: str, key: str) -> Handle | None:
         """The run that an idempotency key stands for."""
         found = await self.db.database.read(
-            lambda session: find_replay(session, request.user_id, thread_id, key, fingerprint(request))
+            lambda session: find_request(session, request.user_id, thread_id, key, fingerprint(request))
         )
         if found is None:
             return None
-        run_id, status = found.run["run_id"], RunStatus(found.run["status"])
-        live = self._running.live((request.user_id, thread_id))
-        if live is not None and live.run_id == run_id:
-            return RunHandle(live, self._follow(request.user_id))
-        if status in (RunStatus.CREATED, RunStatus.RUNNING) or found.run["joined"] is not None:
-            speakers = await self._beginner.speakers(request, self.teams.get(request.team).factory)
-            return self._followed((run_id, speakers), request)
-        return RunHandle(replay(found))
+        if found.is_over:
+            return RunHandle(replay(found))
+        speakers = await self._beginner.speakers(request, self.teams.get(request.team).factory)
+        return self._followed((found.run_id, speakers, found.created), request, found.start)
 
     # --- controls -----------------------------------------------------------------------------------------------
 

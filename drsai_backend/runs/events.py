@@ -157,10 +157,11 @@ class MessageDone:
 
 @dataclass(frozen=True, slots=True)
 class MessageRead:
-    """A message as the database has it; `config` is AutoGen's dump."""
+    """A message as the database has it; `config` is AutoGen's dump. `shown` is None where it is not known."""
 
     seq: int
     config: dict[str, Any]
+    shown: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,8 @@ class RunEnded:
     stopped it. `input_request` is `Thread.input_request` (keys `id`, `type` "text_input", `prompt`, `source`,
     `choices`, `asked_at`) when the run waits for a person. `error_code` and `error_message` are safe to show.
     `stop_code` names the bound that the run has reached (`RunLimits`). `usage` has prompt_tokens, completion_tokens,
-    total_tokens; `duration` is seconds.
+    total_tokens, `usage_before` what of it was used before the question or the pause after which the run was resumed;
+    `duration` is seconds.
 
     With `queued_behind` the run has not even begun: its input keeps its place in the queue, behind the run of that id,
     which waits for a person (AWAITING_INPUT, `input_request`).
@@ -197,6 +199,12 @@ class RunEnded:
     error_message: str | None = None
     stop_code: str | None = None
     queued_behind: str | None = None
+    usage_before: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def used(self) -> dict[str, int]:
+        """What of `usage` belongs to the part of the run that has ended, so that the answers of a run add up to it."""
+        return {name: count - self.usage_before.get(name, 0) for name, count in self.usage.items()}
 
 
 RunEvent: TypeAlias = RunStarted | TextDelta | ToolEvent | MessageDone | MessageRead | QueuedBehind | RunEnded

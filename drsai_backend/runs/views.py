@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
 from drsai_backend.datamodel import RunStatus
+
+CURSOR_PATTERN: Final = r"^([0-9]{1,11}\.[0-9]{6})-([0-9]{1,18})$"
+"""What the `next` of a page of threads looks like."""
 
 
 class ThreadSummary(BaseModel):
@@ -110,4 +113,5 @@ class StoredMessage(BaseModel):
     content: str
     created_at: datetime
     run_id: str | None = None
+    shown: bool | None = Field(default=None, description="Whether a chat window shows it; null: not known.")
     message: dict[str, Any]

@@ -106,21 +106,29 @@ endings = st.sampled_from(
 
 
 @given(runs(), endings, st.sampled_from([1, 3]), st.data())
-def test_the_whole_answer_is_the_stream_joined(
+def test_the_whole_answer_is_what_is_stored(
     events: list[RunEvent], ended: RunEnded, speakers: int, data: st.DataObject
 ) -> None:
     events = [*events, ended]
     whole = CompletionWriter(Handle(speakers))  # type: ignore[arg-type]
     whole.take(events)
     body = whole.body(ended)
+    stored = [event for event in events if not isinstance(event, TextDelta)]
+    again = CompletionWriter(Handle(speakers))  # type: ignore[arg-type]
+    again.take(stored)
+    assert again.body(ended) == body, "however it came to be"
+    assert frames_of([stored], speakers)[-1]["drsai"] == body["drsai"]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(events)), max_size=5)))
     batches = [events[start:end] for start, end in zip([0, *cuts], [*cuts, len(events)], strict=True)]
     frames = frames_of(batches, speakers)
     deltas = [frame["choices"][0]["delta"] for frame in frames]
-    assert "".join(delta.get("content", "") for delta in deltas) == body["choices"][0]["message"]["content"]
+    streamed = frames_of([stored], speakers)
+    text = "".join(frame["choices"][0]["delta"].get("content", "") for frame in streamed)
+    assert text == body["choices"][0]["message"]["content"]
     assert [delta.get("role") for delta in deltas] == ["assistant", *[None] * (len(deltas) - 1)]
     assert [frame["choices"][0]["finish_reason"] for frame in frames] == [*[None] * (len(frames) - 1), "stop"]
-    assert all(("name" in delta) == (speakers > 1) for delta in deltas[1:-1])
+    assert all(delta.keys() == {"content"} for delta in deltas[1:-1])
+    assert all(("drsai" in frame) == (speakers > 1) for frame in frames[1:-1])
     assert frames[-1]["drsai"] == body["drsai"]
 
 

@@ -19,12 +19,12 @@ from drsai_backend.api._backend import Engine, RunHandle
 from drsai_backend.api._connection import ClientLeft
 from drsai_backend.api._json import dumps
 from drsai_backend.api._objects import RUN_SCHEMA, json_response, run_headers, run_object
-from drsai_backend.api.auth import ANONYMOUS
+from drsai_backend.api.auth import ANONYMOUS, NAME_SCHEMA
 from drsai_backend.api.body import Bodies
 from drsai_backend.api.errors import RunMoved, error_response
 from drsai_backend.api.openai.inputs import ChatBody, ChatCall, parse_call
 from drsai_backend.api.openai.stream import gather, send_chunks
-from drsai_backend.api.openai.wire import BROKEN, ChunkWriter, failure
+from drsai_backend.api.openai.wire import BROKEN, COMPLETION_SCHEMA, ChunkWriter, failure
 from drsai_backend.api.query import check_query
 from drsai_backend.errors import DrSaiError, IllegalTransition, NotFound
 
@@ -44,7 +44,8 @@ class ChatCompletions:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         check_query(scope, ())
         async with self._bodies.read(scope, receive) as body:
-            call = await parse_call(body, scope, self._bodies, max_messages=self._max_messages)
+            models = self._engine.teams.names()
+            call = await parse_call(body, scope, self._bodies, models=models, max_messages=self._max_messages)
             del body
             handle = await self._engine.start(call.request)
         headers = run_headers(handle.thread_id, handle.run_id)
@@ -106,8 +107,8 @@ def operation() -> dict[str, Any]:
                 "summary": "Go on with a thread, or begin one",
                 "operationId": "create_chat_completion",
                 "parameters": [
-                    {"name": name, "in": "header", "required": False, "schema": {"type": "string"}}
-                    for name in ("X-Thread-Id", "X-OpenWebUI-Chat-Id", "Idempotency-Key", "X-Request-Id")
+                    {"name": name, "in": "header", "required": False, "schema": NAME_SCHEMA}
+                    for name in ("X-Thread-Id", "X-OpenWebUI-Chat-Id", "Idempotency-Key")
                 ],
                 "requestBody": {
                     "required": True,
@@ -116,14 +117,15 @@ def operation() -> dict[str, Any]:
                 "responses": {
                     "200": {
                         "description": "The answer; with `stream`, server-sent events that end with `[DONE]`.",
-                        "content": {"application/json": {}, "text/event-stream": {}},
+                        "content": {
+                            "application/json": {"schema": COMPLETION_SCHEMA},
+                            "text/event-stream": {"schema": {"type": "string"}},
+                        },
                     },
                     "202": {
                         "description": "The run, with `background`; the header `Location` is where to ask for it.",
                         "content": {"application/json": {"schema": RUN_SCHEMA}},
                     },
-                    "4XX": {"description": 'An error: `{"error": {"message", "type", "param", "code"}}`.'},
-                    "5XX": {"description": "The same, for what is not the client's fault."},
                 },
             }
         },

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, WithJsonSchema, field_validator
 from starlette.types import Scope
 
-from drsai_backend.api.auth import check_name, user_of
+from drsai_backend.api.auth import USER_SCHEMA, check_name, user_of
 from drsai_backend.api.body import Bodies, header_of
 from drsai_backend.api.errors import refusal
 from drsai_backend.api.openai import client_tools
 from drsai_backend.api.openai.messages import has_images, parse_messages
 from drsai_backend.config import usable_key
-from drsai_backend.errors import InvalidRequest
+from drsai_backend.errors import InvalidRequest, UnknownModel
 from drsai_backend.runs.events import ModelParams, RunLimits, RunRequest
 
 _FEW: Final = 256
@@ -47,12 +47,6 @@ _MESSAGE_SCHEMA: Final[dict[str, Any]] = {
     },
 }
 _MESSAGES_SCHEMA: Final[dict[str, Any]] = {"type": "array", "minItems": 1, "items": _MESSAGE_SCHEMA}
-_USER_SCHEMA: Final[dict[str, Any]] = {
-    "anyOf": [
-        {"type": "string"},
-        {"type": "object", "properties": {key: {"type": "string"} for key in ("email", "name", "id")}},
-    ]
-}
 
 
 class StreamOptions(BaseModel):
@@ -88,7 +82,7 @@ class ChatBody(BaseModel):
     thread_id: str | None = Field(default=None, description="The conversation to go on with; else a new one.")
     chat_id: str | None = Field(default=None, description="The same as `thread_id`.")
     metadata: dict[str, Any] | None = Field(default=None, description="May hold `thread_id`.")
-    user: Annotated[Any, WithJsonSchema(_USER_SCHEMA)] = None
+    user: Annotated[Any, WithJsonSchema(USER_SCHEMA)] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -150,16 +144,21 @@ class ChatCall:
     left_aside: Sequence[str] = ()
 
 
-async def parse_call(body: dict[str, Any], scope: Scope, bodies: Bodies, *, max_messages: int) -> ChatCall:
+async def parse_call(
+    body: dict[str, Any], scope: Scope, bodies: Bodies, *, models: Collection[str], max_messages: int
+) -> ChatCall:
     """Check a request's body and headers; what takes long in a thread of `bodies`.
 
     Raises:
+        UnknownModel: `model` is none of `models`.
         InvalidRequest: something cannot be used; `param` names the field or header.
     """
     try:
         chat = ChatBody.model_validate(body)
     except ValidationError as error:
         raise refusal(error) from None
+    if chat.model not in models:
+        raise UnknownModel(f"there is no model {chat.model!r} here; GET /v1/models lists them", param="model")
     for field, value in (("stream", chat.stream), ("on_disconnect", chat.on_disconnect == "cancel")):
         if chat.background and value:
             raise InvalidRequest(f"`{field}` goes by a connection, which a run in the background has not", param=field)

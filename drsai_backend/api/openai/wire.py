@@ -26,6 +26,21 @@ from drsai_backend.runs.events import MessageDone, RunEnded, RunEvent, RunStarte
 BROKEN: Final = frozenset({RunStatus.ERROR, RunStatus.RUNNING})
 """What a run ends with when there is no answer: it failed, or it goes on where it cannot be heard."""
 _DONE: Final = b"data: [DONE]\n\n"
+_COUNTS: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
+COMPLETION_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["id", "object", "created", "model", "thread_id", "choices", "usage", "drsai"],
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"const": "chat.completion"},
+        "created": {"type": "integer", "description": "Unix time in seconds."},
+        "model": {"type": "string"},
+        "thread_id": {"type": "string"},
+        "choices": {"type": "array", "items": {"type": "object"}, "minItems": 1, "maxItems": 1},
+        "usage": {"type": "object", "properties": {name: {"type": "integer"} for name in _COUNTS}},
+        "drsai": {"type": "object"},
+    },
+}
 
 
 def error_frame(body: dict[str, Any]) -> bytes:
@@ -130,29 +145,21 @@ class CompletionWriter:
 
     def __init__(self, handle: RunHandle) -> None:
         self._handle = handle
-        self._events: list[TextDelta | MessageDone] = []
+        self._speech = Speech(marks=handle.speakers > 1)
+        self._pieces: list[Piece] = []
         self.ended: RunEnded | None = None
 
     def take(self, events: Iterable[RunEvent]) -> None:
         for event in events:
-            if isinstance(event, TextDelta | MessageDone):
-                self._events.append(event)
-            elif isinstance(event, RunStarted):
-                # The turn in flight is repeated. Nobody has seen its text, so it is as if it had never been.
-                while self._events and isinstance(self._events[-1], TextDelta):
-                    self._events.pop()
+            if isinstance(event, MessageDone):
+                self._pieces += self._speech.done(event)
             elif isinstance(event, RunEnded):
                 self.ended = event
 
     def body(self, ended: RunEnded) -> dict[str, Any]:
-        """The completion object. Its text is what the deltas of the stream, joined, would have been, when no turn was
-        repeated."""
-        handle = self._handle
-        speech = Speech(marks=handle.speakers > 1)
-        pieces: list[Piece] = []
-        for event in self._events:
-            pieces += speech.delta(event) if isinstance(event, TextDelta) else speech.done(event)
-        pieces += _last_words(speech, ended)
+        """The completion object. Its text is made of what is stored, so it is the same whenever it is asked for."""
+        handle, speech = self._handle, self._speech
+        pieces = [*self._pieces, *_last_words(speech, ended)]
         message = {"role": "assistant", "content": "".join(piece.text for piece in pieces), "refusal": None}
         return {
             "id": f"chatcmpl-{handle.run_id}",
@@ -176,12 +183,13 @@ def _last_words(speech: Speech, ended: RunEnded) -> list[Piece]:
 
 
 def _usage(ended: RunEnded) -> dict[str, int]:
-    prompt = ended.usage.get("prompt_tokens", 0)
-    completion = ended.usage.get("completion_tokens", 0)
+    used = ended.used
+    prompt = used.get("prompt_tokens", 0)
+    completion = used.get("completion_tokens", 0)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
-        "total_tokens": ended.usage.get("total_tokens", prompt + completion),
+        "total_tokens": used.get("total_tokens", prompt + completion),
     }
 
 

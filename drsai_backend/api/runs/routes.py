@@ -6,25 +6,31 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from fastapi import APIRouter, Header, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from starlette.responses import Response
 
 from drsai_backend.api._backend import Engine
 from drsai_backend.api._objects import (
+    INPUT_REQUEST_SCHEMA,
     RUN_SCHEMA,
     THREAD_SCHEMA,
+    AfterRun,
     Limit,
+    RunId,
     Status,
+    ThreadId,
     User,
+    answers,
     input_request_object,
     json_response,
     list_response,
+    page_of,
     run_headers,
     run_object,
     thread_object,
 )
 from drsai_backend.api._objects import After as PageAfter
-from drsai_backend.api.auth import check_name, user_of
+from drsai_backend.api.auth import USER_SCHEMA, check_name, user_of
 from drsai_backend.api.body import Bodies
 from drsai_backend.api.errors import refusal
 from drsai_backend.api.runs.stream import LogResponse
@@ -32,13 +38,26 @@ from drsai_backend.api.runs.wire import LogWriter
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.runs.events import Answer
-from drsai_backend.runs.position import ENDED, Position
+from drsai_backend.runs.position import ENDED, PATTERN, Position
 from drsai_backend.runs.views import ThreadDetail
 
-After = Annotated[str | None, Query(max_length=64, description="`id` of the last event that was read.")]
-LastEventId = Annotated[str | None, Header(description="The same; goes before `after`.")]
+_ID: Final = {"type": "string", "pattern": PATTERN}
+After = Annotated[
+    str | None,
+    Query(description="`id` of the last event that was read.", json_schema_extra={"anyOf": [_ID]}),
+]
+LastEventId = Annotated[
+    str | None,
+    Header(
+        description="The same; goes before `after`, where it is not empty.",
+        json_schema_extra={"anyOf": [{"const": ""}, _ID]},
+    ),
+]
 
-_STREAM: Final[dict[str, Any]] = {"description": "Events of the log, to its end.", "content": {"text/event-stream": {}}}
+_STREAM: Final[dict[str, Any]] = {
+    "description": "Events of the log, to its end.",
+    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+}
 
 
 class ControlBody(BaseModel):
@@ -46,7 +65,9 @@ class ControlBody(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
 
-    user: Any = Field(default=None, description="Whose thread or run it is, as in a chat request.")
+    user: Annotated[Any, WithJsonSchema(USER_SCHEMA)] = Field(
+        default=None, description="Whose thread or run it is, as in a chat request."
+    )
 
 
 class InputBody(ControlBody):
@@ -93,46 +114,46 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
 
     # --- runs ---------------------------------------------------------------------------------------------------
 
-    @router.get("/runs")
+    @router.get("/runs", responses=answers(200, page_of(RUN_SCHEMA)))
     async def list_all_runs(
-        user: User = None, limit: Limit = 20, after: PageAfter = None, status: Status = None
+        user: User = None, limit: Limit = 20, after: AfterRun = None, status: Status = None
     ) -> Response:
         """The user's runs in all threads, newest first."""
         page = await engine.list_runs(user_of(user), None, after=after, limit=limit, status=status)
         return list_response([run_object(item) for item in page.items], page.next)
 
-    @router.get("/input-requests")
+    @router.get("/input-requests", responses=answers(200, page_of(INPUT_REQUEST_SCHEMA)))
     async def list_input_requests(user: User = None, limit: Limit = 20, after: PageAfter = None) -> Response:
         """The questions that wait for the user, in all threads, newest first."""
         page = await engine.list_input_requests(user_of(user), after=after, limit=limit)
         return list_response([input_request_object(item) for item in page.items], page.next)
 
-    @router.get("/runs/{run_id}", responses=_answers(200, RUN_SCHEMA))
-    async def get_run(run_id: str, user: User = None) -> Response:
+    @router.get("/runs/{run_id}", responses=answers(200, RUN_SCHEMA))
+    async def get_run(run_id: RunId, user: User = None) -> Response:
         """A run, live or over."""
         return json_response(run_object(await engine.get_run(user_of(user), check_name(run_id, "run_id"))))
 
     @router.get("/runs/{run_id}/events", responses={200: _STREAM, 204: {"description": "All is read."}})
     async def follow(
-        run_id: str, user: User = None, after: After = None, last_event_id: LastEventId = None
+        run_id: RunId, user: User = None, after: After = None, last_event_id: LastEventId = None
     ) -> Response:
         """What a run tells, as server-sent events, to its end or to the question it waits with."""
         return await follow_run(user_of(user), run_id, _position(after, last_event_id))
 
-    @router.post("/runs/{run_id}/cancel", responses=_answers(200, RUN_SCHEMA), openapi_extra=_body(ControlBody))
-    async def cancel_run(request: Request, run_id: str, user: User = None) -> Response:
+    @router.post("/runs/{run_id}/cancel", responses=answers(200, RUN_SCHEMA), openapi_extra=_body(ControlBody))
+    async def cancel_run(request: Request, run_id: RunId, user: User = None) -> Response:
         """Stop a run, whether it is live, waits for a person or waits in the queue."""
         _, user_id = await read(request, ControlBody, user)
         return json_response(run_object(await engine.cancel_run(user_id, check_name(run_id, "run_id"))))
 
     # --- threads ------------------------------------------------------------------------------------------------
 
-    @router.get("/threads/{thread_id:path}/runs")
+    @router.get("/threads/{thread_id:path}/runs", responses=answers(200, page_of(RUN_SCHEMA)))
     async def list_runs(
-        thread_id: str,
+        thread_id: ThreadId,
         user: User = None,
         limit: Limit = 20,
-        after: PageAfter = None,
+        after: AfterRun = None,
         status: Status = None,
     ) -> Response:
         """The runs of a thread, newest first."""
@@ -140,9 +161,11 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         page = await engine.list_runs(user_of(user), thread_id, after=after, limit=limit, status=status)
         return list_response([run_object(item) for item in page.items], page.next)
 
-    @router.get("/threads/{thread_id:path}/events", responses={200: _STREAM})
+    @router.get(
+        "/threads/{thread_id:path}/events", responses={200: _STREAM, 204: {"description": "This server stops."}}
+    )
     async def follow_thread(
-        thread_id: str, user: User = None, after: After = None, last_event_id: LastEventId = None
+        thread_id: ThreadId, user: User = None, after: After = None, last_event_id: LastEventId = None
     ) -> Response:
         """What all runs of a thread tell, as server-sent events, until the client leaves."""
         position, user_id = _position(after, last_event_id), user_of(user)
@@ -153,7 +176,7 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         return LogResponse(log, LogWriter(thread_id, position), headers, ping=ping)
 
     def control(name: str, act: Callable[[str, str], Awaitable[ThreadDetail]], summary: str) -> None:
-        async def endpoint(request: Request, thread_id: str, user: User = None) -> Response:
+        async def endpoint(request: Request, thread_id: ThreadId, user: User = None) -> Response:
             _, user_id = await read(request, ControlBody, user)
             return json_response(thread_object(await act(user_id, check_name(thread_id, "thread_id"))))
 
@@ -163,7 +186,7 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
             methods=["POST"],
             name=f"{name}_thread",
             description=summary,
-            responses=_answers(200, THREAD_SCHEMA),
+            responses=answers(200, THREAD_SCHEMA),
             openapi_extra=_body(ControlBody),
         )
 
@@ -174,16 +197,16 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     @router.post(
         "/threads/{thread_id:path}/input",
         status_code=202,
-        responses={**_answers(202, RUN_SCHEMA), 200: _STREAM},
+        responses={**answers(202, RUN_SCHEMA), 200: _STREAM},
         openapi_extra=_body(InputBody),
     )
     async def answer_input(
-        request: Request, thread_id: str, user: User = None, after: After = None, last_event_id: LastEventId = None
+        request: Request, thread_id: ThreadId, user: User = None, after: After = None, last_event_id: LastEventId = None
     ) -> Response:
         """Answer what a thread waits for. The run goes on; with `stream`, its events follow."""
         body, user_id = await read(request, InputBody, user)
+        await engine.check_thread(user_id, check_name(thread_id, "thread_id"))
         answer = body.answer()
-        check_name(thread_id, "thread_id")
         position = _position(after, last_event_id)
         if body.stream and position is None:
             # Whoever answers knows what was said before. The epoch is not known here; 0 is before all of them.
@@ -207,10 +230,6 @@ def _position(after: str | None, last_event_id: str | None) -> Position | None:
     if last_event_id:
         return Position.parse(last_event_id, "Last-Event-ID")
     return None if after is None else Position.parse(after)
-
-
-def _answers(status: int, schema: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
-    return {status: {"description": "As it is now.", "content": {"application/json": {"schema": schema}}}}
 
 
 def _body(kind: type[BaseModel]) -> dict[str, Any]:

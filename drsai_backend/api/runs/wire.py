@@ -91,7 +91,7 @@ def _told(event: RunEvent) -> tuple[str, dict[str, Any]]:
             config = dump_of(event.message)
             return "message", _message(event.seq, config, event.message, event.shown)
         case MessageRead():
-            return "message", _message(event.seq, event.config, read_message(event.config), None)
+            return "message", _message(event.seq, event.config, read_message(event.config), event.shown)
         case ToolStarted():
             call = {"source": event.source, "call_id": event.call_id, "name": event.name}
             return "tool_call", {**call, "arguments": event.arguments}

@@ -1,0 +1,47 @@
+"""What of a thread a client is shown: one rule, applied when a message is stored, and kept with it.
+
+So a client sees the same whether it listens while the run lives, follows it from another process, repeats its request,
+or reads the thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autogen_agentchat.agents import UserProxyAgent
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, HandoffMessage
+from autogen_agentchat.teams import BaseGroupChat
+
+from drsai_backend.teams._kinds import is_a
+from drsai_backend.teams._wiring import leaf_agents
+from drsai_backend.teams.imported import imported_role
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Who speaks in a team: `people` lend their voice to a person, `members` take the handoffs that stay inside."""
+
+    people: frozenset[str]
+    members: frozenset[str]
+
+
+def cast_of(team: BaseGroupChat) -> Cast:
+    """The cast of a team that is ready to run."""
+    people = frozenset(agent.name for agent in leaf_agents(team) if is_a(agent, UserProxyAgent))
+    return Cast(people, frozenset(team._participant_names))
+
+
+def is_shown(message: BaseChatMessage | BaseAgentEvent, cast: Cast | None = None) -> bool:
+    """Whether a chat window shows what a team has said: its answers, and the handoffs to people outside. What came in
+    from a client is never shown, whoever it says has said it; its writer knows that, this function does not.
+
+    `cast=None`: the message was stored before this was kept, so its team is not known. Then what the user and the
+    system have said is told by their names, and no handoff is shown.
+    """
+    if not isinstance(message, BaseChatMessage) or imported_role(message) is not None:
+        return False
+    if cast is None:
+        return message.source not in ("user", "system") and not isinstance(message, HandoffMessage)
+    if message.source in cast.people:
+        return False
+    return not isinstance(message, HandoffMessage) or message.target not in cast.members
