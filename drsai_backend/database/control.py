@@ -307,7 +307,7 @@ def end_unheld(
     )
     connection.execute(sa.delete(statements.step).where(statements.step.c.thread_key == head.key))
     if message is not None:
-        row = {"config": message, "seq": last_seq, "run_id": head.run_id, "thread_key": head.key}
+        row = {"config": message, "shown": False, "seq": last_seq, "run_id": head.run_id, "thread_key": head.key}
         names = {"user_id": head.user_id, "thread_id": head.thread_id, "version": SCHEMA_VERSION}
         statements.insert_message.run(connection, {**row, **names, "created_at": now, "updated_at": now})
     return True
