@@ -191,7 +191,7 @@ async def test_an_unknown_thread_takes_a_background_inputs_history(make: Make) -
     history = [InputMessage("user", "a"), InputMessage("assistant", "b"), InputMessage("user", "c")]
     handle = await drsai.engine.start(request("x", messages=history, background=True))
     await handle.wait()
-    assert sources(await thread_of(drsai))[:3] == ["user", "assistant", "user"]
+    assert sources(await thread_of(drsai))[:3] == ["user", "ann", "user"]
 
 
 async def test_idempotency_of_background_and_queued_inputs(make: Make) -> None:
