@@ -23,7 +23,11 @@ def include_name(name: str | None, type_: str, parent_names: object) -> bool:
     return type_ != "table" or name in OWN
 
 
-def include_object(item: object, name: str | None, type_: str, reflected: bool, compare_to: object) -> bool:
+def include_object(item: sa.schema.SchemaItem, name: str | None, type_: str, reflected: bool, _: object) -> bool:
+    if type_ == "index":
+        # Alembic does not look at `ddl_if`.
+        dialect = context.get_context().dialect.name
+        return item.info.get("dialect", dialect) == dialect
     return type_ != "table" or name in OWN
 
 
