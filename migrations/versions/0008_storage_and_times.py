@@ -1,13 +1,13 @@
 """What threads take in the database (view drsai_storage), and on PostgreSQL an index of the messages' times.
 
-Revision ID: 0007
-Revises: 0006
+Revision ID: 0008
+Revises: 0007
 """
 
 from alembic import op
 
-revision = "0007"
-down_revision = "0006"
+revision = "0008"
+down_revision = "0007"
 branch_labels = None
 depends_on = None
 
