@@ -127,6 +127,15 @@ def test_storage_counts_what_is_in_the_long_columns(both: list[DatabaseManager])
             assert 45_000 < ada < 45_100
 
 
+def test_an_upgrade_finds_the_rows_of_the_revision_before(both: list[DatabaseManager]):
+    for manager in both:
+        manager.sync.upsert(Thread(user_id="ada", thread_id="t", messages=[{"content": "x"}]))
+        before = rows(manager)
+        migrations.downgrade(manager.database.url, "0007")
+        migrations.upgrade(manager.database.url)
+        assert rows(manager) == before
+
+
 def filling(dialect: str) -> list[str]:
     """Statements that make 1,000 users with two threads each, of two runs with ten messages each."""
     if dialect == "sqlite":
