@@ -80,18 +80,20 @@ def _field(item: griffe.Attribute, meaning: str | None, about: str) -> str:
     value = "" if item.value is None else str(item.value)
     if shared := re.fullmatch(r"_\w+\((DrSai\.\w+)\)", value):
         return f"- `{item.name}(…)`: as `{shared[1]}`"
-    if described := re.search(r"description=(.*)\)$", value, re.DOTALL):
-        meaning = ast.literal_eval(described[1])
+    arguments = getattr(item.value, "arguments", ())
+    given = {each.name: str(each.value) for each in arguments if isinstance(each, griffe.ExprKeyword)}
+    if "description" in given:
+        meaning = ast.literal_eval(given["description"])
     elif item.docstring is not None:
         meaning = item.docstring.value
-    inside = item.annotation is None and "class-attribute" not in item.labels  # Set by `__init__`.
+    constant = item.annotation is None and "class-attribute" in item.labels
+    inside = item.annotation is None and not constant  # Set by `__init__`.
     told = re.search(rf"\b{item.name}\b", about) or item.name.endswith(("_id", "_at", "seq"))
-    if meaning is None and not told and not (item.annotation is None and not inside):
+    if meaning is None and not told and not constant:
         raise ValueError(f"{item.canonical_path} is described nowhere")
     if (inside and meaning is None) or item.name.startswith("component_"):
         return ""
-    if default := re.match(r"\w+\(default=([^,()]+)", value):
-        value = default[1]
+    value = given.get("default", value)
     shown = item.name if item.annotation is None else f"{item.name}: {item.annotation}"
     shown += "" if inside or not value or "(" in value else f" = {value}"
     return f"- `{shown}`" + (f": {_joined(meaning)}" if meaning else "")
