@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,14 +12,12 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import Match
 
 from drsai_backend.api._json import dumps
 from drsai_backend.errors import DatabaseError, DrSaiError, InvalidRequest, RunFailed
 
 _log = logging.getLogger("drsai.api")
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 # OpenAI's clients repeat these by themselves. A busy thread stays busy for as long as its run takes, and a failed run
 # has taken the message: to repeat it would say it twice.
@@ -140,9 +139,11 @@ def refusal(error: ValidationError) -> InvalidRequest:
     return InvalidRequest(f"`{param}` {reason_of(first)}", param=param)
 
 
-def _serves(request: Request, method: str) -> bool:
-    scope = {**request.scope, "method": method}
-    return any(route.matches(dict(scope))[0] is Match.FULL for route in request.app.routes)
+def _fits(template: str, path: str) -> bool:
+    """Whether a path is one of a template of the OpenAPI document, which has them in the order of the routes."""
+    # Names of threads and models may hold slashes.
+    pattern = re.sub(r"\\{(.+?)\\}", lambda name: "[^/]+" if name[1] == "run_id" else ".+", re.escape(template))
+    return re.fullmatch(pattern, path) is not None
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -162,8 +163,11 @@ def install_error_handlers(app: FastAPI) -> None:
         return _response(_body(message, 404, None, "not_found"), 404)
 
     async def wrong_method(request: Request, error: Exception) -> Response:
-        # Starlette names the methods of the first route of that path only.
-        allowed = ", ".join(method for method in _METHODS if _serves(request, method))
+        assert isinstance(error, HTTPException)
+        # Starlette names the methods of one route only; a path has several.
+        paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
+        found = next((item for path, item in paths.items() if _fits(path, request.scope["path"])), None)
+        allowed = ", ".join(sorted(map(str.upper, found or ()))) or (error.headers or {}).get("Allow", "")
         message = f"{request.method} is not allowed for {request.url.path!r}; use {allowed}"
         return _response(_body(message, 405, None, "method_not_allowed"), 405, {"Allow": allowed})
 

@@ -62,7 +62,7 @@ class ResponseFormat(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    type: str
+    type: Annotated[str, WithJsonSchema({"const": "text"})]
 
     @field_validator("type")
     @classmethod
@@ -90,7 +90,9 @@ class ChatBody(BaseModel):
     max_tokens: int | None = Field(default=None, ge=1, le=_INT32)
     max_completion_tokens: int | None = Field(default=None, ge=1, le=_INT32)
     seed: int | None = Field(default=None, ge=-_INT64 - 1, le=_INT64)
-    n: int | None = Field(default=None, description="1 is the only value.")
+    n: Annotated[int | None, WithJsonSchema({"enum": [1, None]})] = Field(
+        default=None, description="1 is the only value."
+    )
     api_key: SecretStr | None = Field(default=None, description="For the model calls of this thread.")
     tools: Annotated[Any, WithJsonSchema(client_tools.TOOLS_SCHEMA)] = Field(
         default=None, description="Kept and left aside: the agents use tools of their own."

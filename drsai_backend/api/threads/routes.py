@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response
 
 from drsai_backend.api._backend import Engine
@@ -31,6 +32,17 @@ _DELETED: Final[dict[str, Any]] = {
     "required": ["id", "object", "deleted"],
     "properties": {"id": {"type": "string"}, "object": {"const": "thread.deleted"}, "deleted": {"const": True}},
 }
+
+
+class _ThreadName(PathConvertor):
+    """A thread by itself, and nothing of it: what else has a path of its own is answered there, or is a 405."""
+
+    regex = ".+" + "".join(
+        f"(?<!/{part})" for part in ("messages", "runs", "events", "cancel", "pause", "resume", "input")
+    )
+
+
+register_url_convertor("thread", _ThreadName())
 
 
 def thread_routes(engine: Engine) -> APIRouter:
@@ -63,12 +75,12 @@ def thread_routes(engine: Engine) -> APIRouter:
         following = shown[-1].seq if len(messages) > limit else None
         return list_response([message_object(item) for item in shown], following)
 
-    @router.get("/{thread_id:path}", responses=answers(200, THREAD_SCHEMA))
+    @router.get("/{thread_id:thread}", responses=answers(200, THREAD_SCHEMA))
     async def get_thread(thread_id: ThreadId, user: User = None) -> Response:
         """A thread, without its messages and state."""
         return json_response(thread_object(await engine.get_thread(user_of(user), check_name(thread_id, "thread_id"))))
 
-    @router.delete("/{thread_id:path}", responses=answers(200, _DELETED))
+    @router.delete("/{thread_id:thread}", responses=answers(200, _DELETED))
     async def delete_thread(thread_id: ThreadId, user: User = None) -> Response:
         """Delete a thread with all that belongs to it. 409 while a run is live."""
         await engine.delete_thread(user_of(user), check_name(thread_id, "thread_id"))

@@ -1,0 +1,89 @@
+"""The OpenAPI document is true: requests made from it, good and bad, are answered as it says."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import schemathesis
+import uvicorn
+from schemathesis.config import SchemathesisConfig
+from schemathesis.engine import events, from_schema
+
+from drsai_backend import DrSai
+from tests.runs.conftest import settings
+
+
+@contextmanager
+def served(url: str) -> Iterator[str]:
+    """The address of the real application, in which no log waits for what is still to come: a reader would for ever."""
+    drsai = DrSai(None, url, settings=settings())
+    app = drsai.app()
+    drsai.engine._feeds._closing = lambda: True
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, ws="none", log_config=None))
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def agreeing(_: Any, case: Any) -> Any:
+    """No schema can say that what names the user, or the thread, twice must name the same one."""
+    if isinstance(case.body, dict):
+        if case.query:
+            case.body.pop("user", None)
+        for name in ("chat_id", "metadata", "background"):
+            case.body.pop(name, None)
+    for header in ("X-Thread-Id", "X-OpenWebUI-Chat-Id"):
+        (case.headers or {}).pop(header, None)
+    return case
+
+
+def test_what_the_document_says_is_true(sqlite_template: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "a.db"
+    file.write_bytes(sqlite_template)
+    config = SchemathesisConfig.from_dict(
+        {
+            "seed": 1,
+            "request-timeout": 20,
+            "generation": {"max-examples": 1, "mode": "all", "deterministic": True},
+            "checks": {"enabled": True},
+            "phases": {"stateful": {"enabled": False}},
+            # Its cases at all bounds of all fields take longer than those of all others.
+            "operations": [{"include-path": "/v1/chat/completions", "phases": {"coverage": {"enabled": False}}}],
+        }
+    )
+    failures: dict[str, str] = {}
+    checked: set[str] = set()
+    with served(f"sqlite:///{file}") as address:
+        schema = schemathesis.openapi.from_url(f"{address}/openapi.json", config=config)
+        schema.hooks.register_hook_with_name(agreeing, "map_case")
+        for event in from_schema(schema).execute():
+            assert not isinstance(event, events.NonFatalError | events.FatalError), event
+            if not isinstance(event, events.ScenarioFinished):
+                continue
+            for case_id, checks in event.recorder.checks.items():
+                for check in checks:
+                    checked.add(event.recorder.label)
+                    if check.failure_info is not None:
+                        answer = event.recorder.interactions[case_id].response
+                        text = answer.content[:300] if answer is not None and answer.content else b""
+                        what = f"{check.failure_info.failure}\n{text!r}\n{check.failure_info.code_sample[:2000]}"
+                        failures[f"{event.recorder.label}: {check.name}"] = what
+        operations = {
+            f"{method.upper()} {path}" for path, item in schema.raw_schema["paths"].items() for method in item
+        }
+    assert not failures, "\n\n".join(f"{name}\n{what}" for name, what in failures.items())
+    assert checked == operations
