@@ -13,6 +13,7 @@ from drsai_backend.datamodel import Thread
 from drsai_backend.errors import DrSaiError
 from drsai_backend.state import decode_state
 from drsai_backend.state.store import JournalStateStore
+from drsai_backend.teams.messages import is_received
 from tests.chaos.databases import query
 
 USER = "chaos"
@@ -99,7 +100,9 @@ def read_evidence(url: str, thread: str) -> Evidence | None:
     found.waiting = query(url, "SELECT count(*) AS n FROM queuedinput WHERE thread_key = ?", key)[0]["n"]
     for item in query(url, "SELECT seq, config FROM autogenmessage WHERE thread_key = ? ORDER BY seq", key):
         config = _json(item["config"])
-        content = config.get("content", "")
+        # What an answer was is told by an event; where the answer is a message, that says it again.
+        received = is_received(config)
+        content = [] if received else config.get("content", "")
         is_text = isinstance(content, str)
         text = content if is_text else json.dumps(content)
         cost = sum((config.get("models_usage") or {}).values())

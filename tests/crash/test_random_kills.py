@@ -70,7 +70,7 @@ class Conversation:
             if ("user", text) not in self.acknowledged:
                 self.acknowledged.append(("user", text))
             delta = chunk.choices[0].delta
-            name = (delta.model_extra or {}).get("name")
+            name = (chunk.model_extra or {}).get("drsai", {}).get("source")
             if name is not None:
                 if spoken and spoken[0][0] != name:
                     self.acknowledged += spoken  # the agent before this one

@@ -151,9 +151,16 @@ def test_killed_while_an_answer_is_worked_on(serving: Serving, model: ModelServe
     model.script("You are ann.", lambda _: "June it is. DONE")
     serving.start()
     assert serving.settled("t")["status"] == "completed"
-    texts = [text for _, _, text in serving.messages("t") if text]
-    # The turn in which the person answered was finished, so the answer is remembered, once.
-    assert texts == ["Plan a trip.", "When does it start?", "In June.", "June it is. DONE"]
+    said = [(source, text) for _, source, text in serving.messages("t") if text]
+    # The turn in which the person answered was finished, so the answer is remembered, once: as what was decided about
+    # the question, and as what the person says in the chat.
+    assert said == [
+        ("user", "Plan a trip."),
+        ("ann", "When does it start?"),
+        ("user", "In June."),
+        ("person", "In June."),
+        ("ann", "June it is. DONE"),
+    ]
 
 
 def test_a_swarm_that_asked_the_user_goes_on_with_whom_asked(serving: Serving, model: ModelServer) -> None:

@@ -13,7 +13,7 @@ from drsai_backend.state.codec import dump_json, load_json
 from drsai_backend.teams._recorder import Turn
 from drsai_backend.teams._session import TeamSession
 
-_VOLATILE = {"id", "created_at", "request_id", "full_message_id"}
+_VOLATILE = {"id", "created_at", "asked_at", "request_id", "full_message_id"}
 
 
 def comparable(value: Any) -> Any:
@@ -21,7 +21,7 @@ def comparable(value: Any) -> Any:
     if isinstance(value, (BaseChatMessage, BaseAgentEvent)):
         value = dict(value.dump())
     if isinstance(value, dict):
-        keep = "arguments" in value
+        keep = "arguments" in value and "name" in value
         return {k: comparable(v) for k, v in value.items() if keep or k not in _VOLATILE}
     if isinstance(value, (list, tuple)):
         return [comparable(item) for item in value]
