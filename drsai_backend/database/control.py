@@ -135,7 +135,11 @@ def queued_inputs(session: Session, key: int, policy: str | None = None) -> list
 
 def leave_waiting(session: Session, run_id: str) -> None:
     """A queued input is no answer to what is asked: from now on it waits."""
-    session.connection().execute(sa.update(queue).where(queue.c.run_id == run_id).values(on_question="wait"))
+    connection = session.connection()
+    change = sa.update(queue).where(queue.c.run_id == run_id).values(on_question="wait").returning(queue.c.thread_key)
+    key = connection.execute(change).scalar()
+    # Whoever follows the input is to be told: readers look at the thread's row.
+    connection.execute(sa.update(thread).where(thread.c.id == key).values(revision=thread.c.revision + 1))
 
 
 def drop_queued(session: Session, key: int, run_id: str, status: RunStatus, reason: str) -> bool:

@@ -35,6 +35,10 @@ class EncodedImage(Image):
     def image(self) -> PILImage.Image:  # pyright: ignore[reportIncompatibleVariableOverride]
         return PILImage.open(io.BytesIO(base64.b64decode(self._text)))
 
+    def __repr__(self) -> str:
+        # AutoGen's selector shows this to its model: the same text as for an image of AutoGen's own.
+        return f"<{Image.__module__}.{Image.__qualname__} object at {id(self):#x}>"
+
     @classmethod
     def from_base64(cls, base64_str: str) -> EncodedImage:
         return cls(base64_str)

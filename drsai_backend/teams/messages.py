@@ -131,7 +131,7 @@ class TeamMessages(MessageFactory):
         """
         known = self._message_types.get(str(data.get("type")))
         if known is None:
-            return read_message(data)
+            return _made(data)
         try:
             return known.load(data)
         except ValidationError:
@@ -149,17 +149,21 @@ def read_message(config: Mapping[str, Any]) -> Message:
     """The message of a dump: of AutoGen's class of that name, else of one that is defined in this process and loses
     nothing of it, else an `UnknownMessage` or `UnknownEvent`. Raises nothing: what is stored can be shown."""
     try:
+        return _made(config)
+    except ValidationError:
+        return _unknown(config).model_construct(None, **{"source": "", "type": "", **config})
+
+
+def _made(config: Mapping[str, Any]) -> Message:
+    try:
         return _STOCK.create(with_images(config))
     except ValueError:
-        found = _of_this_process(config)
-    if found is not None:
-        return found
+        return _of_this_process(config) or _unknown(config).load(config)
+
+
+def _unknown(config: Mapping[str, Any]) -> type[UnknownEvent | UnknownMessage]:
     # The dump does not say which it is, and AutoGen names its events so.
-    kind = UnknownEvent if str(config.get("type")).endswith("Event") else UnknownMessage
-    try:
-        return kind.load(config)
-    except ValidationError:
-        return kind.model_construct(None, **{"source": "", "type": "", **config})
+    return UnknownEvent if str(config.get("type")).endswith("Event") else UnknownMessage
 
 
 def _of_this_process(config: Mapping[str, Any]) -> Message | None:

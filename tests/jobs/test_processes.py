@@ -127,7 +127,7 @@ def test_a_second_signal_ends_a_worker_at_once(commands: Commands, tmp_path: Pat
     time.sleep(0.5)
     server.die()
     working = worker(commands, tmp_path, env)
-    until(lambda: "going on" in working.stderr, 20)
+    until(lambda: "run taken over" in working.stderr, 20)
     working.kill(signal.SIGTERM)
     until(lambda: "Stopping" in working.stderr, 10)
     assert working.running

@@ -9,6 +9,8 @@ from typing import Any
 
 from autogen_agentchat.teams import BaseGroupChat
 
+from drsai_backend.config import Settings
+from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs._inject import inject
 from drsai_backend.state.codec import dump_json, load_json
 from drsai_backend.teams.context import RunContext
@@ -77,7 +79,8 @@ class Story:
         broker = InputBroker(list(self.answers))
         steps = TurnSteps(list(self.steps.values()), self._store, self.events.append)
         team = self.build()
-        context = RunContext("u", "t", "r", {}, None, None)  # type: ignore[arg-type]
+        models = ModelClientFactory(Settings(_env_file=None))
+        context = RunContext("u", "t", "r", {}, None, models)  # type: ignore[arg-type]
         inject(team, context, broker, steps)
         run = TurnRun(team, self.stored, broker=broker, steps=steps)
         await run.prepare()

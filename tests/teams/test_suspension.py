@@ -16,6 +16,8 @@ from autogen_agentchat.tools import AgentTool, TeamTool
 from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage
 
+from drsai_backend.config import Settings
+from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs._inject import inject
 from drsai_backend.teams._recorder import Turn
 from drsai_backend.teams.context import RunContext
@@ -421,7 +423,7 @@ async def test_a_question_from_a_thread_lets_others_end(swallowed: bool) -> None
 
 
 def _injected(team: BaseGroupChat, broker: InputBroker, steps: TurnSteps | None = None) -> BaseGroupChat:
-    inject(team, RunContext("u", "t", "r", {}, None, None), broker, steps)  # type: ignore[arg-type]
+    inject(team, RunContext("u", "t", "r", {}, None, ModelClientFactory(Settings(_env_file=None))), broker, steps)  # type: ignore[arg-type]
     return team
 
 
