@@ -18,7 +18,7 @@ import asyncio
 import atexit
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -141,7 +141,7 @@ class Resources:
             self._known[key] = resource
             earlier = self._waiting.pop(place, None)
             if earlier is not None and earlier is not resource and self._own[place]:
-                self._close_soon(place, earlier)
+                self._spawn(_close_all([(place, earlier)]))
             self._own.move_to_end(place)
         while len(self._own) > _PLACES:
             self._own.popitem(last=False)
@@ -149,6 +149,7 @@ class Resources:
     def release(self, held: Held) -> None:
         """The team is not needed any more. What is its own is closed in the background. A second call does nothing."""
         resources, held.resources = held.resources, []
+        over: list[tuple[Place, Resource]] = []
         for place, resource, was_startable in resources:
             key = id(resource)
             self._users[key] -= 1
@@ -162,11 +163,13 @@ class Resources:
                 if was_startable:
                     self._left_open[key] = resource
             elif self._own.get(place) or was_startable:
-                self._close_soon(place, resource)
+                over.append((place, resource))
             else:
                 self._waiting[place] = resource
                 while len(self._waiting) > _PLACES:
                     del self._waiting[next(iter(self._waiting))]
+        if over:
+            self._spawn(_close_all(over))
 
     async def close(self) -> None:
         """Stop what is shared and was started by a run. What a factory has started, and may share, stays open."""
@@ -174,8 +177,10 @@ class Resources:
         self._waiting.clear()
         await asyncio.gather(*(_close(type(resource).__name__, resource) for resource in left.values()))
 
-    def _close_soon(self, place: Place, resource: Resource) -> None:
-        self._spawn(_close(f"{type(resource).__name__} of team {place[0]!r}, agent {place[1]!r}", resource))
+
+async def _close_all(resources: Sequence[tuple[Place, Resource]]) -> None:
+    for place, resource in resources:
+        await _close(f"{type(resource).__name__} of team {place[0]!r}, agent {place[1]!r}", resource)
 
 
 async def _close(label: str, resource: Resource) -> None:
