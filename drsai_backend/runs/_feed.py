@@ -139,11 +139,12 @@ async def _from_live(live: LiveRun, at: Position) -> AsyncIterator[Logged]:
     while True:
         ready = reader.poll_positions()
         for position, event in ready:
+            left = isinstance(event, RunEnded) and event.status is RunStatus.RUNNING  # its log continues elsewhere
+            # A message may have been read from storage before it is told here.
+            if position > at and not left:
+                yield Logged(position, live.run_id, event)
             if isinstance(event, RunEnded):
-                if event.status is not RunStatus.RUNNING:  # else it goes on elsewhere, and so does its log
-                    yield Logged(position, live.run_id, event)
                 return
-            yield Logged(position, live.run_id, event)
         if not ready:
             if live.ended is not None:
                 return

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from autogen_agentchat.messages import TextMessage
 
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.runs import Logged, MessageDone, Position, RunEnded, RunStarted, TextDelta
+from drsai_backend.runs._feed import _from_live
+from drsai_backend.runs._live import LiveRun
 from drsai_backend.runs.events import MessageRead
 from tests.runs.conftest import Make
 from tests.runs.crew import QUICK, Crew, disown, ended, request, sources, thread_of, turns
@@ -261,3 +264,17 @@ async def test_readers_come_to_an_end_when_the_process_is_closed(make: Make) -> 
     await asyncio.sleep(0.2)
     await drsai.engine.close()
     assert [told(log) for log in await asyncio.gather(*following)] == [ONE] * 5
+
+
+async def test_a_message_that_was_read_from_storage_is_not_told_again() -> None:
+    """It is stored a moment before the process that runs the thread tells of it."""
+    live = LiveRun("r", "t", "u", "crew", 0, 1)
+    live.begin(1, 0, 1)
+    log = _from_live(live, Position(1, 1, 0))
+    reading = asyncio.create_task(anext(log))
+    await asyncio.sleep(0)
+    for seq in (1, 2):
+        live.emit(MessageDone(seq, TextMessage(content=str(seq), source="ann"), shown=True))
+    assert (await reading).position == Position(2, 1, 0)
+    live.emit(RunEnded(RunStatus.COMPLETED))
+    assert [logged.event async for logged in log] == [live.ended]
