@@ -54,12 +54,12 @@ class PostgresBackend:
         self._slots = asyncio.Semaphore(pool_size)
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def write(self, fn: StorageFunction) -> Any:
+    async def write(self, fn: StorageFunction, *, short: bool = False) -> Any:
         self._open()
         assert self._engine is not None
         return await self._shielded(self._run(self._engine, _write, fn))
 
-    async def read(self, fn: StorageFunction) -> Any:
+    async def read(self, fn: StorageFunction, *, short: bool = False) -> Any:
         self._open()
         assert self._read_engine is not None
         return await self._shielded(self._run(self._read_engine, _read, fn))

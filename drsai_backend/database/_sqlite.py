@@ -1,8 +1,13 @@
-"""SQLite: one writer thread, a few reader threads, and the hop between them and the event loop.
+"""SQLite: one writing connection, a writer thread, a few reader threads, and the hop between them and the event loop.
 
 SQLite has one writer at a time whatever one does. A thread that owns the writing connection turns that into a queue
 without lock waits; a write costs one hop (a queue put, a `call_soon_threadsafe`) instead of one per statement, and
 writes that wait are committed together: they share BEGIN and COMMIT, and with `synchronous=FULL` the fsync.
+
+A hop still takes longer than a small write. `write_short` makes those of one tick of the loop in the loop's own thread,
+in one transaction, where that waits for nothing: nobody uses the connection, no other process holds the lock, and no
+COMMIT has to reach the disk (`synchronous=NORMAL`). What would wait goes to the writer thread, and so does the
+checkpoint, which copies the write-ahead log into the file.
 """
 
 from __future__ import annotations
@@ -30,6 +35,9 @@ from drsai_backend.errors import ConfigurationError, DatabaseError
 StorageFunction = Callable[[Session], Any]
 
 _MAX_BATCH = 64  # Writes per commit: bounds how long the first of them waits for its answer.
+_MAX_HERE = 16  # Writes per tick in the loop's thread, of some 0.1 ms each: bounds how long the loop stands still.
+_CHECKPOINT_EVERY = 100  # Commits in the loop's thread.
+_CHECKPOINT_PAGES = 1000  # SQLite's own default.
 _MAX_READERS = 4  # SQLite releases the GIL while it steps; more threads than this only queue for the GIL.
 
 
@@ -75,6 +83,10 @@ class _Job:
             self.result = self.fn(session)
         except BaseException as error:  # noqa: BLE001 - boundary: it travels to the caller's thread
             self.error = error
+
+
+_CHECKPOINT = _Job(lambda _: None, Future(), None)
+"""Asks the writer thread for a checkpoint."""
 
 
 def _settle(jobs: Iterable[_Job]) -> None:
@@ -192,7 +204,59 @@ class _Reader(_Worker):
 class _Writer(_Worker):
     _batches = True
 
+    def __init__(self, engine: sa.Engine, queue: SimpleQueue[_Job | None], busy_timeout: float) -> None:
+        super().__init__("drsai-sqlite-writer", engine, queue, _nothing)
+        self._busy_timeout = int(busy_timeout * 1000)
+        self._waits = True
+        self._commits = 0
+        self._in_use = threading.Lock()  # Held by the thread that uses the connection.
+
+    def perform_here(self, batch: list[_Job]) -> bool:
+        """Run the jobs, writes or one read, in the calling thread. False: that would have to wait; nothing was done."""
+        if not self._queue.empty() or not self._in_use.acquire(blocking=False):
+            return False
+        try:
+            if self._connection is None:
+                return False  # Opening one takes milliseconds.
+            self._wait_for_others(wait=False)
+            if batch[0].read:
+                self._read(batch[0])
+                return True
+            self._transaction(batch)
+            self._commits += 1
+            if self._commits % _CHECKPOINT_EVERY == 0:
+                self._queue.put(_CHECKPOINT)
+            return True
+        except BaseException as error:  # noqa: BLE001 - boundary: it travels to the callers
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+                return False  # Another process writes, and this transaction was not begun.
+            for job in batch:
+                job.error = job.error or error
+            return True
+        finally:
+            self._in_use.release()
+
+    def _serve(self, batch: list[_Job]) -> None:
+        jobs = [job for job in batch if job is not _CHECKPOINT]
+        with self._in_use:
+            super()._serve(jobs)
+            if len(jobs) < len(batch) and self._connection is not None:
+                # Not while others write, or it would never reach the end of the log, which then grows and grows.
+                self._raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def _close(self) -> None:
+        with self._in_use:
+            super()._close()
+
+    def _wait_for_others(self, *, wait: bool) -> None:
+        """Whether this connection waits for other processes' locks, and makes checkpoints by itself."""
+        if wait is not self._waits:
+            self._raw.execute(f"PRAGMA busy_timeout={self._busy_timeout if wait else 0}").fetchall()
+            self._raw.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES if wait else 0}").fetchall()
+            self._waits = wait
+
     def _perform(self, batch: list[_Job]) -> None:
+        self._wait_for_others(wait=True)
         if any(job.read for job in batch):  # In memory only, where the one connection serves the reads as well.
             for job in batch:
                 if job.read:
@@ -264,6 +328,9 @@ class SQLiteBackend:
             "journal_size_limit=67108864",
         ]
         self._busy_timeout = busy_timeout
+        # Otherwise a COMMIT waits for the disk.
+        self._may_write_here = synchronous == "NORMAL"
+        self._tick: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
         self._lock = threading.Lock()
         self._closed = False
         self._writes: SimpleQueue[_Job | None] = SimpleQueue()
@@ -272,14 +339,49 @@ class SQLiteBackend:
         self._readers: list[_Reader] = []
         self._reads_under_way = 0
 
-    async def write(self, fn: StorageFunction) -> Any:
+    async def write(self, fn: StorageFunction, *, short: bool = False) -> Any:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        self._put_write(_Job(fn, future, loop))
+        job = _Job(fn, future, loop)
+        if not short or not self._may_write_here:
+            self._put_write(job)
+            return await future
+        jobs = self._tick.setdefault(loop, [])
+        jobs.append(job)
+        if len(jobs) == 1:
+            loop.call_soon(self._end_tick, loop)
         return await future
 
-    async def read(self, fn: StorageFunction) -> Any:
+    def _end_tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        jobs = self._tick.pop(loop)
+        if len(jobs) > _MAX_HERE:
+            jobs, self._tick[loop] = jobs[:_MAX_HERE], jobs[_MAX_HERE:]
+            loop.call_soon(self._end_tick, loop)
+        jobs = [job for job in jobs if not job.future.cancelled()]
+        if not jobs:
+            return
+        if self._writer is None or not self._writer.perform_here(jobs):
+            try:
+                for job in jobs:
+                    self._put_write(job)
+            except DatabaseError as error:
+                for job in jobs:
+                    job.error = error
+                _settle(jobs)
+            return
+        for job in jobs:
+            if job.error is not None:
+                job.error = translate(job.error)
+        _settle(jobs)
+
+    async def read(self, fn: StorageFunction, *, short: bool = False) -> Any:
         loop = asyncio.get_running_loop()
+        if short and self._may_write_here and self._writer is not None:
+            job = _Job(fn, None, loop, read=True)
+            if self._writer.perform_here([job]):
+                if job.error is not None:
+                    raise translate(job.error)
+                return job.result
         future = loop.create_future()
         self._put_read(_Job(fn, future, loop, read=True))
         return await future
@@ -316,7 +418,7 @@ class SQLiteBackend:
         with self._lock:  # Against close(): a job behind the end mark would never be answered.
             self._check_open()
             if self._writer is None:
-                self._writer = _Writer("drsai-sqlite-writer", self._engine(read_only=False), self._writes, _nothing)
+                self._writer = _Writer(self._engine(read_only=False), self._writes, self._busy_timeout)
                 self._writer.start()
             self._writes.put(job)
 

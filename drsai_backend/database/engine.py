@@ -22,8 +22,8 @@ DEFAULT_URL = "sqlite:///drsai.db"
 class Backend(Protocol):
     """What `Database` needs of SQLite and of PostgreSQL."""
 
-    async def write(self, fn: Callable[[Session], T]) -> T: ...
-    async def read(self, fn: Callable[[Session], T]) -> T: ...
+    async def write(self, fn: Callable[[Session], T], *, short: bool = False) -> T: ...
+    async def read(self, fn: Callable[[Session], T], *, short: bool = False) -> T: ...
     def write_sync(self, fn: Callable[[Session], T]) -> T: ...
     def read_sync(self, fn: Callable[[Session], T]) -> T: ...
     async def close(self) -> None: ...
@@ -98,11 +98,12 @@ class Database:
             self.url = url
             self._backend = PostgresBackend(parsed, pool_size=pool_size, busy_timeout=busy_timeout)
 
-    async def write(self, fn: Callable[[Session], T]) -> T:
+    async def write(self, fn: Callable[[Session], T], *, short: bool = False) -> T:
         """Runs `fn(session)` in one transaction and returns its result after the commit.
 
         A write that was cancelled while it waited in the queue never runs; one that has begun goes on to its commit.
-        On SQLite the function runs in the writer thread, on PostgreSQL in a greenlet of the event loop.
+        On SQLite the function runs in the writer thread, or with `short` in the event loop's, if that waits for
+        nothing: a promise that it takes a fraction of a millisecond. On PostgreSQL it runs in a greenlet of the loop.
 
         Raises:
             DatabaseUnavailable: the database cannot be reached, or stayed locked.
@@ -110,11 +111,11 @@ class Database:
             DatabaseError: the database refused.
             Exception: what `fn` raised; its transaction was rolled back.
         """
-        return await self._backend.write(fn)
+        return await self._backend.write(fn, short=short)
 
-    async def read(self, fn: Callable[[Session], T]) -> T:
-        """Runs `fn(session)` read-only, all its statements in one snapshot. Raises as `write` does."""
-        return await self._backend.read(fn)
+    async def read(self, fn: Callable[[Session], T], *, short: bool = False) -> T:
+        """Runs `fn(session)` read-only, all its statements in one snapshot. `short` and what it raises: as `write`."""
+        return await self._backend.read(fn, short=short)
 
     def write_sync(self, fn: Callable[[Session], T]) -> T:
         """`write` for scripts, threads and synchronous tools: blocks the calling thread until the commit."""

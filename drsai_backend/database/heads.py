@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import orjson
@@ -53,19 +54,31 @@ class StoredState:
     configs: dict[int, dict[str, Any]]
 
 
-def _select_heads(session: Session, *where: sa.ColumnElement[bool]) -> list[ThreadHead]:
+def _heads(dialect: str) -> sa.Select[Any]:
     t = thread.c
-    expired = sa.func.coalesce(t.lease_expires_at < now_of(session.get_bind().dialect.name), sa.true())
+    expired = sa.func.coalesce(t.lease_expires_at < now_of(dialect), sa.true())
     columns = (t.id, t.user_id, t.thread_id, t.status, t.team, t.revision, t.last_seq, t.turn, t.journal_debt)
     rest = (t.run_id, t.epoch, t.lease_owner, expired, t.input_request, t.control, t.queued, t.lease_expires_at)
-    query = sa.select(*columns, *rest).where(*where)
+    return sa.select(*columns, *rest)
+
+
+@cache  # It takes longer to build one than to carry it out.
+def _head_by_name(dialect: str) -> sa.Select[Any]:
+    names = (thread.c.user_id == sa.bindparam("user"), thread.c.thread_id == sa.bindparam("thread"))
+    return _heads(dialect).where(*names)
+
+
+def _select_heads(session: Session, *where: sa.ColumnElement[bool]) -> list[ThreadHead]:
+    query = _heads(session.get_bind().dialect.name).where(*where)
     return [ThreadHead(*row) for row in session.connection().execute(query, {"now": utcnow()})]
 
 
 def read_head(session: Session, user_id: str, thread_id: str) -> ThreadHead | None:
     """The head of a user's thread, or None."""
-    heads = _select_heads(session, thread.c.user_id == user_id, thread.c.thread_id == thread_id)
-    return heads[0] if heads else None
+    connection = session.connection()
+    names = {"user": user_id, "thread": thread_id, "now": utcnow()}
+    row = connection.execute(_head_by_name(connection.dialect.name), names).first()
+    return None if row is None else ThreadHead(*row)
 
 
 def read_head_of(session: Session, key: int) -> ThreadHead | None:

@@ -15,7 +15,7 @@ from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend import log_context
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.heads import ThreadHead
+from drsai_backend.database.heads import ThreadHead, read_head
 from drsai_backend.database.threads import BeginRun, Lease, NewMessage, begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.types import JsonText
@@ -42,6 +42,7 @@ from drsai_backend.runs._task import check_types, input_messages
 from drsai_backend.runs._warm import WarmThreads
 from drsai_backend.runs.events import MessageDone, RunRequest
 from drsai_backend.state import Document
+from drsai_backend.teams._parts import parts
 from drsai_backend.teams._recorder import Recorder, dump_message, storable
 from drsai_backend.teams._session import TeamSession
 from drsai_backend.teams._wiring import as_team, leaf_agents, nested_teams, share_message_types
@@ -173,10 +174,10 @@ class Beginner:
             request.api_key,
         )
         team = as_team(await _build(factory, context, request.team))
-        held = Held()
-        self._resources.hold(held, request.team, team, fresh=isinstance(factory, Mapping))
+        held, members = Held(), parts(team)
+        self._resources.hold(held, request.team, members, fresh=isinstance(factory, Mapping))
         self._resources.release(held)
-        share_message_types(team, nested_teams(team))
+        share_message_types(members, nested_teams(team))
         check_types(team, request.messages)
         refuse_unseen_images(team, request.messages)
         return sum(1 for _ in leaf_agents(team))
@@ -205,6 +206,9 @@ class Beginner:
         if warm is not None and trust_warm and warm.head.status is not RunStatus.AWAITING_INPUT:
             # Believed for now: the first write is guarded by this head.
             return Known(warm.head, warm.user_texts, warm.system_text, None, warm=warm)
+        # Most threads that this process does not know are new.
+        if await self._db.database.read(lambda session: read_head(session, *name), short=True) is None:
+            return None
         texts = len(request.messages)
         return await self._db.database.read(lambda session: read_known(session, *name, texts))
 
@@ -253,12 +257,13 @@ class Beginner:
         broker = InputBroker(list(made.answers or []))
         log_context.bind(log_context.current_request(), thread_id, run_id)
         team = as_team(await _build(factory, context, request.team))
-        self._resources.hold(held, request.team, team, fresh=isinstance(factory, Mapping))
+        members = parts(team)
+        self._resources.hold(held, request.team, members, fresh=isinstance(factory, Mapping))
         speakers = sum(1 for _ in leaf_agents(team))
         live = LiveRun(run_id, thread_id, request.user_id, request.team, int(at.timestamp()), speakers)
         recorded = known.steps if known is not None and made.goes_on else ()
         execution = Execution(self._db.database, context, broker, live, self._outage, bounds, recorded)
-        inject(team, context, broker, execution.steps, made.system or None)
+        inject(members, context, broker, execution.steps, made.system or None)
         last_seq = 0 if head is None else head.last_seq
         session = TeamSession(
             team,
@@ -269,6 +274,7 @@ class Beginner:
             on_nested_turn=execution.on_nested_turn,
             broker=broker,
             steps=execution.steps,
+            known=members,
         )
         await session.prepare()
         session.report_first_boundary = needs_first_boundary(team)
@@ -325,7 +331,7 @@ class Beginner:
     async def _first_write(self, begin: BeginRun) -> Lease:
         database = self._db.database
         try:
-            return await database.write(lambda session: begin_run(session, begin))
+            return await database.write(lambda session: begin_run(session, begin), short=begin.is_short)
         except DatabaseUnavailable as error:
             # The COMMIT may have happened. Who is told that nothing was stored says it again, and is answered twice.
             for pause in _LOOKS:

@@ -294,6 +294,7 @@ class Execution:
         self.lease = await self._patiently(
             lambda session, lease=self.lease: append_turn(session, lease, write),
             lambda session, lease=self.lease: confirm_turn(session, lease, write),
+            short=write.is_short,
         )
         self._stored(turn, write)
 
@@ -334,7 +335,9 @@ class Execution:
 
         await self._patiently(write, lambda session: steps_are_stored(session, lease, steps) or None)
 
-    async def _patiently(self, write: Callable[[Any], T], confirm: Callable[[Any], T | None]) -> T:
+    async def _patiently(
+        self, write: Callable[[Any], T], confirm: Callable[[Any], T | None], *, short: bool = False
+    ) -> T:
         """Write, and wait for a database that cannot be reached. Once it is back, `confirm` tells whether a write whose
         COMMIT was cut off went through all the same.
 
@@ -349,7 +352,7 @@ class Execution:
                     confirmed = await self._database.read(confirm)
                     if confirmed is not None:
                         return confirmed
-                return await self._database.write(write)
+                return await self._database.write(write, short=short)
             except LeaseLost:
                 raise
             except (DatabaseUnavailable, Conflict) as error:
@@ -385,6 +388,7 @@ class Execution:
         return await self._patiently(
             lambda session: end_run(session, lease, end),
             lambda session: confirm_end(session, lease),
+            short=end.turn is None or end.turn.is_short,
         )
 
     async def _hand_over(self) -> None:

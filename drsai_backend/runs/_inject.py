@@ -19,7 +19,7 @@ from drsai_backend.errors import InvalidRequest
 from drsai_backend.models import RunModelClient, facade, run_client_of
 from drsai_backend.runs.events import InputMessage
 from drsai_backend.teams._kinds import is_a
-from drsai_backend.teams._parts import parts
+from drsai_backend.teams._parts import Parts
 from drsai_backend.teams._tool_calls import ToolCalls
 from drsai_backend.teams._wiring import leaf_agents
 from drsai_backend.teams._workbench import RecordedWorkbench
@@ -29,13 +29,13 @@ from drsai_backend.teams.suspension import InputBroker
 
 
 def inject(
-    team: BaseGroupChat,
+    team: Parts,
     context: RunContext,
     broker: InputBroker,
     steps: TurnSteps | None = None,
     prompt: str | None = None,
 ) -> None:
-    """Bind everything in `team`, nested teams, wrapped agents and agents used as tools included, to this run.
+    """Bind all parts of a team, nested teams, wrapped agents and agents used as tools included, to this run.
 
     Agents and group chats of this package get `_db_manager` and `_run_context`, and ask through `broker`; so does a
     `UserProxyAgent` without an input function of its own. Every model client is metered and takes the request's
@@ -44,7 +44,7 @@ def inject(
     """
     steps = TurnSteps() if steps is None else steps
     part: Any
-    for path, part in list(parts(team)):
+    for path, part in team:
         if isinstance(part, RunBound):
             part.bind_run(context)
             part._ask_person = broker.ask

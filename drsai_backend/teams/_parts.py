@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from autogen_agentchat.agents import MessageFilterAgent, SocietyOfMindAgent
@@ -14,8 +14,10 @@ from autogen_core.tools import StaticWorkbench
 
 from drsai_backend.teams._kinds import is_a
 
+Parts = Sequence[tuple[str, Any]]
 
-def parts(team: BaseGroupChat) -> Iterator[tuple[str, Any]]:
+
+def parts(team: BaseGroupChat) -> Parts:
     """Group chats, agents, wrapped agents, and agents and teams used as tools, outermost first, each once.
 
     The path of an agent is the names from the outermost team's member down to it, joined by `/`. A group chat has its
@@ -54,4 +56,4 @@ def parts(team: BaseGroupChat) -> Iterator[tuple[str, Any]]:
                     if isinstance(runner, (ChatAgent, BaseGroupChat)):
                         yield from walk(runner, below + tool.name)
 
-    yield from walk(team, "")
+    return list(walk(team, ""))

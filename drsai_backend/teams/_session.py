@@ -15,6 +15,7 @@ from autogen_agentchat.teams import BaseGroupChat
 from autogen_core import CancellationToken
 
 from drsai_backend.state import Document, ResumeRecord
+from drsai_backend.teams._parts import Parts
 from drsai_backend.teams._recorder import Recorder, Turn, WarmState
 from drsai_backend.teams._runtime import TurnRuntime
 from drsai_backend.teams._wiring import container_of, leaf_agents, manager_of, wire
@@ -41,6 +42,7 @@ class TeamSession:
         steps: the record of the turn in flight; what it keeps in memory is stored at nested teams' turn boundaries.
         on_resumed: awaited when a run goes on at a boundary, before the held speakers start, as `on_turn` is at others.
         on_nested_turn: awaited at every turn boundary of a nested team; by default `steps` are flushed.
+        known: the team's parts, if they are known already.
     """
 
     def __init__(
@@ -55,8 +57,10 @@ class TeamSession:
         steps: TurnSteps | None = None,
         on_resumed: Callable[[], Awaitable[None]] | None = None,
         on_nested_turn: Callable[[], Awaitable[None]] | None = None,
+        known: Parts | None = None,
     ) -> None:
         self.team = team
+        self._parts = known
         self._next_seq = next_seq
         self._on_turn = on_turn
         self._on_chunk = on_chunk
@@ -83,7 +87,7 @@ class TeamSession:
         Raises:
             TeamBuildError: the team has run before.
         """
-        await wire(self.team, self._runtime, self._emit)
+        await wire(self.team, self._runtime, self._emit, self._parts)
         self._recorder = Recorder(self.team, self._next_seq)
 
     async def load(self, document: Document, configs: Mapping[int, dict[str, Any]], *, keep_run: bool = True) -> None:

@@ -65,6 +65,13 @@ _APPEND_ONLY_CONTEXTS = (
     HeadAndTailChatCompletionContext,
 )
 
+# The constant parts of states, dumped once.
+_CONTAINER = ChatAgentContainerState().model_dump()
+_TEAM = TeamState().model_dump()
+_ASSISTANT = AssistantAgentState().model_dump()
+_SOCIETY = SocietyOfMindAgentState().model_dump()
+_BASE = BaseState().model_dump()
+
 _MANAGER_VALUES: dict[Any, dict[str, str]] = {
     RoundRobinGroupChatManager: {"next_speaker_index": "_next_speaker_index"},
     SelectorGroupChatManager: {"previous_speaker": "_previous_speaker"},
@@ -124,7 +131,7 @@ def _team(structure: Structure, team: BaseGroupChat, path: Path) -> dict[str, An
     for position, (name, participant) in enumerate(zip(team._participant_names, team._participants, strict=True)):
         container = container_of(team, position)
         inner = (*here, name)
-        state = ChatAgentContainerState().model_dump()
+        state: dict[str, Any] = {**_CONTAINER, "message_buffer": []}
         structure.cells.append(
             ListCell((*inner, "message_buffer"), container, "_message_buffer", team._message_factory)
         )
@@ -132,7 +139,7 @@ def _team(structure: Structure, team: BaseGroupChat, path: Path) -> dict[str, An
         states[name] = state
     manager_name = team._group_chat_manager_name
     states[manager_name] = _manager(structure, manager_of(team), (*here, manager_name))
-    return {**TeamState().model_dump(), "agent_states": states}
+    return {**_TEAM, "agent_states": states}
 
 
 def _agent(structure: Structure, agent: Any, path: Path) -> dict[str, Any]:
@@ -141,20 +148,20 @@ def _agent(structure: Structure, agent: Any, path: Path) -> dict[str, Any]:
     _tools(structure, agent, path)
     _memories(structure, agent, path)
     if _saves_like(agent, AssistantAgent):
-        state: dict[str, Any] = AssistantAgentState().model_dump()
+        state: dict[str, Any] = dict(_ASSISTANT)
         state["llm_context"] = _context(structure, agent._model_context, (*path, "llm_context"))
         return state
     if _saves_like(agent, SocietyOfMindAgent):
         _extra_context(structure, agent._model_context, path)
         inner = _agent(structure, agent._team, (*path, "inner_team_state"))
-        return {**SocietyOfMindAgentState().model_dump(), "inner_team_state": inner}
+        return {**_SOCIETY, "inner_team_state": inner}
     if _saves_like(agent, BaseChatAgent):
         if is_a(agent, MessageFilterAgent):
             key = _extra_key(path, "wrapped")
             structure.skeleton["extras"][key] = _agent(structure, agent._wrapped_agent, ("extras", key))
         elif isinstance(agent, CodeExecutorAgent):
             _extra_context(structure, agent._model_context, path)
-        return BaseState().model_dump()
+        return dict(_BASE)
     structure.cells.append(StateCell(path, agent))
     return {}
 

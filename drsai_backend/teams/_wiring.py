@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import lru_cache
 from typing import Any, cast
 
 from autogen_agentchat.agents import MessageFilterAgent, SocietyOfMindAgent
@@ -17,14 +17,14 @@ from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGro
 from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._events import GroupChatTermination
 from autogen_agentchat.tools import AgentTool, TeamTool
-from autogen_core import Agent, AgentId, AgentInstantiationContext, TopicId
+from autogen_core import Agent, AgentId, AgentInstantiationContext, RoutedAgent, TopicId
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.tools import BaseTool, StaticWorkbench
 
 from drsai_backend.errors import TeamBuildError
 from drsai_backend.teams._conditions import children
 from drsai_backend.teams._kinds import is_a
-from drsai_backend.teams._parts import parts
+from drsai_backend.teams._parts import Parts, parts
 from drsai_backend.teams._runtime import TurnRuntime
 from drsai_backend.teams.messages import TeamMessages, message_types
 
@@ -52,17 +52,16 @@ class OutputQueue(asyncio.Queue[BaseAgentEvent | BaseChatMessage | GroupChatTerm
             self._sink(item)
 
 
-@cache
-def _container_handlers() -> tuple[Any, ...]:
-    return tuple(ChatAgentContainer._discover_handlers())
+_discover_handlers: Any = cast(Any, RoutedAgent)._discover_handlers.__func__
 
 
-class TurnContainer(ChatAgentContainer):
-    """AutoGen's participant container, which looks its handlers up once per process instead of once per instance."""
+@lru_cache(maxsize=512)
+def _handlers_of(cls: type[RoutedAgent]) -> Any:
+    return tuple(_discover_handlers(cls))
 
-    @classmethod
-    def _discover_handlers(cls) -> Any:
-        return _container_handlers()
+
+# AutoGen looks through all names of a class for every instance that it makes: containers and managers, for every run.
+setattr(RoutedAgent, "_discover_handlers", classmethod(_handlers_of))  # noqa: B010 - a method of another class
 
 
 def as_team(served: Any) -> BaseGroupChat:
@@ -152,8 +151,11 @@ def leaf_agents(team: BaseGroupChat) -> Iterator[ChatAgent | Team]:
             yield from leaf_agents(inner)
 
 
-async def wire(team: BaseGroupChat, runtime: TurnRuntime, sink: OutputSink | None = None) -> None:
+async def wire(
+    team: BaseGroupChat, runtime: TurnRuntime, sink: OutputSink | None = None, known: Parts | None = None
+) -> None:
     """Put a team that has not run yet on `runtime`. With `sink`, its messages go there instead of to `run_stream`.
+    `known`: its parts, if they are known already.
 
     Raises:
         TeamBuildError: the team, or one inside it, has run before, or a participant has its manager's name.
@@ -164,7 +166,7 @@ async def wire(team: BaseGroupChat, runtime: TurnRuntime, sink: OutputSink | Non
     runtime.outermost = team._team_id
     if sink is not None:
         team._output_message_queue = OutputQueue(sink)
-    share_message_types(team, teams)
+    share_message_types(parts(team) if known is None else known, teams)
     for each in teams:
         if each._group_chat_manager_topic_type in each._participant_topic_types:
             raise TeamBuildError(f"no participant may be called {each._group_chat_manager_name!r}", param="team")
@@ -185,10 +187,10 @@ async def wire(team: BaseGroupChat, runtime: TurnRuntime, sink: OutputSink | Non
                 await runtime.instance(AgentId(topic_type, each._team_id))
 
 
-def share_message_types(team: BaseGroupChat, teams: Iterable[BaseGroupChat]) -> None:
+def share_message_types(parts: Parts, teams: Iterable[BaseGroupChat]) -> None:
     """Let all teams know the message types of all agents: what an inner one shows passes the outer ones, and AutoGen
     asks to have each named in each `custom_message_types`."""
-    known = {kind.__name__: kind for _, part in parts(team) for kind in message_types(part)}
+    known = {kind.__name__: kind for _, part in parts for kind in message_types(part)}
     for each in teams:
         known |= each._message_factory._message_types
     for each in teams:
@@ -226,7 +228,7 @@ def _place_members(team: BaseGroupChat, runtime: TurnRuntime) -> None:
         agent_id = AgentId(topic_type, key)
         with AgentInstantiationContext.populate_context((runtime, agent_id)):
             names = (team._group_topic_type, team._output_topic_type, participant, team._message_factory)
-            container = TurnContainer(*names) if own_containers else team._create_participant_factory(*names)()
+            container = ChatAgentContainer(*names) if own_containers else team._create_participant_factory(*names)()
         _place(runtime, agent_id, container)
         members.append(agent_id)
         runtime.route(TopicId(topic_type, key), [agent_id])

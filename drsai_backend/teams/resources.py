@@ -24,13 +24,12 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
-from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.code_executor import CodeExecutor
 from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import StaticWorkbench, Workbench
 
 from drsai_backend.models import run_client_of
-from drsai_backend.teams._parts import parts
+from drsai_backend.teams._parts import Parts
 
 log = logging.getLogger("drsai.run")
 
@@ -46,12 +45,12 @@ Place: TypeAlias = tuple[str, str, int]
 """Name of the team, path of the agent, and number among what that holds."""
 
 
-def resources_of(team: BaseGroupChat) -> Iterator[tuple[str, Resource]]:
-    """What a team holds open, each with the path of the agent that holds it: of nested teams, wrapped agents, and
+def resources_of(team: Parts) -> Iterator[tuple[str, Resource]]:
+    """What the parts of a team hold open, each with the path of the agent that holds it: of nested teams, wrapped agents, and
     agents and teams used as tools, too. Not the model clients of the run, which are shared by the process."""
     seen: set[int] = set()
     part: Any
-    for path, part in parts(team):
+    for path, part in team:
         for found in _held(_attributes(part)):
             if id(found) not in seen and run_client_of(found) is None:
                 seen.add(id(found))
@@ -124,8 +123,8 @@ class Resources:
         self._left_open: dict[int, Resource] = {}
         """What is shared and was started by a run."""
 
-    def hold(self, held: Held, name: str, team: BaseGroupChat, *, fresh: bool) -> None:
-        """A team was built under this name; `fresh`: from a config, so that nothing of it is shared. `held` takes what
+    def hold(self, held: Held, name: str, team: Parts, *, fresh: bool) -> None:
+        """A team of these parts was built under this name; `fresh`: from a config, so that nothing of it is shared. `held` takes what
         it holds, and is to be given to `release` when the team is not needed any more."""
         for number, (path, resource) in enumerate(resources_of(team)):
             place, key = (name, path, number), id(resource)
