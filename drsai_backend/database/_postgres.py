@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 from sqlalchemy.orm import Session
 
 from drsai_backend.database._errors import translate
+from drsai_backend.database._prepared import CommitUncertain, is_lost
 from drsai_backend.database._sqlite import StorageFunction
 from drsai_backend.database._values import dump_json, load_json
 from drsai_backend.errors import ConfigurationError, DatabaseError
@@ -141,6 +142,10 @@ class PostgresBackend:
                     translated = translate(unsaid.error)
                     if is_last:
                         break
+                except CommitUncertain as uncertain:
+                    await engine.dispose()
+                    translated = translate(uncertain.error)
+                    break
                 except _TRANSLATED as error:
                     translated = translate(error)
                     break
@@ -173,10 +178,7 @@ class _Unsaid(Exception):
 def _is_lost(error: BaseException) -> bool:
     if isinstance(error, DBAPIError):
         return error.connection_invalidated
-    if not isinstance(error, psycopg.OperationalError):
-        return False
-    # Without an SQLSTATE it comes from the connection and not from the server; 57P0x: the server is shut down.
-    return error.sqlstate is None or error.sqlstate.startswith("57P0")
+    return isinstance(error, psycopg.Error) and is_lost(error)
 
 
 def _write(session: Session, fn: StorageFunction) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, cast
 
 import psycopg
@@ -85,16 +86,27 @@ class Prepared:
 Step = tuple[Prepared, Mapping[str, Any]]
 
 
-def run_guarded(connection: sa.Connection, guard: Step | None, rest: Sequence[Step]) -> tuple[Any, ...] | None:
+class CommitUncertain(Exception):
+    """The connection was lost after COMMIT was sent: nobody knows whether it happened."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
+def run_guarded(
+    connection: sa.Connection, guard: Step | None, rest: Sequence[Step], *, is_last: bool = False
+) -> tuple[Any, ...] | None:
     """Run `rest` if `guard`, a statement with RETURNING, changes a row. Returns what it returned of it; None: it
-    changed none, and the caller must roll back.
+    changed none, and the caller must roll back. `is_last`: the transaction does nothing else, and may be committed
+    here where that spares a round trip.
 
     With PostgreSQL's async driver all of it is one round trip, sent before the guard's outcome is known. On SQLite the
     statements go to the driver itself: SQLAlchemy's way to it takes longer than they do.
     """
     driver = connection.connection.driver_connection
+    returned: tuple[Any, ...] = ()
     if isinstance(driver, sqlite3.Connection):
-        returned: tuple[Any, ...] = ()
         if guard is not None:
             compiled = guard[0].for_dialect(connection.dialect)
             # All rows are fetched: a statement that is not at its end holds up the COMMIT.
@@ -112,8 +124,8 @@ def run_guarded(connection: sa.Connection, guard: Step | None, rest: Sequence[St
             (compiled.sql, compiled.parameters(values))
             for compiled, values in ((step.for_dialect(connection.dialect), values) for step, values in steps)
         ]
-        return await_only(_pipeline(cast("psycopg.AsyncConnection[Any]", driver), texts, guarded=guard is not None))
-    returned: tuple[Any, ...] = ()
+        pipeline = _transaction if is_last and guard is not None else _pipeline
+        return await_only(pipeline(cast("psycopg.AsyncConnection[Any]", driver), texts, guarded=guard is not None))
     if guard is not None:
         row = guard[0].run(connection, guard[1]).first()
         if row is None:
@@ -140,3 +152,30 @@ async def _pipeline(
             return None
         raise
     return await cursors[0].fetchone() if guarded else ()
+
+
+@cache
+def _strict(guard: str) -> str:
+    """The guard, which ends the transaction with an error where it changes no row: so COMMIT can be sent along."""
+    return f"WITH g AS ({guard}) SELECT g.*, 1 / (SELECT count(*) FROM g) FROM (SELECT 1) one LEFT JOIN g ON true"
+
+
+async def _transaction(
+    driver: psycopg.AsyncConnection[Any], texts: list[tuple[str, Any]], *, guarded: bool
+) -> tuple[Any, ...] | None:
+    (guard, values), *rest = texts
+    try:
+        found = await _pipeline(driver, [(_strict(guard), values), *rest, ("COMMIT", None)], guarded=guarded)
+    except psycopg.errors.DivisionByZero:
+        return None
+    except psycopg.OperationalError as error:
+        if is_lost(error):
+            raise CommitUncertain(error) from None
+        raise
+    return None if found is None else found[:-1]
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Whether the connection is gone. Without an SQLSTATE the error comes from the connection and not from the server;
+    57P0x: the server is shut down."""
+    return isinstance(error, psycopg.OperationalError) and (error.sqlstate is None or error.sqlstate.startswith("57P0"))

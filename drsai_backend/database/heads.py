@@ -54,7 +54,7 @@ class StoredState:
     configs: dict[int, dict[str, Any]]
 
 
-def _heads(dialect: str) -> sa.Select[Any]:
+def _heads(dialect: str) -> sa.Select[*tuple[Any, ...]]:
     t = thread.c
     expired = sa.func.coalesce(t.lease_expires_at < now_of(dialect), sa.true())
     columns = (t.id, t.user_id, t.thread_id, t.status, t.team, t.revision, t.last_seq, t.turn, t.journal_debt)
@@ -63,7 +63,7 @@ def _heads(dialect: str) -> sa.Select[Any]:
 
 
 @cache  # It takes longer to build one than to carry it out.
-def _head_by_name(dialect: str) -> sa.Select[Any]:
+def _head_by_name(dialect: str) -> sa.Select[*tuple[Any, ...]]:
     names = (thread.c.user_id == sa.bindparam("user"), thread.c.thread_id == sa.bindparam("thread"))
     return _heads(dialect).where(*names)
 

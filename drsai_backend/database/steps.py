@@ -76,7 +76,7 @@ def store_steps(session: Session, held: Held, steps: Sequence[StepRow], progress
     guard = {"key": held.key, "seen_epoch": held.epoch, "seen_turn": held.turn, "owner": held.owner}
     rest = step_writes(held.key, held.run_id, held.turn + 1, held.epoch, steps)
     rest.append((spent, progress.values(held.run_id, utcnow())))
-    if run_guarded(session.connection(), (_lock, guard), rest) is None:
+    if run_guarded(session.connection(), (_lock, guard), rest, is_last=True) is None:
         raise LeaseLost(f"thread {held.thread_id!r} is run by another worker now", param="thread_id")
 
 

@@ -260,7 +260,7 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
     if begin.clear_steps:
         steps.append((statements.clear_steps, {"key": lease.key}))
     steps += _message_steps(lease, begin.messages, now)
-    seen = run_guarded(connection, guard, steps)
+    seen = run_guarded(connection, guard, steps, is_last=begin.queued is None)
     # Only once the thread's row is locked it is certain that nobody else takes the input away.
     if seen is None or (begin.queued and statements.dequeue.run(connection, {"run": begin.queued}).rowcount != 1):
         raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
@@ -309,7 +309,7 @@ def append_turn(session: Session, lease: Lease, write: TurnWrite) -> Lease:
     now = utcnow()
     steps = _turn_steps(lease, moved, write, now)
     steps.append((statements.progress, write.progress.values(lease.run_id, now)))
-    seen = run_guarded(session.connection(), (statements.advance, values), [*steps, *write.also])
+    seen = run_guarded(session.connection(), (statements.advance, values), [*steps, *write.also], is_last=True)
     if seen is None:
         raise _lost(lease)
     moved.control = seen[0]
@@ -391,7 +391,7 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
     if end.clear_steps:
         steps.append((statements.clear_steps, {"key": lease.key}))
     steps += step_writes(lease.key, lease.run_id, lease.turn + 1, lease.epoch, end.steps)
-    seen = run_guarded(session.connection(), (statements.end_thread, values), steps)
+    seen = run_guarded(session.connection(), (statements.end_thread, values), steps, is_last=True)
     if seen is None:
         raise _lost(lease)
     moved.queued, moved.control = seen

@@ -330,18 +330,21 @@ class Beginner:
 
     async def _first_write(self, begin: BeginRun) -> Lease:
         database = self._db.database
-        try:
+
+        async def write() -> Lease:
             return await database.write(lambda session: begin_run(session, begin), short=begin.is_short)
-        except DatabaseUnavailable as error:
-            # The COMMIT may have happened. Who is told that nothing was stored says it again, and is answered twice.
+
+        try:
+            return await write()
+        except DatabaseUnavailable:
+            # The COMMIT may have happened. A client that is told of failure would retry, and get two answers.
             for pause in _LOOKS:
                 await asyncio.sleep(pause)
                 with contextlib.suppress(DatabaseUnavailable):
                     lease = await database.read(lambda session: confirm_begin(session, begin))
-                    if lease is None:
-                        break
-                    return lease
-            raise error
+                    # It did not, and what it was guarded by guards the second attempt.
+                    return await write() if lease is None else lease
+            raise
 
     async def _task(
         self,

@@ -46,8 +46,8 @@ Place: TypeAlias = tuple[str, str, int]
 
 
 def resources_of(team: Parts) -> Iterator[tuple[str, Resource]]:
-    """What the parts of a team hold open, each with the path of the agent that holds it: of nested teams, wrapped agents, and
-    agents and teams used as tools, too. Not the model clients of the run, which are shared by the process."""
+    """What the parts of a team hold open, each with the path of the agent that holds it. Not the model clients of the
+    run, which are shared by the process."""
     seen: set[int] = set()
     part: Any
     for path, part in team:
@@ -124,8 +124,8 @@ class Resources:
         """What is shared and was started by a run."""
 
     def hold(self, held: Held, name: str, team: Parts, *, fresh: bool) -> None:
-        """A team of these parts was built under this name; `fresh`: from a config, so that nothing of it is shared. `held` takes what
-        it holds, and is to be given to `release` when the team is not needed any more."""
+        """A team of these parts was built under this name; `fresh`: from a config, so that nothing of it is shared.
+        `held` takes what it holds, and is to be given to `release` when the team is not needed any more."""
         for number, (path, resource) in enumerate(resources_of(team)):
             place, key = (name, path, number), id(resource)
             held.resources.append((place, resource, _is_started(resource) is False))

@@ -13,6 +13,7 @@ from drsai_backend.config import Settings
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs._inject import inject
 from drsai_backend.state.codec import dump_json, load_json
+from drsai_backend.teams._parts import parts
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.steps import Step, ToolEvent, TurnSteps
 from drsai_backend.teams.suspension import InputBroker, InputRequired, parse_decision
@@ -81,7 +82,7 @@ class Story:
         team = self.build()
         models = ModelClientFactory(Settings(_env_file=None))
         context = RunContext("u", "t", "r", {}, None, models)  # type: ignore[arg-type]
-        inject(team, context, broker, steps)
+        inject(parts(team), context, broker, steps)
         run = TurnRun(team, self.stored, broker=broker, steps=steps)
         await run.prepare()
         if self.stored.payloads:

@@ -23,6 +23,7 @@ from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError, InvalidRequest
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs._inject import inject
+from drsai_backend.teams._parts import parts
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.group_chats import RoundRobinGroupChat as DrSaiRoundRobin
 from drsai_backend.teams.suspension import InputBroker, InputRequired, parse_decision
@@ -137,7 +138,7 @@ async def test_a_cancel_does_not_wait_for_other_calls() -> None:
 
     broker, token = InputBroker(), CancellationToken()
     team = files.team("delete", "wait", tools=[wait])
-    inject(team, RunContext("u", "t", "r", {}, None, ModelClientFactory(Settings(_env_file=None))), broker)  # type: ignore[arg-type]
+    inject(parts(team), RunContext("u", "t", "r", {}, None, ModelClientFactory(Settings(_env_file=None))), broker)  # type: ignore[arg-type]
     run = TurnRun(team, Stored(), broker=broker)
     await run.prepare()
     task = asyncio.ensure_future(run.session.run([TextMessage(content="Begin.", source="user")], token=token))

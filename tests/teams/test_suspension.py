@@ -19,6 +19,7 @@ from autogen_core.models import FunctionExecutionResultMessage
 from drsai_backend.config import Settings
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs._inject import inject
+from drsai_backend.teams._parts import parts
 from drsai_backend.teams._recorder import Turn
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.steps import TurnSteps
@@ -423,7 +424,9 @@ async def test_a_question_from_a_thread_lets_others_end(swallowed: bool) -> None
 
 
 def _injected(team: BaseGroupChat, broker: InputBroker, steps: TurnSteps | None = None) -> BaseGroupChat:
-    inject(team, RunContext("u", "t", "r", {}, None, ModelClientFactory(Settings(_env_file=None))), broker, steps)  # type: ignore[arg-type]
+    inject(
+        parts(team), RunContext("u", "t", "r", {}, None, ModelClientFactory(Settings(_env_file=None))), broker, steps
+    )  # type: ignore[arg-type]
     return team
 
 
