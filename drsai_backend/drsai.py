@@ -10,11 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from autogen_agentchat.base import TaskResult
-from autogen_agentchat.messages import (
-    BaseAgentEvent,
-    BaseChatMessage,
-    ModelClientStreamingChunkEvent,
-)
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ModelClientStreamingChunkEvent
 from pydantic import BaseModel
 
 from drsai_backend import jobs
@@ -62,6 +58,7 @@ class DrSai:
         database_url: `sqlite:///file` or `postgresql://…`; default: the settings' (`DRSAI_DATABASE_URL`, else
             `sqlite:///drsai.db`).
         settings: default: read from the environment and `.env`.
+        worker: False: it reads threads, and stops, pauses or resumes what other processes run; it runs nothing itself.
 
     Attributes:
         db: the `DatabaseManager`: rows of all tables, those of one's own included.
@@ -78,27 +75,27 @@ class DrSai:
         database_url: str | None = None,
         *,
         settings: Settings | None = None,
+        worker: bool = True,
     ) -> None:
-        self.settings = settings or Settings()
-        self.database = Database(
-            database_url or self.settings.database_url, sqlite_synchronous=self.settings.sqlite_synchronous
-        )
+        self.settings = settings = settings or Settings()
+        self.database = Database(database_url or settings.database_url, sqlite_synchronous=settings.sqlite_synchronous)
         self.db = DatabaseManager(
-            database=self.database, secret_key=self.settings.secret_key, state_store=JournalStateStore()
+            database=self.database, secret_key=settings.secret_key, state_store=JournalStateStore()
         )
-        self.models = ModelClientFactory(self.settings)
+        self.models = ModelClientFactory(settings)
+        self._worker = worker
         self._sync: SyncDrSai | None = None
-        if teams is None:
+        if not worker:
+            teams = {}
+        elif teams is None:
             teams = builtin_teams(tools=self.models.create().model_info["function_calling"])
         if not isinstance(teams, TeamRegistry):
             teams = TeamRegistry(teams)
-        self.engine = Engine(teams, self.db, self.models, self.settings)
-        self._jobs = jobs.make_queue(
-            self.database.url,
-            self.engine,
-            concurrency=self.settings.job_concurrency,
-            sweep_seconds=self.settings.sweep_seconds,
-        )
+        self.engine = Engine(teams, self.db, self.models, settings)
+        self._jobs = None
+        if worker:
+            concurrency, sweep = settings.job_concurrency, settings.sweep_seconds
+            self._jobs = jobs.make_queue(self.database.url, self.engine, concurrency=concurrency, sweep_seconds=sweep)
 
     async def open(self) -> None:
         """Bring the schema up to date (SQLite) or check it (PostgreSQL), continue what dead processes left behind, and
@@ -111,6 +108,9 @@ class DrSai:
         self.engine.lifecycle.claim()
         try:
             await self.db.ensure_schema()
+            if not self._worker:
+                self.engine.lifecycle.opened()
+                return
             await self.engine.open()
             if self._jobs is not None:
                 await self._jobs.open()
@@ -312,33 +312,34 @@ class DrSai:
         with contextlib.suppress(DrSaiError):  # over by now, or another process's
             await self.engine.cancel_run(user_id, handle.run_id)
 
-    async def stop(self, user_id: str, thread_id: str) -> None:
+    async def stop(self, user_id: str, thread_id: str) -> ThreadDetail:
         """End what a thread does, or waits for, as STOPPED, in whatever process; finished turns stay. Returns when it
-        has ended, or after some seconds when another process has not done it yet.
+        has ended, or after some seconds when another process has not done it yet: the thread as it is then.
 
         Raises:
             NotFound: an unknown or foreign thread.
             IllegalTransition: nothing is under way (a run that was stopped already is no error).
         """
-        await self.engine.cancel(user_id, thread_id)
+        return await self.engine.cancel(user_id, thread_id)
 
-    async def pause(self, user_id: str, thread_id: str) -> None:
-        """Ask a thread's live run to pause at its next turn boundary. It is no error when it is paused already.
+    async def pause(self, user_id: str, thread_id: str) -> ThreadDetail:
+        """Ask a thread's live run to pause at its next turn boundary. It is no error when it is paused already. Returns
+        the thread.
 
         Raises:
             NotFound: an unknown or foreign thread.
             IllegalTransition: no run is live.
         """
-        await self.engine.pause(user_id, thread_id)
+        return await self.engine.pause(user_id, thread_id)
 
-    async def resume(self, user_id: str, thread_id: str) -> None:
-        """Resume a thread's paused run, or take a pause back that has not come yet.
+    async def resume(self, user_id: str, thread_id: str) -> ThreadDetail:
+        """Resume a thread's paused run, or take a pause back that has not come yet. Returns the thread.
 
         Raises:
             NotFound: an unknown or foreign thread.
             IllegalTransition: it is not paused.
         """
-        await self.engine.resume(user_id, thread_id)
+        return await self.engine.resume(user_id, thread_id)
 
     async def input_requests(
         self, user_id: str = "anonymous", *, after: str | None = None, limit: int = 20

@@ -1,4 +1,4 @@
-"""`drsai chat`: a conversation in the terminal."""
+"""`drsai chat`: a conversation in the terminal, with teams in this process or with a server."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ import importlib
 import logging
 import shlex
 import sys
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, cast
 
 import openai
 from rich.console import Console
 from rich.markup import escape
 
+from drsai_backend.api.openai.speech import Piece, Speech
+from drsai_backend.cli._database import read_settings, show_url
 from drsai_backend.cli._logging import configure_logging
-from drsai_backend.cli._screen import in_line, make_console, print_error, print_rows
-from drsai_backend.cli._settings import read_settings, show_url
-from drsai_backend.cli._talk import Ended, LocalTalk, RemoteTalk, Talk, describe_api_error
+from drsai_backend.cli._screen import in_line, make_console, make_transcript, print_error, print_rows
 from drsai_backend.cli._threads import print_list
-from drsai_backend.cli._transcript import make_transcript
 from drsai_backend.database import Database
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.drsai import DrSai
-from drsai_backend.errors import ConfigurationError, UnknownModel
+from drsai_backend.errors import ConfigurationError, Conflict, DrSaiError, NotFound, UnknownModel
+from drsai_backend.runs import RunEnded
+from drsai_backend.runs.views import ThreadDetail, ThreadSummary
 from drsai_backend.teams.registry import load_teams
 
 HELP: Final = """\
@@ -52,65 +54,196 @@ def chat(
     """
     if base_url is not None and (teams is not None or database_url is not None):
         raise ConfigurationError("--base-url talks to a server, which has its own teams and database")
+    options = {
+        "--base-url": base_url,
+        "--database-url": None if database_url is None else Database(database_url).url_safe,
+        "--teams": teams,
+        "--user": user_id if user_id != "anonymous" else None,
+    }
     with asyncio.Runner() as runner:
-        if base_url is not None:
-            talk: Talk = RemoteTalk(_checked(base_url), user_id)
-        else:
-            talk = runner.run(_local(teams, database_url, user_id))
-        options = {
-            "--base-url": base_url,
-            "--database-url": None if database_url is None else Database(database_url).url_safe,
-            "--teams": teams,
-        }
-        options["--user"] = user_id if user_id != "anonymous" else None
+        talk = _Local(user_id, runner, teams, database_url) if base_url is None else _Remote(user_id, base_url)
         chat = _Chat(runner, talk, {name: value for name, value in options.items() if value is not None})
         try:
             failed = chat.run(model, thread_id)
         except openai.APIError as error:
-            raise ConfigurationError(describe_api_error(error, base_url or "")) from None
+            raise ConfigurationError(_one_line(error, base_url or "")) from None
         finally:
             runner.run(talk.close())
     if failed and not sys.stdin.isatty():
         sys.exit(1)
 
 
-async def _local(teams: str | None, database_url: str | None, user_id: str) -> Talk:
-    settings = read_settings(database_url=database_url)
-    if settings.log_level == "DEBUG":
-        configure_logging(settings)
-    else:
-        # Python prints warnings of a program without logging, in the middle of the conversation.
-        logging.getLogger().addHandler(logging.NullHandler())
-    drsai = DrSai(None if teams is None else load_teams(teams), settings=settings)
-    await drsai.open()
-    return LocalTalk(drsai, drsai.engine.teams.names(), show_url(drsai.database), user_id)
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How an answer ended. `error` is one line."""
+
+    status: RunStatus
+    error: str | None = None
+
+
+class _Local:
+    """Runs the teams in this process. `thread_id`: None before the first message of a new thread."""
+
+    def __init__(self, user_id: str, runner: asyncio.Runner, teams: str | None, database_url: str | None) -> None:
+        settings = read_settings(database_url=database_url)
+        if settings.log_level == "DEBUG":
+            configure_logging(settings)
+        else:
+            # Python prints warnings of a program without logging, in the middle of the conversation.
+            logging.getLogger().addHandler(logging.NullHandler())
+        self.thread_id: str | None = None
+        self._user_id = user_id
+        self._drsai = DrSai(None if teams is None else load_teams(teams), settings=settings)
+        runner.run(self._drsai.open())
+
+    async def models(self) -> list[str]:
+        return self._drsai.engine.teams.names()
+
+    def where(self) -> list[tuple[str, str]]:
+        """What the conversation runs on, as labels and values."""
+        models = self._drsai.models
+        answers = "OFFLINE DEMO MODEL (fixed rules, no language model)" if models.is_demo else models.describe()
+        return [("answers", answers), ("database", show_url(self._drsai.database))]
+
+    async def resume(self, thread_id: str) -> ThreadDetail | None:
+        """Continue a thread. None: there is no such thread, and the first message begins it."""
+        self.thread_id = thread_id
+        with contextlib.suppress(NotFound):
+            return await self._drsai.get_thread(self._user_id, thread_id)
+
+    async def say(self, model: str, text: str) -> AsyncIterator[Piece | _Ended]:
+        """The pieces of text that a plain chat window would be shown, and how it ended."""
+        try:
+            handle = await self._drsai.start(model, text, user_id=self._user_id, thread_id=self.thread_id)
+        except DrSaiError as error:
+            # Here the team is the user's own, who is told what its factory raised.
+            cause = "" if error.__cause__ is None else f": {error.__cause__}"
+            yield _Ended(RunStatus.ERROR, error.message + cause)
+            return
+        self.thread_id = handle.thread_id
+        speech = Speech(marks=True)
+        async for event in handle.events():
+            for piece in speech.hear(event):
+                yield piece
+            if isinstance(event, RunEnded):
+                error, failure = event.error_message, handle.failure
+                if error is not None and failure is not None and not isinstance(failure, DrSaiError):
+                    error = f"{error} ({type(failure).__name__}: {failure})"
+                yield _Ended(event.status, error)
+
+    async def stop(self) -> bool:
+        """End the run under way; `say` then comes to its end. False: this cannot be done from here."""
+        if self.thread_id is not None:
+            with contextlib.suppress(Conflict, NotFound):  # it has just ended
+                await self._drsai.stop(self._user_id, self.thread_id)
+        return True
+
+    async def threads(self, limit: int) -> list[ThreadSummary]:
+        return (await self._drsai.list_threads(self._user_id, limit=limit)).items
+
+    async def close(self) -> None:
+        await self._drsai.close()
+
+
+class _Remote:
+    """Asks a server that was started with `drsai serve`. All calls as those of `_Local`."""
+
+    def __init__(self, user_id: str, base_url: str) -> None:
+        if not base_url.startswith(("http://", "https://")):
+            raise ConfigurationError("--base-url must start with http:// or https://")
+        self.thread_id: str | None = None
+        self._user_id = user_id
+        self._base_url = base_url.rstrip("/")
+        # No key: OPENAI_API_KEY is for the model's endpoint, not for this server. No time limit: a run has none.
+        timeout = openai.Timeout(None, connect=10)
+        self._client = openai.AsyncOpenAI(base_url=self._base_url, api_key="none", max_retries=0, timeout=timeout)
+
+    async def models(self) -> list[str]:
+        return [model.id async for model in self._client.models.list()]
+
+    def where(self) -> list[tuple[str, str]]:
+        return [("server", self._base_url)]
+
+    async def resume(self, thread_id: str) -> ThreadDetail | None:
+        self.thread_id = thread_id
+        with contextlib.suppress(openai.NotFoundError):
+            return ThreadDetail.model_validate(await self._get(f"/threads/{thread_id}", {"user": self._user_id}))
+
+    async def say(self, model: str, text: str) -> AsyncIterator[Piece | _Ended]:
+        extra = {} if self.thread_id is None else {"thread_id": self.thread_id}
+        ended = _Ended(RunStatus.ERROR, "the connection broke before the answer was complete")
+        try:
+            stream = await self._client.chat.completions.create(
+                model=model,
+                messages=[{"role": "user", "content": text}],
+                stream=True,
+                user=self._user_id,
+                extra_body=extra,
+            )
+            async with stream:
+                async for chunk in stream:
+                    more = chunk.model_extra or {}
+                    self.thread_id = more.get("thread_id") or self.thread_id
+                    details = more.get("drsai", {})
+                    for choice in chunk.choices:
+                        if choice.delta.content:
+                            yield Piece(str(details.get("source") or model), choice.delta.content)
+                        if choice.finish_reason is not None:
+                            ended = _Ended(RunStatus(details.get("status", "completed")))
+        except openai.APIError as error:
+            ended = _Ended(RunStatus.ERROR, _one_line(error, self._base_url))
+        yield ended
+
+    async def stop(self) -> bool:
+        return False  # a server continues a run whose client has left
+
+    async def threads(self, limit: int) -> list[ThreadSummary]:
+        page = await self._get("/threads", {"user": self._user_id, "limit": limit})
+        return [ThreadSummary.model_validate(item) for item in page["data"]]
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _get(self, path: str, query: dict[str, Any]) -> dict[str, Any]:
+        return cast("dict[str, Any]", await self._client.get(path, cast_to=object, options={"params": query}))
+
+
+def _one_line(error: openai.APIError, base_url: str) -> str:
+    """An error of the `openai` client in one line."""
+    if isinstance(error, openai.APIConnectionError):
+        return f"no answer from {base_url}: is `drsai serve` running there?"
+    body = error.body
+    message = cast("dict[str, Any]", body).get("message") if isinstance(body, dict) else None
+    return str(message or error.message)
 
 
 class _Chat:
-    """One conversation. `options` are repeated where it is said how to go on with it."""
+    """One conversation. `options` are repeated where it is said how to continue it."""
 
-    def __init__(self, runner: asyncio.Runner, talk: Talk, options: dict[str, str]) -> None:
+    def __init__(self, runner: asyncio.Runner, talk: _Local | _Remote, options: dict[str, str]) -> None:
         self._runner = runner
         self._talk = talk
         self._options = options
         self._console = make_console()
         self._transcript = make_transcript(self._console)
-        self._failed = False
 
     def run(self, model: str | None, thread_id: str | None) -> bool:
         """Answer message after message. True when one of them failed."""
         model = self._begin(model, thread_id)
+        failed = False
         for text in _lines(self._console):
+            if text in ("/quit", "/exit", "/q"):
+                break
             if text.startswith("/"):
-                if text in ("/quit", "/exit", "/q"):
-                    break
                 self._command(text)
                 continue
             if not sys.stdin.isatty():
                 self._transcript.user(text)
-            self._ended(self._runner.run(self._answer(model, text)))
+            ended = self._runner.run(self._answer(model, text))
+            self._print_end(ended)
+            failed = failed or ended.error is not None
         self._farewell()
-        return self._failed
+        return failed
 
     def _begin(self, model: str | None, thread_id: str | None) -> str:
         models = self._runner.run(self._talk.models())
@@ -122,21 +255,23 @@ class _Chat:
         others = [name for name in models if name != model]
         also = f"  [dim](also there: {in_line(', '.join(others))})[/]" if others else ""
         rows = [("model", f"[bold green]{in_line(model)}[/]{also}")]
-        rows += [(label, in_line(value)) for label, value in self._runner.run(self._talk.where())]
-        if resumed is not None:
-            title = f": “{in_line(resumed.title)}”" if resumed.title else ""
-            rows.append(("thread", f"{in_line(thread_id or '')}, {resumed.messages} messages{title}"))
-        elif thread_id is not None:
-            rows.append(("thread", f"{in_line(thread_id)} [dim](new)[/]"))
+        rows += [(label, in_line(value)) for label, value in self._talk.where()]
+        if thread_id is not None:
+            state = " [dim](new)[/]"
+            if resumed is not None:
+                title = f": “{in_line(resumed.title)}”" if resumed.title else ""
+                state = f", {resumed.message_count} messages{title}"
+            rows.append(("thread", in_line(thread_id) + state))
         print_rows(self._console, rows, indent=0)
         if sys.stdin.isatty():
             self._console.print("[dim]/help shows the commands, Ctrl-D ends.[/]")
         self._console.print()
-        if resumed is not None and resumed.question:
-            self._console.print(f"[yellow]You were asked:[/] {escape(resumed.question)}\n")
+        asked = None if resumed is None else resumed.input_request
+        if asked is not None and asked.get("prompt"):
+            self._console.print(f"[yellow]You were asked:[/] {escape(asked['prompt'])}\n")
         return model
 
-    async def _answer(self, model: str, text: str) -> Ended:
+    async def _answer(self, model: str, text: str) -> _Ended:
         showing = asyncio.create_task(self._show(model, text))
         try:
             await asyncio.wait([showing])
@@ -147,31 +282,25 @@ class _Chat:
             if not await self._talk.stop():
                 showing.cancel()
             await asyncio.wait([showing])
-        if showing.cancelled():
-            return Ended(RunStatus.RUNNING, self._talk.thread_id)
-        return showing.result()
+        return _Ended(RunStatus.RUNNING) if showing.cancelled() else showing.result()
 
-    async def _show(self, model: str, text: str) -> Ended:
-        ended: Ended | None = None
+    async def _show(self, model: str, text: str) -> _Ended:
+        ended = _Ended(RunStatus.ERROR)
         with self._transcript.answering():
             async for item in self._talk.say(model, text):
-                if isinstance(item, Ended):
+                if isinstance(item, _Ended):
                     ended = item
                 else:
                     self._transcript.piece(item)
-        assert ended is not None
         return ended
 
-    def _ended(self, ended: Ended) -> None:
+    def _print_end(self, ended: _Ended) -> None:
         if ended.error is not None:
-            self._failed = True
             print_error(ended.error)
         elif ended.status is RunStatus.STOPPED:
             self._console.print("[yellow]Stopped.[/] [dim]What was finished is kept.[/]")
         elif ended.status is RunStatus.RUNNING:
-            self._console.print(
-                "[yellow]Left.[/] [dim]The server goes on with the run; the thread keeps its answer.[/]"
-            )
+            self._console.print("[yellow]Left.[/] [dim]The server continues the run; the thread keeps its answer.[/]")
         elif ended.status is RunStatus.AWAITING_INPUT:
             self._console.print("[yellow]Your next message is the answer.[/]")
         self._console.print()
@@ -179,32 +308,26 @@ class _Chat:
     def _command(self, text: str) -> None:
         if text == "/help":
             self._console.print(HELP)
-        elif text == "/threads":
-            threads = self._runner.run(self._talk.threads(_LISTED))
-            if threads:
-                print_list(self._console, threads)
-            else:
-                self._console.print("There are none yet.")
-        else:
+        elif text != "/threads":
             self._console.print(f"There is no {in_line(text.split()[0])}.\n{HELP}")
+        elif threads := self._runner.run(self._talk.threads(_LISTED)):
+            print_list(self._console, threads)
+        else:
+            self._console.print("There are none yet.")
         self._console.print()
 
     def _farewell(self) -> None:
-        if self._talk.thread_id is None:
-            return
-        words = ["drsai", "chat", "--thread", self._talk.thread_id]
-        for name, value in self._options.items():
-            words += [name, value]
-        self._console.print("[dim]Go on with this conversation:[/]")
-        self._console.print(f"  {shlex.join(words)}", markup=False, soft_wrap=True)
+        if self._talk.thread_id is not None:
+            words = ["drsai", "chat", "--thread", self._talk.thread_id]
+            words += [word for option in self._options.items() for word in option]
+            self._console.print("[dim]Continue this conversation:[/]")
+            self._console.print(f"  {shlex.join(words)}", markup=False, soft_wrap=True)
 
 
 def _lines(console: Console) -> Iterator[str]:
     """The messages: what is typed, or the lines of a file or pipe. Empty ones are none."""
     if not sys.stdin.isatty():
-        for line in sys.stdin:
-            if line.strip():
-                yield line.strip()
+        yield from filter(None, map(str.strip, sys.stdin))
         return
     with contextlib.suppress(ImportError):
         importlib.import_module("readline")  # gives input() editing and history
@@ -221,9 +344,3 @@ def _lines(console: Console) -> Iterator[str]:
             continue
         if line:
             yield line
-
-
-def _checked(base_url: str) -> str:
-    if not base_url.startswith(("http://", "https://")):
-        raise ConfigurationError("--base-url must start with http:// or https://")
-    return base_url.rstrip("/")

@@ -1,43 +1,48 @@
-"""`drsai demo`: a group chat, its process killed in the middle of a run, and another process that goes on.
+"""`drsai demo`: a group chat, its process killed in the middle of a run, and another process that resumes the run.
 
-Nothing is acted. This process starts two others (`_demo_worker`) one after the other and has nothing in common with
-them but a database; what it says about the thread it reads from there.
+Nothing is acted. This process starts two others (this module, run as a program) one after the other and shares nothing
+with them but a database; what it says about the thread it reads from there. Each of the others reads one JSON object
+from standard input (`database_url`, `thread_id`, `tasks`; null stands for the run that is under way there) and writes
+one per line: `opened`, `started` with the attempt, `piece` of an answer, `ended`, or `failed`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import secrets
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
 from rich.markup import escape
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from drsai_backend.api.openai.speech import Piece
-from drsai_backend.cli._demo_worker import USER
-from drsai_backend.cli._screen import Colours, make_console
-from drsai_backend.cli._settings import named_database, show_url
-from drsai_backend.cli._transcript import make_transcript
-from drsai_backend.database import Database, DatabaseManager
+from drsai_backend.api.openai.speech import Piece, Speech
+from drsai_backend.cli._database import opened, show_url
+from drsai_backend.cli._screen import Colours, make_console, make_transcript
+from drsai_backend.config import Settings
 from drsai_backend.datamodel import AutoGenMessage, JournalEntry, Thread
+from drsai_backend.drsai import DrSai
 from drsai_backend.errors import DrSaiError, RunFailed
-from drsai_backend.runs._identity import new_thread_id
+from drsai_backend.runs import Position, RunEnded, RunEvent, RunStarted
+from drsai_backend.runs.position import ENDED
 from drsai_backend.state import decode_state
-from drsai_backend.state.store import JournalStateStore
+from drsai_backend.sync import SyncDrSai
 
+USER: Final = "demo"
 FIRST: Final = "Write a few lines about rivers."
 SECOND: Final = "Now a few lines about rivers in winter."
 WORDS_BEFORE_THE_KILL: Final = 7
+SECONDS_PER_WORD: Final = 0.07
 _CUT_IS_SEEN: Final = 0.8
 
 
@@ -48,139 +53,140 @@ def demo(database_url: str | None) -> None:
         DatabaseError: the database of `--database-url` cannot be used.
         RunFailed: one of the processes did something that the demo does not expect.
     """
-    # Of this process there is nothing to log; the others send what they have to say.
+    # This process has nothing to log; the others send what they have to say.
     logging.getLogger().addHandler(logging.NullHandler())
     with ExitStack() as stack:
         if database_url is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drsai-demo-")))
             database_url = f"sqlite:///{folder / 'demo.db'}"
-        database = stack.enter_context(_closing(named_database(database_url, must_exist=False)))
-        db = DatabaseManager(database=database, state_store=JournalStateStore())
-        db.ensure_schema_sync()
-        _Demo(make_console(), db, database, new_thread_id()).play()
+        _Demo(stack.enter_context(opened(database_url, must_exist=False))).play()
 
 
 class _Demo:
-    def __init__(self, console: Console, db: DatabaseManager, database: Database, thread_id: str) -> None:
-        self._console = console
-        self._db = db
-        self._database = database
-        self._thread_id = thread_id
+    def __init__(self, drsai: SyncDrSai) -> None:
+        self._drsai = drsai
+        self._thread_id = f"demo_{secrets.token_hex(8)}"
+        self._console = make_console()
         self._colours = Colours()
-        self._before: dict[str, list[tuple[str, str]]] = {}
-        """What each agent remembered when its process had been killed."""
 
     def play(self) -> None:
-        say = self._say
-        say(
+        self._say(
             "A writer and a reviewer work on a text. In the middle of it their process is killed; another process, "
-            "which shares nothing with it but a database, goes on with the same run."
+            "which shares nothing with it but a database, resumes the same run."
         )
-        say(f"[dim]database  {escape(show_url(self._database))}\nthread    {escape(self._thread_id)}[/]")
-        say("[dim]model     offline demo model: fixed rules, no language model[/]", gap=False)
+        database = escape(show_url(self._drsai.drsai.database))
+        self._say(f"[dim]database  {database}\nthread    {escape(self._thread_id)}[/]")
+        self._say("[dim]model     offline demo model: fixed rules, no language model[/]", gap=False)
+        self._title("1  The first process")
         self._first_process()
-        self._what_is_stored()
+        self._title("2  What the database holds now")
+        before = self._what_is_stored()
+        self._title("3  The second process")
         self._second_process()
-        self._print_transcript()
+        self._title("4  The thread, as stored")
+        self._whole_thread(before)
 
     # --- the acts -----------------------------------------------------------------------------------------------
 
     def _first_process(self) -> None:
-        self._title("1  The first process")
         transcript = make_transcript(self._console)
-        with self._start([FIRST]) as worker, transcript.answering():
-            spoken = 0
-            speaking = ""
-            for event in worker.events():
+        with self._process(FIRST) as process, transcript.answering():
+            words: list[str] = []
+            for event in _events(process):
                 if event["type"] == "opened":
                     self._console.print()
                     transcript.user(FIRST)
                 elif event["type"] == "piece":
                     transcript.piece(Piece(event["source"], event["text"]))
-                    if event["source"] != speaking:
-                        speaking, spoken = event["source"], 0
-                    spoken += 1
-                    if speaking == "reviewer" and spoken >= WORDS_BEFORE_THE_KILL:
-                        worker.kill()
+                    words.append(event["source"])
+                    if words[-WORDS_BEFORE_THE_KILL:] == ["reviewer"] * WORDS_BEFORE_THE_KILL:
+                        process.kill()  # SIGKILL: it gets no chance to do anything more.
                         break
                 elif event["type"] == "ended":
                     raise RunFailed(f"the first process came to an end by itself: {event}")
-        self._console.print(f"\n[bold red]kill -9 {worker.pid}[/]  in the middle of the reviewer's sentence.")
+        self._console.print(f"\n[bold red]kill -9 {process.pid}[/]  in the middle of the reviewer's sentence.")
         time.sleep(_CUT_IS_SEEN)
 
-    def _what_is_stored(self) -> None:
-        self._title("2  What the database holds now")
+    def _what_is_stored(self) -> dict[str, list[tuple[str, str]]]:
+        """Returns what each agent remembered when its process had been killed."""
         thread = self._thread()
         self._say(
-            f"The thread's status is [cyan]{thread.status.value}[/]: nobody was left to change it. Stored are",
+            f"The thread's status is [cyan]{thread.status.value}[/]: nobody was left to change it. Stored are\n",
             gap=False,
         )
-        self._console.print()
-        self._messages()
+        self._print_messages()
         self._say(
             f"Turn {thread.turn} was finished and is stored; what the reviewer had begun to say is not. "
             "What each agent remembers is stored with the turn:"
         )
-        self._before = memory(decode_state(thread.state or ""))
-        for name, lines in self._before.items():
-            self._console.print()
-            self._console.print(f"  [bold {self._colours.of(name)}]{escape(name)}[/] remembers")
+        memories = _memories(thread)
+        for name, lines in memories.items():
+            self._say(f"  [bold {self._colours.of(name)}]{escape(name)}[/] remembers")
             for source, text in lines:
                 self._console.print(Text(f"    {source}: {' '.join(text.split())}"), no_wrap=True, overflow="ellipsis")
+        return memories
 
     def _second_process(self) -> None:
-        self._title("3  The second process")
         transcript = make_transcript(self._console)
-        with self._start([None, SECOND]) as worker, transcript.answering():
-            for event in worker.events():
+        with self._process(None, SECOND) as process, transcript.answering():
+            for event in _events(process):
                 if event["type"] == "started" and event["attempt"] > 1:
                     self._say(
-                        "[dim]It opened the database, found that the process of the run is gone, and goes on with the "
-                        f"run (attempt {event['attempt']}): it is the reviewer's turn.[/]",
+                        "[dim]It opened the database, found that the process of the run is gone, and resumes the run "
+                        f"(attempt {event['attempt']}): it is the reviewer's turn.[/]\n",
                         gap=False,
                     )
-                    self._console.print()
                 elif event["type"] == "started":
-                    self._say("The next message of the user, on the same thread:")
-                    self._console.print()
+                    self._say("The next message of the user, on the same thread:\n")
                     transcript.user(SECOND)
                 elif event["type"] == "piece":
                     transcript.piece(Piece(event["source"], event["text"]))
                 elif event["type"] == "ended" and event["status"] != "completed":
                     raise RunFailed(f"the second process did not get to an end: {event.get('error_message')}")
 
-    def _print_transcript(self) -> None:
-        self._title("4  The thread, as stored")
+    def _whole_thread(self, before: dict[str, list[tuple[str, str]]]) -> None:
         thread = self._thread()
-        self._messages(whole=True)
+        self._print_messages(whole=True)
         self._say(
             f"Status [green]{thread.status.value}[/]: {thread.last_seq} messages, each stored once, "
             f"in {thread.turn} turns."
         )
-        for name, lines in memory(decode_state(thread.state or "")).items():
-            kept = sum(line in self._before.get(name, []) for line in lines)
+        for name, lines in _memories(thread).items():
+            kept = sum(line in before.get(name, []) for line in lines)
             self._say(
                 f"[bold {self._colours.of(name)}]{escape(name)}[/] remembers {len(lines)} of them, "
                 f"{kept} from before the kill.",
                 gap=False,
             )
 
-    def _start(self, tasks: list[str | None]) -> _Worker:
-        worker = _Worker(self._database, self._thread_id, tasks)
-        self._say(f"[dim]Process {worker.pid} starts.[/]", gap=False)
-        return worker
+    @contextmanager
+    def _process(self, *tasks: str | None) -> Generator[subprocess.Popen[str]]:
+        """Another process, which has got its order and is gone in the end."""
+        url = self._drsai.drsai.database.url
+        # By standard input, as a database URL may hold a password and everybody may read a command line.
+        order = json.dumps({"database_url": url, "thread_id": self._thread_id, "tasks": tasks})
+        pipe = subprocess.PIPE
+        program = [sys.executable, "-m", __name__]
+        with subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+            assert process.stdin is not None
+            self._say(f"[dim]Process {process.pid} starts.[/]", gap=False)
+            try:
+                process.stdin.write(order)
+                process.stdin.close()
+                yield process
+            finally:
+                process.kill()
 
     # --- what is stored -----------------------------------------------------------------------------------------
 
     def _thread(self) -> Thread:
         filters = {"user_id": USER, "thread_id": self._thread_id}
-        return self._db.sync.get(Thread, filters, load_messages=False)[0]
+        return self._drsai.db.get(Thread, filters, load_messages=False)[0]
 
-    def _messages(self, *, whole: bool = False) -> None:
-        """The stored messages, with the turns that they were stored in. A user's message is stored before its turn."""
-        filters = {"user_id": USER, "thread_id": self._thread_id}
-        rows = self._db.sync.get(AutoGenMessage, filters, order="seq")
-        turns = self._db.sync.get(JournalEntry, {"thread_key": rows[0].thread_key}, order="turn")
+    def _print_messages(self, *, whole: bool = False) -> None:
+        """Print the stored messages with the turns that they were stored in: a user's message has none."""
+        rows = self._drsai.db.get(AutoGenMessage, {"user_id": USER, "thread_id": self._thread_id}, order="seq")
+        turns = self._drsai.db.get(JournalEntry, {"thread_key": rows[0].thread_key}, order="turn")
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(style="dim", no_wrap=True, min_width=9)
         table.add_column(no_wrap=True, min_width=max(len(str(row.config["source"])) for row in rows))
@@ -193,32 +199,25 @@ class _Demo:
                 if before is not None and turn.run_id == before.run_id and turn.epoch > before.epoch:
                     table.add_row("", "", "[dim]— killed here —[/]")
                 before = turn
-            label = "" if turn is None or source == "user" else f"turn {turn.turn}"
-            table.add_row(
-                f"  {label}",
-                Text(source, f"bold {self._colours.of(source)}"),
-                Text(content, no_wrap=not whole, overflow="ellipsis"),
-            )
+            label = "" if turn is None or source == "user" else f"  turn {turn.turn}"
+            speaker = Text(source, f"bold {self._colours.of(source)}")
+            table.add_row(label, speaker, Text(content, no_wrap=not whole, overflow="ellipsis"))
         self._console.print(table)
 
     # --- words --------------------------------------------------------------------------------------------------
 
     def _title(self, text: str) -> None:
-        self._console.print()
-        self._console.print(Rule(f"[bold]{text}[/]", align="left", style="dim"))
-        self._console.print()
+        self._console.print("", Rule(f"[bold]{text}[/]", align="left", style="dim"), "")
 
     def _say(self, text: str, *, gap: bool = True) -> None:
-        if gap:
-            self._console.print()
-        self._console.print(text)
+        self._console.print("\n" * gap + text)
 
 
-def memory(state: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
-    """What each agent of a saved state knows: (source, text) of the messages in its model context, and of those that
-    it was sent and has not been asked about yet."""
+def _memories(thread: Thread) -> dict[str, list[tuple[str, str]]]:
+    """What each agent of a thread knows: (source, text) of the messages in its model context, and of those that it was
+    sent and has not been asked about yet."""
     found: dict[str, list[tuple[str, str]]] = {}
-    agents: dict[str, Any] = state.get("agent_states", {})
+    agents: dict[str, Any] = decode_state(thread.state or "").get("agent_states", {})
     for name, holder in agents.items():
         context = holder.get("agent_state", {}).get("llm_context")
         if context is not None:
@@ -227,55 +226,63 @@ def memory(state: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-class _Worker:
-    """A process of `_demo_worker`, and what it tells, line by line."""
-
-    def __init__(self, database: Database, thread_id: str, tasks: list[str | None]) -> None:
-        # By standard input, as a database URL may hold a password and everybody may read a command line.
-        self._order = json.dumps({"database_url": database.url, "thread_id": thread_id, "tasks": tasks})
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "drsai_backend.cli._demo_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.pid = self._process.pid
-
-    def __enter__(self) -> _Worker:
-        assert self._process.stdin is not None
-        self._process.stdin.write(self._order)
-        self._process.stdin.close()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        for stream in (self._process.stdout, self._process.stderr):
-            if stream is not None:
-                stream.close()
-
-    def events(self) -> Generator[dict[str, Any]]:
-        """Raises `DrSaiError`: the process failed."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            event = json.loads(line)
-            if event["type"] == "failed":
-                raise DrSaiError(event["message"])
-            yield event
-        if self._process.wait() != 0:
-            assert self._process.stderr is not None
-            words = self._process.stderr.read().strip().splitlines()
-            raise RunFailed(f"the demo's process ended with {self._process.returncode}: {words[-1] if words else ''}")
-
-    def kill(self) -> None:
-        """SIGKILL: the process gets no chance to do anything more. Waits, so that its id is free."""
-        self._process.kill()
-        self._process.wait()
+def _events(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    """What a process tells, line by line. Raises `DrSaiError`: it failed."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    for line in process.stdout:
+        event = json.loads(line)
+        if event["type"] == "failed":
+            raise DrSaiError(event["message"])
+        yield event
+    if process.wait() != 0:
+        words = process.stderr.read().strip().splitlines()
+        raise RunFailed(f"the demo's process ended with {process.returncode}: {words[-1] if words else ''}")
 
 
-@contextmanager
-def _closing(database: Database) -> Generator[Database]:
+# --- the other processes --------------------------------------------------------------------------------------------
+
+
+def _main() -> None:
+    logging.getLogger().addHandler(logging.NullHandler())
     try:
-        yield database
-    finally:
-        database.close_sync()
+        asyncio.run(_work(**json.loads(sys.stdin.read())))
+    except DrSaiError as error:
+        _tell("failed", message=error.message)
+
+
+async def _work(database_url: str, thread_id: str, tasks: list[str | None]) -> None:
+    settings = Settings(database_url=database_url, demo_delay=SECONDS_PER_WORD, require_model=False)
+    # The demo shows a process, not a model: it costs nobody anything.
+    settings = settings.model_copy(update={"openai_api_key": None, "openai_base_url": None})
+    async with DrSai(settings=settings) as drsai:
+        rows = await drsai.db.get(Thread, {"user_id": USER, "thread_id": thread_id}, load_messages=False)
+        _tell("opened")
+        for task in tasks:
+            if task is None:
+                # Opening has found the run and resumed it.
+                at = Position(rows[0].last_seq, rows[0].epoch - 1, ENDED)
+                log = drsai.engine.follow_run(USER, rows[0].run_id or "", at)
+                await _tell_all(logged.event async for logged in log)
+            else:
+                handle = await drsai.start("writers", task, user_id=USER, thread_id=thread_id)
+                await _tell_all(handle.events())
+
+
+async def _tell_all(events: AsyncIterator[RunEvent]) -> None:
+    speech = Speech(marks=True)
+    async for event in events:
+        if isinstance(event, RunStarted):
+            _tell("started", attempt=event.attempt)
+        for piece in speech.hear(event):
+            _tell("piece", source=piece.source, text=piece.text)
+        if isinstance(event, RunEnded):
+            _tell("ended", status=event.status.value, error_message=event.error_message)
+
+
+def _tell(kind: str, **values: Any) -> None:
+    print(json.dumps({"type": kind, **values}), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    _main()

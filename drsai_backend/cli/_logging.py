@@ -1,9 +1,11 @@
-"""Logs of this package and of the libraries below it in one form, on stderr."""
+"""Logs of this package and of the libraries below it in one form, on stderr, without secrets."""
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
@@ -11,7 +13,6 @@ import structlog
 from drsai_backend.cli._screen import one_line
 from drsai_backend.config import Settings
 from drsai_backend.log_context import AddIds
-from drsai_backend.redaction import RedactingFormatter
 
 # These tell each message, request and connection at INFO; AutoGen's would cost a JSON dump each.
 _TALKATIVE: Final = (
@@ -26,6 +27,18 @@ _TALKATIVE: Final = (
 # While a database is away they repeat themselves with tracebacks; `drsai.jobs` says in a line what that means.
 _ALARMED: Final = ("procrastinate", "psycopg.pool")
 
+_HIDDEN: Final = "***"
+_SHORTEST: Final = 6
+"""Shorter secrets are not looked for: they would be found in every second word."""
+_SHAPES: Final = (
+    re.compile(r"(\bsk-)[\w-]{6,}"),
+    re.compile(r"(?i)(\b(?:bearer|basic)\s+)[^\s'\",;]{6,}"),
+    re.compile(
+        r"(?i)(\b(?:[\w-]*api[-_]?key|password|passwd|secret(?:[-_]key)?)\b[\"']?\s*[:=]\s*b?[\"']?)[^\s'\",;}&]{6,}"
+    ),
+    re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s/@]+(?=@)"),
+)
+
 
 def configure_logging(settings: Settings) -> None:
     """Send all logs to stderr at `settings.log_level`, as readable lines or, with `log_format` "json", as JSON."""
@@ -35,23 +48,19 @@ def configure_logging(settings: Settings) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.stdlib.ExtraAdder(),
     ]
+    endings: list[structlog.typing.Processor]
     if settings.log_format == "json":
-        endings: list[structlog.typing.Processor] = [
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ]
+        endings = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
         # Not structlog's default: with rich installed, it prints the local variables of a traceback, keys included.
         plain = structlog.dev.plain_traceback
         renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain, pad_event=0)
-        endings = [_visible, renderer]
+        endings = [_on_one_line, renderer]
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(AddIds())
-    lines = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *endings],
-    )
-    handler.setFormatter(RedactingFormatter(lines, settings.secrets()))
+    processors = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *endings]
+    lines = structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=processors)
+    handler.setFormatter(_Redacting(lines, settings.secrets()))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(settings.log_level)
@@ -62,6 +71,24 @@ def configure_logging(settings: Settings) -> None:
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def _visible(_logger: object, _method: str, fields: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Ids in a line of the log are others': they must not begin a line of their own, or talk to the terminal."""
+def _on_one_line(_logger: object, _method: str, fields: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Others chose the ids in a line of the log: they must not begin a line of their own, or talk to the terminal."""
     return {key: one_line(value) if isinstance(value, str) else value for key, value in fields.items()}
+
+
+class _Redacting(logging.Formatter):
+    """Another formatter, with `***` in place of `secrets` and of what has the shape of a key, a token or a password:
+    a library's exception may quote a whole header."""
+
+    def __init__(self, inner: logging.Formatter, secrets: Sequence[str]) -> None:
+        super().__init__()
+        self._inner = inner
+        self._secrets = [secret for secret in secrets if len(secret) >= _SHORTEST]
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = self._inner.format(record)
+        for secret in self._secrets:
+            text = text.replace(secret, _HIDDEN)
+        for shape in _SHAPES:
+            text = shape.sub(rf"\1{_HIDDEN}", text)
+        return text

@@ -1,18 +1,26 @@
-"""What all commands print with: one console for answers, one for errors, and colours for speakers."""
+"""What all commands print with: consoles, colours for speakers, and an answer on the screen while it is spoken."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.live import Live
+from rich.markdown import Markdown
 from rich.markup import escape
 from rich.segment import Segment
+from rich.spinner import Spinner
+from rich.text import Text
 
 from drsai_backend.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from drsai_backend.api.openai.speech import Piece
 
 SPEAKER_COLOURS: Final = ("green", "magenta", "yellow", "blue", "bright_red", "cyan")
 USER_COLOUR: Final = "bright_cyan"
@@ -20,6 +28,7 @@ USER_COLOUR: Final = "bright_cyan"
 # What moves the cursor, changes the terminal, or makes text read otherwise than it stands: control characters but tab
 # and line feed, line separators, overrides of the writing direction, lone surrogates.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_FENCE = re.compile(r"^ {0,3}(```|~~~)", re.MULTILINE)
 
 
 def make_console(*, stderr: bool = False) -> Console:
@@ -28,24 +37,20 @@ def make_console(*, stderr: bool = False) -> Console:
 
 
 class _SafeConsole(Console):
-    """Shows what a terminal would obey as JSON writes it (`\\u001b`): ids, titles, messages and errors are others'."""
+    """Shows what a terminal would obey as JSON writes it (`\\u001b`): others wrote the ids, titles and messages."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            if segment.control is None and _UNSAFE.search(segment.text):
-                yield Segment(visible(segment.text), segment.style)
-            else:
-                yield segment
+            yield segment if segment.control else Segment(_visible(segment.text), segment.style)
 
 
-def visible(text: str) -> str:
-    """The same text with the characters that a terminal would obey as `\\u001b` and the like."""
+def _visible(text: str) -> str:
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def one_line(text: str) -> str:
-    """A name or a title as it can stand in a line: line ends and tabs are visible, too."""
-    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+    """A name or a title as it can stand in a line: control characters, line ends and tabs are visible."""
+    return _visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def in_line(text: str) -> str:
@@ -54,12 +59,12 @@ def in_line(text: str) -> str:
 
 
 def print_error(message: str) -> None:
-    """One line on stderr, whatever the message holds."""
+    """Print one line on stderr, whatever the message holds."""
     make_console(stderr=True).print(f"[bold red]Error:[/] {escape(' '.join(message.split()))}", soft_wrap=True)
 
 
 def print_rows(console: Console, rows: Sequence[tuple[str, str]], *, indent: int = 2) -> None:
-    """Labels and values (markup) in two columns. Values are never broken, so that they can be copied."""
+    """Print labels and values (markup) in two columns. Values are never broken, so that they can be copied."""
     width = max(len(label) for label, _ in rows)
     for label, value in rows:
         console.print(f"{' ' * indent}[dim]{label:<{width}}[/]  {value}", soft_wrap=True)
@@ -86,6 +91,128 @@ class Colours:
         self._known: dict[str, str] = {"user": USER_COLOUR}
 
     def of(self, speaker: str) -> str:
-        if speaker not in self._known:
-            self._known[speaker] = SPEAKER_COLOURS[(len(self._known) - 1) % len(SPEAKER_COLOURS)]
-        return self._known[speaker]
+        return self._known.setdefault(speaker, SPEAKER_COLOURS[(len(self._known) - 1) % len(SPEAKER_COLOURS)])
+
+
+class Transcript:
+    """Shows answers in files, pipes and terminals that cannot be redrawn: everything is printed once, as it comes."""
+
+    _you = "you:"
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._colours = Colours()
+        self._speaker: str | None = None
+        self._in_line = False
+
+    @contextmanager
+    def answering(self) -> Generator[None]:
+        """Wraps one answer."""
+        self._speaker = None
+        try:
+            yield
+        finally:
+            self._finish()
+
+    def user(self, text: str) -> None:
+        """Show what a person said, where the terminal has not shown it."""
+        self._console.print(f"[bold {USER_COLOUR}]{self._you}[/] {escape(text)}", soft_wrap=True)
+
+    def piece(self, piece: Piece) -> None:
+        """Show a piece of an answer. The first of a message may begin with its speaker's heading."""
+        heading = f"**{piece.source}**\n\n"
+        text = piece.text.lstrip("\n")
+        if text.startswith(heading) or piece.source != self._speaker:
+            self._speaker = piece.source
+            self._finish()
+            self._begin(f"[bold {self._colours.of(piece.source)}]{in_line(piece.source)}")
+            self._add(text.removeprefix(heading))
+        else:
+            self._add(piece.text)
+
+    def _begin(self, speaker: str) -> None:
+        self._console.print(f"\n{speaker}:[/] ", end="", soft_wrap=True)
+
+    def _add(self, text: str) -> None:
+        self._in_line = True
+        self._console.print(Text(text), end="", soft_wrap=True)
+        self._console.file.flush()
+
+    def _finish(self) -> None:
+        if self._in_line:
+            self._console.print()
+            self._in_line = False
+
+
+class _LiveTranscript(Transcript):
+    """Shows answers as Markdown, block by block. The block being spoken is redrawn; when it is complete, it is printed
+    for good, so that long answers scroll as they should."""
+
+    _you = "you >"
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._block = _Block()
+        self._live = Live(console=console)
+        self._printed = False
+
+    @contextmanager
+    def answering(self) -> Generator[None]:
+        spinner = Spinner("dots", style="dim")
+        # Transient: at the end the block is printed for good.
+        live = Live(spinner, console=self._console, transient=True, refresh_per_second=12)
+        with live as self._live, super().answering():
+            yield
+
+    def _begin(self, speaker: str) -> None:
+        self._console.print(f"\n{speaker}[/]")
+        self._printed = False
+
+    def _add(self, text: str) -> None:
+        done, self._block.text = _split_blocks(self._block.text + text)
+        for block in done:
+            self._print(block)
+        self._live.update(self._block)
+
+    def _finish(self) -> None:
+        text, self._block.text = self._block.text, ""
+        if text.strip():
+            self._print(text)
+
+    def _print(self, block: str) -> None:
+        if self._printed:
+            self._console.print()
+        self._console.print(Markdown(block.strip("\n")))
+        self._printed = True
+
+
+class _Block:
+    """The last lines of some Markdown, as many as the terminal is high."""
+
+    text = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self.text.strip():
+            return
+        lines = console.render_lines(Markdown(self.text.strip("\n")), options.update(height=None), pad=False)
+        for line in lines[-max(1, console.height - 2) :]:
+            yield from line
+            yield Segment.line()
+
+
+def _split_blocks(text: str) -> tuple[list[str], str]:
+    """Complete Markdown blocks, and the rest: blocks end at a blank line, code at its fence."""
+    done: list[str] = []
+    start = position = 0
+    while (end := text.find("\n\n", position)) >= 0:
+        position = end + 2
+        if len(_FENCE.findall(text, start, end)) % 2 == 0:
+            if text[start:end].strip():
+                done.append(text[start:end])
+            start = position
+    return done, text[start:]
+
+
+def make_transcript(console: Console) -> Transcript:
+    """The one that fits the console."""
+    return _LiveTranscript(console) if console.is_terminal and not console.is_dumb_terminal else Transcript(console)

@@ -1,4 +1,4 @@
-"""`drsai serve`: the HTTP server, in this process.
+"""`drsai serve` and `drsai worker`: this process runs teams, with the HTTP server or without, until it is told to stop.
 
 The database is opened and the port taken before uvicorn starts, so that whatever is wrong is one line and exit code 1;
 what the console says is printed when requests are answered.
@@ -11,6 +11,8 @@ import contextlib
 import errno
 import gc
 import ipaddress
+import os
+import signal
 import socket
 from collections.abc import Callable
 from typing import Any, Final, cast
@@ -20,12 +22,13 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from drsai_backend import jobs
 from drsai_backend.api import create_app
 from drsai_backend.api.hosts import Hosts
+from drsai_backend.cli._database import show_url
 from drsai_backend.cli._logging import configure_logging
 from drsai_backend.cli._screen import make_console, print_rows
-from drsai_backend.cli._server import Connections, Server, connection_limit, raise_file_limit
-from drsai_backend.cli._settings import show_url
+from drsai_backend.cli._server import Connections, Server
 from drsai_backend.config import Settings
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError
@@ -58,12 +61,22 @@ def serve(settings: Settings, teams: str | None, *, insecure: bool, local_model:
             runner.run(_serve(settings, given, listening, access_log=access_log))
 
 
+def work(settings: Settings, teams: str | None) -> None:
+    """Work until SIGINT or SIGTERM; then hand over what is under way.
+
+    Raises:
+        ConfigurationError: teams that cannot be read.
+        DatabaseError: the database cannot be used.
+    """
+    configure_logging(settings)
+    asyncio.run(_work(settings, None if teams is None else load_teams(teams)))
+
+
 async def _serve(
     settings: Settings, teams: dict[str, TeamFactory] | None, listening: socket.socket, *, access_log: bool
 ) -> None:
-    drsai = DrSai(teams, settings=settings)
     bound = str(listening.getsockname()[0])
-    async with drsai:
+    async with DrSai(teams, settings=settings) as drsai:
         config = uvicorn.Config(
             create_app(drsai.engine, settings, hosts=_hosts(settings, bound)),
             lifespan="off",  # the database is open already
@@ -74,27 +87,39 @@ async def _serve(
             timeout_keep_alive=int(settings.keep_alive_seconds),
             timeout_graceful_shutdown=int(settings.shutdown_grace_seconds + _CLOSE_SECONDS),
         )
-        limit = connection_limit(settings.max_connections, raise_file_limit())
-        server = Server(config, Connections(settings, limit), drain=drsai.drain, stopping=_say_stopping)
-        server.handle_signals()
-        print_start(drsai, _url(settings.host, listening), bound)
+        server = Server(config, Connections(settings), drain=drsai.drain)
+        _on_signals(server.stop)
+        _print_serving(drsai, _url(settings.host, listening), bound)
         _settle_garbage()
         await server.serve([listening])
 
 
-def _hosts(settings: Settings, bound: str) -> Hosts | None:
-    """On loopback, what a browser on this machine calls it. Elsewhere a name is anybody's guess, and a server that all
-    may reach has nothing that a rebound name would open."""
-    if is_loopback(bound):
-        return Hosts(settings.allowed_hosts)
-    return Hosts(settings.allowed_hosts, any_address=True) if settings.allowed_hosts else None
+async def _work(settings: Settings, teams: dict[str, TeamFactory] | None) -> None:
+    stopping = asyncio.Event()
+    async with DrSai(teams, settings=settings) as drsai:
+        _on_signals(stopping.set)
+        _print_working(drsai)
+        await stopping.wait()
 
 
-def _say_stopping() -> None:
-    make_console(stderr=True).print("Stopping; once more to stop at once.")
+def _on_signals(stop: Callable[[], None]) -> None:
+    """Call `stop` at the first SIGINT or SIGTERM. The second ends the process on the spot: others find its runs."""
+    is_stopping = False
+
+    def hear(number: int) -> None:
+        nonlocal is_stopping
+        if is_stopping:
+            os._exit(128 + number)
+        is_stopping = True
+        make_console(stderr=True).print("Stopping; once more to stop at once.")
+        stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # Windows
+            asyncio.get_running_loop().add_signal_handler(number, hear, number)
 
 
-def print_start(drsai: DrSai, url: str, bound: str) -> None:
+def _print_serving(drsai: DrSai, url: str, bound: str) -> None:
     """Say where, what and on what this serves, and how to ask it."""
     teams = drsai.engine.teams
     console = make_console()
@@ -106,30 +131,50 @@ def print_start(drsai: DrSai, url: str, bound: str) -> None:
     for name in teams.names():
         models.add_row("" if models.row_count else "  models", name, Text(teams.description(name)))
     console.print(models)
-    rows = [("database", escape(show_url(drsai.database)))]
+    rows = [("database", escape(show_url(drsai.database))), ("answers", _answers(drsai))]
     if drsai.models.is_demo:
-        rows.append(("answers", "[bold yellow]OFFLINE DEMO MODEL[/]: fixed rules, no language model."))
         rows.append(("", "Set OPENAI_API_KEY or OPENAI_BASE_URL, and DRSAI_MODEL, for one."))
-    else:
-        rows.append(("answers", f"[bold]{escape(drsai.models.describe())}[/]"))
     print_rows(console, rows)
-    if not is_loopback(bound):
+    if not _is_loopback(bound):
         console.print(
             "\n[bold red]INSECURE[/]: whoever reaches this machine can read and change all threads, in clear text."
         )
+    # A request to paste into a shell. Broken where a shell and JSON allow it, so that no terminal breaks it.
+    curl = (
+        f"curl {url}/v1/chat/completions \\\n"
+        f"  -H 'Content-Type: application/json' -d '{{\n"
+        f'    "model": "{teams.names()[0]}", "thread_id": "hello",\n'
+        f'    "messages": [{{"role": "user", "content": "My name is Ada."}}]}}\''
+    )
     console.print("\nTry it:\n")
-    console.print(curl(url, teams.names()[0]), markup=False, soft_wrap=True)
+    console.print(curl, markup=False, soft_wrap=True)
     console.print("\n[dim]Ctrl-C stops.[/]")
 
 
-def curl(url: str, model: str) -> str:
-    """A request to paste into a shell. Broken where a shell and JSON allow it, so that no terminal breaks it."""
-    return (
-        f"curl {url}/v1/chat/completions \\\n"
-        f"  -H 'Content-Type: application/json' -d '{{\n"
-        f'    "model": "{model}", "thread_id": "hello",\n'
-        f'    "messages": [{{"role": "user", "content": "My name is Ada."}}]}}\''
-    )
+def _print_working(drsai: DrSai) -> None:
+    """Say what this runs, where, and how it learns of work."""
+    if drsai.database.dialect == "sqlite":
+        hears = "by looking; on PostgreSQL, other machines could take part"
+    elif jobs.available():
+        hears = "by jobs in the database, shared with all other processes"
+    else:
+        hears = "by looking; with the extra `postgres`, at once"
+    console = make_console()
+    console.print(f"[bold]drsai_backend[/] works on [bold]{escape(show_url(drsai.database))}[/]\n", soft_wrap=True)
+    rows = [
+        ("models", f"[bold green]{escape(', '.join(drsai.engine.teams.names()))}[/]"),
+        ("answers", _answers(drsai)),
+        ("does", "background runs, runs of processes that died, inputs that wait, retention"),
+        ("hears of it", hears),
+    ]
+    print_rows(console, rows)
+    console.print("\n[dim]Ctrl-C stops.[/]")
+
+
+def _answers(drsai: DrSai) -> str:
+    if drsai.models.is_demo:
+        return "[bold yellow]OFFLINE DEMO MODEL[/]: fixed rules, no language model."
+    return f"[bold]{escape(drsai.models.describe())}[/]"
 
 
 def _settle_garbage() -> None:
@@ -151,6 +196,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return cast("Callable[[], asyncio.AbstractEventLoop]", uvloop.new_event_loop)  # pyright: ignore[reportUnknownMemberType]
 
 
+# --- the address ----------------------------------------------------------------------------------------------------
+
+
 def _address(settings: Settings, *, insecure: bool) -> tuple[socket.AddressFamily, Any]:
     """The socket address to listen on."""
     try:
@@ -161,7 +209,7 @@ def _address(settings: Settings, *, insecure: bool) -> tuple[socket.AddressFamil
         raise ConfigurationError(f"the host {settings.host!r} has no address here") from None
     found.sort(key=lambda item: item[0] != socket.AF_INET)  # "localhost" is both; clients try IPv4 at the latest
     family, _, _, _, address = found[0]
-    if not insecure and not is_loopback(str(address[0])):
+    if not insecure and not _is_loopback(str(address[0])):
         raise ConfigurationError(
             f"{settings.host} is no loopback address: everybody who reaches it could read and change all threads, and "
             "HTTP is clear text. Use 127.0.0.1, or --insecure if that is wanted"
@@ -169,9 +217,17 @@ def _address(settings: Settings, *, insecure: bool) -> tuple[socket.AddressFamil
     return family, address
 
 
-def is_loopback(address: str) -> bool:
+def _is_loopback(address: str) -> bool:
     """Whether only this machine reaches an IP address."""
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def _hosts(settings: Settings, bound: str) -> Hosts | None:
+    """On loopback, what a browser on this machine calls it. Elsewhere a name is anybody's guess, and a server that all
+    may reach has nothing that a rebound name would open."""
+    if _is_loopback(bound):
+        return Hosts(settings.allowed_hosts)
+    return Hosts(settings.allowed_hosts, any_address=True) if settings.allowed_hosts else None
 
 
 def _listen(settings: Settings, address: tuple[socket.AddressFamily, Any]) -> socket.socket:

@@ -12,19 +12,18 @@ import errno
 import gc
 import json
 import logging
-import os
-import signal
 import socket
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator
-from types import FrameType
-from typing import Any, Final
+from http import HTTPStatus
+from typing import Final, cast
 
 import h11
 import psutil
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from drsai_backend.config import Settings
 
@@ -37,42 +36,38 @@ _UNREAD_SECONDS: Final = 60.0
 _ACCEPTS: Final = 64
 """Connections taken at a time before others have their turn."""
 _GROWN: Final = 64 * 1024 * 1024
-"""Bytes more than after the last collection, from which on another is worth its time."""
+"""By how many bytes the process grows until another collection is worth its time."""
 _BACK_OFF: Final = 0.2
 _QUIET_SECONDS: Final = 60.0
 """Between two log lines about the same trouble."""
 _NO_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
-def raise_file_limit() -> int | None:
-    """Raise the number of files that this process may have open to what it may set by itself; that number, where there
-    is one."""
+def connection_limit(wanted: int) -> int:
+    """How many clients may be connected at once. Raises the number of files that this process may have open to what it
+    may set by itself; a quarter of them is for databases, models and tools."""
     try:
         import resource
     except ImportError:  # Windows
-        return None
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
+        return wanted
+    files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files != hard:
         with contextlib.suppress(ValueError, OSError):  # macOS does not take its own "unlimited"
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-    return None if soft == resource.RLIM_INFINITY else soft
-
-
-def connection_limit(wanted: int, files: int | None) -> int:
-    """How many clients may be connected at once: a quarter of the files is for databases, models and tools."""
-    if files is None or wanted <= files * 3 // 4:
+            files = hard
+    if files == resource.RLIM_INFINITY or wanted <= files * 3 // 4:
         return wanted
     limit = max(1, files * 3 // 4)
     _log.warning("%d connections at most: this process may open %d files (ulimit -n)", limit, files)
     return limit
 
 
-class Connections:
+class Connections(ServerState):
     """The open connections of a server, and how long they may take for what."""
 
-    def __init__(self, settings: Settings, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.limit = connection_limit(settings.max_connections)
         self.header_seconds = settings.header_seconds
         self.body_seconds = settings.body_seconds
         self.surplus_bytes = settings.max_body_bytes
@@ -84,11 +79,12 @@ class Connections:
         """Those without a request under way, the longest idle first."""
         self._swept = time.monotonic()
 
-    def sweep(self, connections: set[Any]) -> None:
+    def sweep(self) -> None:
         """Close those whose time is over. To be called every second."""
         now = time.monotonic()
         self.now += min(now - self._swept, 2.0)
         self._swept = now
+        connections = cast("set[Connection]", self.connections)
         for connection in [item for item in connections if item.is_overdue()]:
             connection.cut()
 
@@ -101,29 +97,11 @@ class Connections:
         return True
 
 
-class Garbage:
-    """Collects cycles when the process has grown. With thresholds as high as `drsai serve` sets them, what large
-    requests leave behind would wait for millions of small ones."""
-
-    def __init__(self) -> None:
-        self._process = psutil.Process()
-        self._usual = self._process.memory_info().rss
-
-    def collect_if_grown(self) -> None:
-        size = self._process.memory_info().rss
-        if size > self._usual + _GROWN:
-            gc.collect()
-            size = self._process.memory_info().rss
-            self._usual = size
-        else:
-            self._usual = min(self._usual, size)
-
-
 class Connection(H11Protocol):
     """A connection whose client has so much time for headers, body and reading, and no more."""
 
-    def __init__(self, config: uvicorn.Config, state: Any, bounds: Connections) -> None:
-        super().__init__(config=config, server_state=state, app_state={})
+    def __init__(self, config: uvicorn.Config, bounds: Connections) -> None:
+        super().__init__(config=config, server_state=bounds, app_state={})
         self._bounds = bounds
         self._since = bounds.now
         self._kept = False
@@ -200,30 +178,19 @@ class Connection(H11Protocol):
         begun = state is h11.SEND_BODY or (state is h11.IDLE and bool(self.conn.trailing_data[0]))
         if begun and self._blocked is None and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             part = "body" if state is h11.SEND_BODY else "headers"
-            body = error_body(f"the {part} of the request did not arrive in time", "request_timeout")
-            headers = [
-                ("content-type", "application/json"),
-                ("content-length", str(len(body))),
-                ("connection", "close"),
-            ]
-            for event in (h11.Response(status_code=408, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
+            self.transport.write(_answer(408, "request_timeout", f"the {part} of the request did not arrive in time"))
             self.transport.close()
         else:
             self.transport.abort()
 
 
-def error_body(message: str, code: str) -> bytes:
-    """An error as the API words it, from below the API."""
-    kind = "invalid_request_error" if code == "request_timeout" else "server_error"
-    return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
-
-
-_FULL_BODY: Final = error_body("this server has too many connections", "too_many_connections")
-_FULL: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n"
-    b"content-length: %d\r\n\r\n%b" % (len(_FULL_BODY), _FULL_BODY)
-)
+def _answer(status: int, code: str, message: str) -> bytes:
+    """An error as the API words it, from below the API, after which the connection is closed."""
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    body = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", "content-type: application/json", "connection: close"]
+    lines += ["retry-after: 1"] if status >= 500 else []
+    return "\r\n".join([*lines, f"content-length: {len(body)}", "", body]).encode()
 
 
 class Server(uvicorn.Server):
@@ -231,46 +198,27 @@ class Server(uvicorn.Server):
 
     Args:
         drain: hands the runs over.
-        stopping: called when the first signal to stop has come.
     """
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        bounds: Connections,
-        *,
-        drain: Callable[[], Awaitable[None]],
-        stopping: Callable[[], None],
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, bounds: Connections, *, drain: Callable[[], Awaitable[None]]) -> None:
         super().__init__(config)
-        self._bounds = bounds
-        self._garbage = Garbage()
+        self.server_state = self._bounds = bounds
         self._drain = drain
-        self._stopping = stopping
         self._accepting: list[asyncio.Task[None]] = []
-        self._taking: set[asyncio.Task[Any]] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
         self._quiet_until: dict[str, float] = {}
+        self._process = psutil.Process()
+        self._usual_size = self._process.memory_info().rss
+
+    def stop(self) -> None:
+        """End `serve`."""
+        self.should_exit = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         """Nothing: uvicorn would restore the default handlers at its end and send the signal again, which kills the
         process before the database is closed."""
         yield
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if not self.should_exit:
-            self._stopping()
-            self.should_exit = True
-        else:
-            # Whoever goes on with the runs finds out by itself.
-            os._exit(128 + sig)
-
-    def handle_signals(self) -> None:
-        """Stop at SIGINT and SIGTERM, at once when they come again."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with contextlib.suppress(NotImplementedError):  # Windows
-                loop.add_signal_handler(number, self.handle_exit, number, None)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept on `sockets`, in place of asyncio's servers."""
@@ -281,9 +229,9 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if counter % 10 == 0:
-            self._bounds.sweep(self.server_state.connections)
+            self._bounds.sweep()
         if counter % 50 == 0:
-            self._garbage.collect_if_grown()
+            self._collect_if_grown()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -293,16 +241,26 @@ class Server(uvicorn.Server):
         # Together: were connections closed first, clients would be left without a word of what becomes of their runs.
         await asyncio.gather(super().shutdown(sockets), self._drain())
 
+    def _collect_if_grown(self) -> None:
+        """Collect cycles: with thresholds as high as `drsai serve` sets them, what large requests leave behind would
+        wait for millions of small ones."""
+        size = self._process.memory_info().rss
+        if size > self._usual_size + _GROWN:
+            gc.collect()
+            self._usual_size = self._process.memory_info().rss
+        else:
+            self._usual_size = min(self._usual_size, size)
+
     # --- connections --------------------------------------------------------------------------------------------
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                self._take(loop, (await loop.sock_accept(listening))[0])
+                self._take((await loop.sock_accept(listening))[0])
                 with contextlib.suppress(BlockingIOError):
                     for _ in range(_ACCEPTS):
-                        self._take(loop, listening.accept()[0])
+                        self._take(listening.accept()[0])
                 await asyncio.sleep(0)  # sock_accept() does not yield while clients wait
             except OSError as error:
                 if error.errno in _NO_FILES:
@@ -313,22 +271,23 @@ class Server(uvicorn.Server):
                     return
                 # Else the client was gone already.
 
-    def _take(self, loop: asyncio.AbstractEventLoop, client: socket.socket) -> None:
+    def _take(self, client: socket.socket) -> None:
         client.setblocking(False)
-        open_now = len(self.server_state.connections) + len(self._taking)
+        open_now = len(self._bounds.connections) + len(self._connecting)
         if open_now >= self._bounds.limit and not self._bounds.make_room():
             self._say("limit", "%d connections with requests under way, as many as may be: others get 503", open_now)
             with contextlib.suppress(OSError):
                 client.send(_FULL)
             client.close()
             return
-        task = loop.create_task(self._connect(loop, client))
-        self._taking.add(task)
-        task.add_done_callback(self._taking.discard)
+        task = asyncio.create_task(self._connect(client))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
 
-    async def _connect(self, loop: asyncio.AbstractEventLoop, client: socket.socket) -> None:
+    async def _connect(self, client: socket.socket) -> None:
         try:
-            await loop.connect_accepted_socket(lambda: Connection(self.config, self.server_state, self._bounds), client)
+            loop = asyncio.get_running_loop()
+            await loop.connect_accepted_socket(lambda: Connection(self.config, self._bounds), client)
         except OSError as error:
             client.close()
             self._say("connect", "a connection could not be served: %s", error.strerror)
@@ -339,3 +298,6 @@ class Server(uvicorn.Server):
         if now >= self._quiet_until.get(trouble, 0.0):
             self._quiet_until[trouble] = now + _QUIET_SECONDS
             _log.warning(message, *values)
+
+
+_FULL: Final = _answer(503, "too_many_connections", "this server has too many connections")

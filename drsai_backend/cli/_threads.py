@@ -1,40 +1,64 @@
-"""`drsai threads`: stored conversations, read and deleted without an engine."""
+"""`drsai threads`: stored conversations are read, steered, moved and deleted, whichever process runs them."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
+from pydantic import ByteSize, TypeAdapter, ValidationError
 from rich.console import Console
 from rich.text import Text
 
+from drsai_backend.cli._database import opened
 from drsai_backend.cli._screen import Colours, confirm, in_line, make_console, one_line, print_rows
-from drsai_backend.cli._settings import named_database
-from drsai_backend.database import DatabaseManager
+from drsai_backend.database import retention
 from drsai_backend.datamodel import RunStatus, Thread
-from drsai_backend.errors import NotFound
-from drsai_backend.runs import _queries
+from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.runs.views import StoredMessage, ThreadDetail, ThreadSummary
 from drsai_backend.state import decode_state
-from drsai_backend.state.store import JournalStateStore
+from drsai_backend.state.portable import MAX_FILE_BYTES, export_thread, import_thread
+from drsai_backend.sync import SyncDrSai
 
-STATUS_COLOURS: Final = {
+_COLOURS: Final = {
     RunStatus.RUNNING: "cyan",
     RunStatus.AWAITING_INPUT: "yellow",
     RunStatus.COMPLETED: "green",
     RunStatus.ERROR: "red",
 }
+_UNDER_WAY: Final = {
+    RunStatus.RUNNING: "; the next worker that looks for work resumes its run",
+    RunStatus.PAUSED: "; its run waits to be resumed",
+    RunStatus.AWAITING_INPUT: "; its run waits for a person's answer",
+}
+_UNITS_OF_TIME: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PAGE: Final = 500
 _STATUS_WIDTH: Final = max(len(status.value) for status in RunStatus)
 
 
+@contextmanager
+def _threads_of(user_id: str, database_url: str | None) -> Generator[SyncDrSai]:
+    with opened(database_url) as drsai:
+        try:
+            yield drsai
+        except NotFound as error:  # "no thread 't'"
+            raise NotFound(f"{user_id} has {error.message} here; `drsai threads list` shows those there are") from None
+
+
+# --- read -----------------------------------------------------------------------------------------------------------
+
+
 def list_threads(user_id: str, limit: int, database_url: str | None, *, as_json: bool) -> None:
     """Print a user's threads, newest first."""
-    with open_manager(database_url) as db:
-        page = db.database.read_sync(lambda session: _queries.list_threads(session, user_id, None, limit))
+    with opened(database_url) as drsai:
+        page = drsai.list_threads(user_id, limit=limit)
     console = make_console()
     if as_json:
         _print_json([item.model_dump(mode="json") for item in page.items])
@@ -48,31 +72,32 @@ def list_threads(user_id: str, limit: int, database_url: str | None, *, as_json:
 
 def show_thread(user_id: str, thread_id: str, database_url: str | None, *, as_json: bool) -> None:
     """Print a thread and all its messages."""
-    with open_manager(database_url) as db:
-        detail = _queries.detail(find_thread(db, user_id, thread_id))
-        messages: list[StoredMessage] = []
-        while True:
-            after = messages[-1].seq if messages else 0
-            page = db.database.read_sync(
-                lambda session, after=after: _queries.list_messages(session, user_id, thread_id, after, _PAGE)
-            )
+    messages: list[StoredMessage] = []
+    with _threads_of(user_id, database_url) as drsai:
+        thread = drsai.get_thread(user_id, thread_id)
+        while page := drsai.list_messages(user_id, thread_id, after=messages[-1].seq if messages else 0, limit=_PAGE):
             messages += page
-            if len(page) < _PAGE:
-                break
     if as_json:
-        _print_json(
-            {**detail.model_dump(mode="json"), "messages": [message.model_dump(mode="json") for message in messages]}
-        )
+        _print_json({**thread.model_dump(mode="json"), "messages": [each.model_dump(mode="json") for each in messages]})
         return
     console = make_console()
-    _print_detail(console, detail)
-    _print_messages(console, messages)
+    _print_detail(console, thread)
+    colours = Colours()
+    for message in messages:
+        kind = "" if message.type == "TextMessage" else f" [dim]{in_line(message.type)}[/]"
+        speaker = f"[bold {colours.of(message.source)}]{in_line(message.source)}[/]"
+        console.print(f"\n[dim]{message.seq:>3}[/] {speaker}{kind}", soft_wrap=True)
+        console.print(Text(message.content))
 
 
 def print_state(user_id: str, thread_id: str, database_url: str | None, *, decoded: bool) -> None:
     """Print a thread's state: the base64 text that `decode_state` takes, or what is in it as JSON."""
-    with open_manager(database_url) as db:
-        state = find_thread(db, user_id, thread_id, load_state=True).state
+    filters = {"user_id": user_id, "thread_id": thread_id}
+    with _threads_of(user_id, database_url) as drsai:
+        rows = drsai.db.get(Thread, filters, load_messages=False)
+        if not rows:
+            raise NotFound(f"no thread {thread_id!r}")
+    state = rows[0].state
     if state is None:
         raise NotFound(f"thread {thread_id!r} has no state yet: no turn of it was finished")
     if decoded:
@@ -81,83 +106,32 @@ def print_state(user_id: str, thread_id: str, database_url: str | None, *, decod
         make_console().out(state)
 
 
-def delete_threads(user_id: str, thread_ids: list[str], database_url: str | None, *, yes: bool) -> None:
-    """Delete threads; all of them must exist. Raises `ThreadBusy` at one that runs."""
-    with open_manager(database_url) as db:
-        for thread_id in thread_ids:
-            find_thread(db, user_id, thread_id)
-        what = f"thread {thread_ids[0]}" if len(thread_ids) == 1 else f"{len(thread_ids)} threads"
-        confirm(f"Delete {what} of {user_id}?", yes=yes)
-        for thread_id in thread_ids:
-            db.sync.delete(Thread, {"user_id": user_id, "thread_id": thread_id})
-            make_console().print(f"deleted {in_line(thread_id)}")
-
-
 def print_list(console: Console, threads: list[ThreadSummary]) -> None:
-    """Threads, two lines each. Ids are never cut off: they are what the other commands take."""
+    """Print threads, two lines each. Ids are never cut off: they are what the other commands take."""
     names = [(one_line(item.thread_id), one_line(item.team or "")) for item in threads]
     ids, teams = (max(map(len, column)) for column in zip(*names, strict=True))
     for item, (thread_id, team) in zip(threads, names, strict=True):
         line = Text(f"{thread_id:<{ids}}  ", "bold")
-        line.append(f"{item.status.value:<{_STATUS_WIDTH}}", STATUS_COLOURS.get(item.status, "default"))
+        line.append(f"{item.status.value:<{_STATUS_WIDTH}}", _COLOURS.get(item.status, "default"))
         line.append(f"  {team:<{teams}}  {item.message_count:>4} msgs  {_age(item.updated_at)}", "not bold")
         console.print(line, soft_wrap=True)
-        title = Text(f"  {one_line(item.title or '')}", "dim", no_wrap=True, overflow="ellipsis")
-        console.print(title)
-
-
-def find_thread(db: DatabaseManager, user_id: str, thread_id: str, *, load_state: bool = False) -> Thread:
-    """A thread without its messages. Raises `NotFound`."""
-    filters = {"user_id": user_id, "thread_id": thread_id}
-    rows = db.sync.get(Thread, filters, load_messages=False, load_state=load_state)
-    if not rows:
-        raise NotFound(f"{user_id} has no thread {thread_id!r} here; `drsai threads list` shows those there are")
-    return rows[0]
-
-
-@contextmanager
-def open_manager(database_url: str | None, *, must_exist: bool = True) -> Generator[DatabaseManager]:
-    """The database of an option or of the settings. Raises as `named_database`, or when it cannot be used."""
-    database = named_database(database_url, must_exist=must_exist)
-    try:
-        db = DatabaseManager(database=database, state_store=JournalStateStore())
-        db.ensure_schema_sync()
-        yield db
-    finally:
-        database.close_sync()
+        console.print(Text(f"  {one_line(item.title or '')}", "dim", no_wrap=True, overflow="ellipsis"))
 
 
 def _print_detail(console: Console, thread: ThreadDetail) -> None:
-    rows = [
-        ("thread", f"[bold]{in_line(thread.thread_id)}[/]"),
-        ("title", in_line(thread.title or "")),
-        ("status", _status(thread.status).markup),
-        ("team", in_line(thread.team or "")),
-        ("created", _when(thread.created_at)),
-        ("changed", _when(thread.updated_at)),
-    ]
-    if thread.error_message:
-        rows.append(("error", f"[red]{in_line(thread.error_message)}[/]"))
-    if thread.input_request:
-        question = f"{thread.input_request.get('source')}: {thread.input_request.get('prompt')}"
-        rows.append(("asks", f"[yellow]{in_line(question)}[/]"))
-    print_rows(console, [(label, value) for label, value in rows if value], indent=0)
-
-
-def _print_messages(console: Console, messages: list[StoredMessage]) -> None:
-    colours = Colours()
-    for message in messages:
-        kind = "" if message.type == "TextMessage" else f" [dim]{in_line(message.type)}[/]"
-        console.print()
-        console.print(
-            f"[dim]{message.seq:>3}[/] [bold {colours.of(message.source)}]{in_line(message.source)}[/]{kind}",
-            soft_wrap=True,
-        )
-        console.print(Text(message.content))
-
-
-def _status(status: RunStatus) -> Text:
-    return Text(status.value, style=STATUS_COLOURS.get(status, "default"))
+    question = thread.input_request or {}
+    colour = _COLOURS.get(thread.status, "default")
+    rows = {
+        "thread": f"[bold]{in_line(thread.thread_id)}[/]",
+        "title": in_line(thread.title or ""),
+        "status": f"[{colour}]{thread.status.value}[/]",
+        "team": in_line(thread.team or ""),
+        "created": _when(thread.created_at),
+        "changed": _when(thread.updated_at),
+        "error": f"[red]{in_line(thread.error_message)}[/]" if thread.error_message else "",
+        "asks": f"[yellow]{in_line('{source}: {prompt}'.format(**question))}[/]" if question else "",
+    }
+    print_rows(console, [(label, value) for label, value in rows.items() if value], indent=0)
 
 
 def _age(moment: datetime) -> str:
@@ -166,9 +140,7 @@ def _age(moment: datetime) -> str:
         return "now"
     if minutes < 60:
         return f"{minutes} min ago"
-    if minutes < 24 * 60:
-        return f"{minutes // 60} h ago"
-    return _when(moment)[:10]
+    return f"{minutes // 60} h ago" if minutes < 24 * 60 else _when(moment)[:10]
 
 
 def _when(moment: datetime) -> str:
@@ -177,3 +149,162 @@ def _when(moment: datetime) -> str:
 
 def _print_json(value: Any) -> None:
     make_console().out(json.dumps(value, ensure_ascii=False, indent=2), highlight=False)
+
+
+# --- steer ----------------------------------------------------------------------------------------------------------
+
+
+def cancel(user_id: str, thread_id: str, database_url: str | None) -> None:
+    """Stop what the thread does. Raises as `DrSai.stop`."""
+    with _threads_of(user_id, database_url) as drsai:
+        thread = drsai.stop(user_id, thread_id)
+    _say(thread_id, "will stop in a few seconds" if thread.status is RunStatus.RUNNING else "is stopped")
+
+
+def pause(user_id: str, thread_id: str, database_url: str | None) -> None:
+    """Pause the live run. Raises as `DrSai.pause`."""
+    with _threads_of(user_id, database_url) as drsai:
+        thread = drsai.pause(user_id, thread_id)
+    is_live = thread.status is RunStatus.RUNNING
+    _say(thread_id, "will pause when the turn in flight is over" if is_live else "is paused")
+
+
+def resume(user_id: str, thread_id: str, database_url: str | None) -> None:
+    """Resume a paused run, or take a pause back. Raises as `DrSai.resume`."""
+    with _threads_of(user_id, database_url) as drsai:
+        drsai.resume(user_id, thread_id)
+    _say(thread_id, "is resumed: a server or a worker continues it within seconds")
+
+
+def _say(thread_id: str, what: str) -> None:
+    make_console().print(f"{in_line(thread_id)} {what}.")
+
+
+# --- delete ---------------------------------------------------------------------------------------------------------
+
+
+def delete_threads(user_id: str, thread_ids: list[str], database_url: str | None, *, yes: bool) -> None:
+    """Delete threads; all of them must exist. Raises `ThreadBusy` at one that runs."""
+    with _threads_of(user_id, database_url) as drsai:
+        for thread_id in thread_ids:
+            drsai.get_thread(user_id, thread_id)
+        what = f"thread {thread_ids[0]}" if len(thread_ids) == 1 else f"{len(thread_ids)} threads"
+        confirm(f"Delete {what} of {user_id}?", yes=yes)
+        for thread_id in thread_ids:
+            drsai.delete_thread(user_id, thread_id)
+            make_console().print(f"deleted {in_line(thread_id)}")
+
+
+def prune(
+    older_than: str, status: str, user_id: str | None, database_url: str | None, *, dry_run: bool, yes: bool
+) -> None:
+    """Delete the threads that have not changed for long, in batches, each in a transaction of its own.
+
+    Raises:
+        InvalidRequest: no such age or status; or neither `yes` nor a terminal.
+    """
+    chosen: dict[str, Any] = {
+        "older_than": _read_age(older_than),
+        "statuses": [_read_status(name.strip()) for name in status.split(",")],
+        "user_id": user_id,
+    }
+    console = make_console()
+    whose = "all users" if user_id is None else user_id
+    with opened(database_url) as drsai:
+        database = drsai.drsai.database
+        count = database.read_sync(partial(retention.count_prunable, **chosen))
+        if dry_run or count == 0:
+            console.print(f"{_count(count)} of {in_line(whose)} to delete", soft_wrap=True)
+            return
+        confirm(f"Delete {_count(count)} of {whose}?", yes=yes)
+        deleted = 0
+        while batch := database.write_sync(partial(retention.prune, **chosen)):
+            deleted += batch
+    console.print(f"deleted {_count(deleted)} of {in_line(whose)}", soft_wrap=True)
+
+
+def _read_age(text: str) -> timedelta:
+    """`30d`, `12h`, `2w`, `90m`."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", text.strip())
+    try:
+        if found is not None:
+            return timedelta(**{_UNITS_OF_TIME[found[2]]: float(found[1])})
+    except OverflowError:
+        pass
+    raise InvalidRequest(f"--older-than {text}: an age is a number with m, h, d or w, such as 30d", param="older_than")
+
+
+def _read_status(name: str) -> RunStatus:
+    try:
+        return RunStatus(name)
+    except ValueError:
+        known = ", ".join(status.value for status in RunStatus)
+        raise InvalidRequest(f"--status {name!r}: there is {known}", param="status") from None
+
+
+def _count(threads: int) -> str:
+    return "1 thread" if threads == 1 else f"{threads} threads"
+
+
+# --- move -----------------------------------------------------------------------------------------------------------
+
+
+def export(user_id: str, thread_id: str, output: str, database_url: str | None) -> None:
+    """Write a thread to a file, or to stdout (`-`).
+
+    Raises:
+        InvalidRequest: stdout is a terminal, or the file cannot be written.
+        NotFound, ThreadBusy, StateError: as `export_thread`.
+    """
+    if output == "-" and sys.stdout.isatty():
+        raise InvalidRequest("an exported thread is no text for a terminal: say `> FILE` or --output FILE")
+    with _threads_of(user_id, database_url) as drsai:
+        drsai.get_thread(user_id, thread_id)
+        data = drsai.drsai.database.read_sync(lambda session: export_thread(session, user_id, thread_id))
+    if output == "-":
+        sys.stdout.buffer.write(data)
+        return
+    try:
+        # Like the database: it holds what was said.
+        with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            if os.path.isfile(output):
+                os.fchmod(file.fileno(), 0o600)
+            file.write(data)
+    except OSError as error:
+        raise InvalidRequest(f"{output} cannot be written: {error.strerror}", param="output") from None
+    size = ByteSize(len(data)).human_readable(separator=" ")
+    make_console().print(f"exported {in_line(thread_id)} to {in_line(output)} ({size})", soft_wrap=True)
+
+
+def import_(
+    file: str, user_id: str | None, thread_id: str | None, database_url: str | None, max_size: str | None
+) -> None:
+    """Store the thread of a file, or of stdin (`-`). `max_size`: bytes of the file and of what it unpacks to, such as
+    `1GiB`.
+
+    Raises:
+        InvalidRequest: the file cannot be read, `max_size` is no size, or a name cannot be one.
+        Conflict, StateError: as `import_thread`.
+    """
+    limit = MAX_FILE_BYTES if max_size is None else _bytes(max_size)
+    try:
+        with sys.stdin.buffer if file == "-" else Path(file).open("rb") as stream:
+            data = stream.read(limit + 1)  # enough to be refused
+    except OSError as error:
+        raise InvalidRequest(f"{file} cannot be read: {error.strerror}", param="file") from None
+    with opened(database_url, must_exist=False) as drsai:
+        names = drsai.drsai.database.write_sync(
+            lambda session: import_thread(session, data, user_id=user_id, thread_id=thread_id, max_bytes=limit)
+        )
+        thread = drsai.get_thread(*names)
+    whose = f"[bold]{in_line(names[1])}[/] of {in_line(names[0])}"
+    what = f"{thread.message_count} messages, {thread.status.value}{_UNDER_WAY.get(thread.status, '')}"
+    make_console().print(f"imported {whose}: {what}", soft_wrap=True)
+
+
+def _bytes(size: str) -> int:
+    try:
+        return TypeAdapter(ByteSize).validate_python(size)
+    except ValidationError:
+        reason = "a size is a number of bytes, or such as 1GiB"
+        raise InvalidRequest(f"--max-size {size}: {reason}", param="max_size") from None

@@ -95,7 +95,7 @@ def serve(
 ) -> None:
     """Serve teams as models of an OpenAI-compatible API."""
     from drsai_backend.cli import _serve
-    from drsai_backend.cli._settings import read_settings
+    from drsai_backend.cli._database import read_settings
 
     settings = read_settings(
         host=host, port=port, database_url=database_url, log_level=log_level, require_model=require_model or None
@@ -123,11 +123,11 @@ def worker(
 
     Every `drsai serve` does so too; workers take load off the servers, on any machine that reaches the database.
     """
-    from drsai_backend.cli import _worker
-    from drsai_backend.cli._settings import read_settings
+    from drsai_backend.cli import _serve
+    from drsai_backend.cli._database import read_settings
 
     settings = read_settings(job_concurrency=concurrency, database_url=database_url, log_level=log_level)
-    _worker.work(settings, teams)
+    _serve.work(settings, teams)
 
 
 @app.command()
@@ -225,25 +225,25 @@ def threads_delete(
 @threads_app.command("cancel")
 def threads_cancel(thread: ThreadId, user: User = "anonymous", database_url: DatabaseUrl = None) -> None:
     """End what a thread does, or waits for, as stopped. Its finished turns stay."""
-    from drsai_backend.cli import _control
+    from drsai_backend.cli import _threads
 
-    _control.cancel(user, thread, database_url)
+    _threads.cancel(user, thread, database_url)
 
 
 @threads_app.command("pause")
 def threads_pause(thread: ThreadId, user: User = "anonymous", database_url: DatabaseUrl = None) -> None:
     """Pause a thread's live run at its next turn boundary."""
-    from drsai_backend.cli import _control
+    from drsai_backend.cli import _threads
 
-    _control.pause(user, thread, database_url)
+    _threads.pause(user, thread, database_url)
 
 
 @threads_app.command("resume")
 def threads_resume(thread: ThreadId, user: User = "anonymous", database_url: DatabaseUrl = None) -> None:
     """Have a running server or worker go on with a paused run."""
-    from drsai_backend.cli import _control
+    from drsai_backend.cli import _threads
 
-    _control.resume(user, thread, database_url)
+    _threads.resume(user, thread, database_url)
 
 
 @threads_app.command("export")
@@ -254,9 +254,9 @@ def threads_export(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Write a thread to a file, for `import` into another database. API keys are left out."""
-    from drsai_backend.cli import _portable
+    from drsai_backend.cli import _threads
 
-    _portable.export(user, thread, output, database_url)
+    _threads.export(user, thread, output, database_url)
 
 
 @threads_app.command("import")
@@ -283,9 +283,9 @@ def threads_import(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Store an exported thread. It goes on here exactly where it stood."""
-    from drsai_backend.cli import _portable
+    from drsai_backend.cli import _threads
 
-    _portable.import_(file, user, thread_id, database_url, max_size)
+    _threads.import_(file, user, thread_id, database_url, max_size)
 
 
 @threads_app.command("prune")
@@ -308,9 +308,9 @@ def threads_prune(
     yes: Yes = False,
 ) -> None:
     """Delete threads that have not changed for long. One on which a run is live is never deleted."""
-    from drsai_backend.cli import _prune
+    from drsai_backend.cli import _threads
 
-    _prune.prune(older_than, status, user, database_url, dry_run=dry_run, yes=yes)
+    _threads.prune(older_than, status, user, database_url, dry_run=dry_run, yes=yes)
 
 
 @db_app.command("upgrade")
@@ -318,9 +318,9 @@ def db_upgrade(
     revision: Annotated[str, typer.Argument(help="Where to.")] = "head", database_url: DatabaseUrl = None
 ) -> None:
     """Make the tables, or bring them up to date."""
-    from drsai_backend.cli import _db
+    from drsai_backend.cli import _database
 
-    _db.upgrade(revision, database_url)
+    _database.upgrade(revision, database_url)
 
 
 @db_app.command("downgrade")
@@ -332,14 +332,14 @@ def db_downgrade(
     yes: Yes = False,
 ) -> None:
     """Take the tables back to an earlier revision. `base` drops all of them, and what they hold."""
-    from drsai_backend.cli import _db
+    from drsai_backend.cli import _database
 
-    _db.downgrade(revision, database_url, yes=yes)
+    _database.downgrade(revision, database_url, yes=yes)
 
 
 @db_app.command("current")
 def db_current(database_url: DatabaseUrl = None) -> None:
     """Show the revision of the database."""
-    from drsai_backend.cli import _db
+    from drsai_backend.cli import _database
 
-    _db.current(database_url)
+    _database.current(database_url)

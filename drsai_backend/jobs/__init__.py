@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 from drsai_backend.database.engine import parse_url
 
 if TYPE_CHECKING:
-    from drsai_backend.jobs._queue import JobQueue, Runs
+    from drsai_backend.jobs._queue import JobQueue
+    from drsai_backend.runs import Engine
 
 log = logging.getLogger("drsai.jobs")
 
@@ -33,13 +34,15 @@ def available() -> bool:
     return newest == _SCHEMA
 
 
-def make_queue(database_url: str, runs: Runs, *, concurrency: int = 10, sweep_seconds: float = 3.0) -> JobQueue | None:
+def make_queue(
+    database_url: str, engine: Engine, *, concurrency: int = 10, sweep_seconds: float = 3.0
+) -> JobQueue | None:
     """The process's queue, not opened yet. None where there can be none: SQLite, or no procrastinate."""
     if parse_url(database_url).get_backend_name() != "postgresql" or not available():
         return None
     from drsai_backend.jobs._queue import JobQueue
 
-    return JobQueue(database_url, runs, concurrency=concurrency, sweep_seconds=sweep_seconds)
+    return JobQueue(database_url, engine, concurrency=concurrency, sweep_seconds=sweep_seconds)
 
 
 __all__ = ["available", "make_queue"]

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import procrastinate
 from procrastinate.connector import Notify
@@ -23,6 +23,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from drsai_backend.database.engine import parse_url
 from drsai_backend.errors import DrSaiError
+from drsai_backend.runs import Engine
 
 log = logging.getLogger("drsai.jobs")
 
@@ -38,15 +39,6 @@ _PATIENCE: Final = 4.0
 _RETRY: Final = 1.0
 
 
-class Runs(Protocol):
-    """What the queue needs of the engine."""
-
-    async def look_at(self, thread_key: int) -> None: ...
-    async def sweep(self) -> list[int]: ...
-    async def prune(self) -> int: ...
-    async def controls_changed(self, thread_key: int) -> None: ...
-
-
 class JobQueue:
     """Puts in jobs and does those that it gets. One per process; any number of processes share the work.
 
@@ -54,18 +46,18 @@ class JobQueue:
 
     Args:
         database_url: of PostgreSQL.
-        runs: the engine, or what looks like it. Not closed by the queue.
+        engine: not closed by the queue.
         concurrency: how many threads are looked at at the same time.
         sweep_seconds: between two sweeps of all processes together; rounded down to whole seconds, 30 at most. A dead
             process's run is found when its lease is over, this time has passed and half a second.
     """
 
-    def __init__(self, database_url: str, runs: Runs, *, concurrency: int = 10, sweep_seconds: float = 3.0) -> None:
-        self._runs = runs
+    def __init__(self, database_url: str, engine: Engine, *, concurrency: int = 10, sweep_seconds: float = 3.0) -> None:
+        self._engine = engine
         url = parse_url(database_url).set(drivername="postgresql")
         self._app = procrastinate.App(
             connector=_Connector(
-                controls=runs.controls_changed,
+                controls=engine.controls_changed,
                 conninfo=url.render_as_string(hide_password=False),
                 pool_factory=_Pool,
                 min_size=1,
@@ -154,21 +146,21 @@ class JobQueue:
 
     async def _look(self, thread_key: int) -> None:
         with _logged(f"look at thread {thread_key}"):
-            await self._runs.look_at(thread_key)
+            await self._engine.look_at(thread_key)
 
     async def _sweep(self, timestamp: int) -> None:
         # Of a process that slept: it asks for all the ticks that it has missed.
         if time.time() - timestamp > _SWEEP_IS_LATE:
             return
         with _logged("sweep"):
-            for thread_key in await self._runs.sweep():
+            for thread_key in await self._engine.sweep():
                 await self.wake(thread_key)
             if timestamp % _TIDY_EVERY == 0:
                 await self._tidy()
 
     async def _prune(self, timestamp: int) -> None:
         with _logged("retention"):
-            await self._runs.prune()
+            await self._engine.prune()
 
     async def _tidy(self) -> None:
         """Delete what dead processes left: their jobs, which held nobody up, and their entries as workers."""

@@ -190,6 +190,8 @@ def _own_terminal() -> None:
     import termios
 
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    # A shell's background job inherits an ignored SIGINT, and so would what it starts; a terminal's programs do not.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture
@@ -239,7 +241,7 @@ def test_ctrl_c_of_a_server_answer_leaves_it(commands: Commands, tmp_path: Path,
         terminal.type("Hello.\r")
         terminal.until("two")
         terminal.type("\x03")
-        terminal.until("The server goes on with the run")
+        terminal.until("The server continues the run")
         terminal.prompt()
         terminal.type("\x04")
         assert terminal.process.wait(10) == 0

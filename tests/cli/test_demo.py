@@ -15,7 +15,7 @@ def test_the_demo_shows_what_really_happens(commands: Commands, tmp_path: Path) 
     assert killed is not None
     assert len(set(re.findall(r"Process (\d+) starts", shown))) == 2
     assert "status is running" in shown
-    assert re.search(r"goes on\s+with the run \(attempt 2\)", shown)
+    assert re.search(r"resumes\s+the\s+run\s+\(attempt\s+2\)", shown)
     transcript = shown[shown.index("4  The thread, as stored") :]
     speakers = re.findall(r"^  (?:turn (\d))? +(user|writer|reviewer)  ", transcript, re.MULTILINE)
     assert speakers == [

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from drsai_backend import DrSai, decode_state
@@ -12,6 +15,7 @@ from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import Thread
 from tests.support.commands import Command, Commands
+from tests.support.model_server import ModelServer, Reply
 
 
 @pytest.fixture
@@ -81,11 +85,105 @@ def test_threads_are_listed_shown_and_deleted(threads: Threads) -> None:
     assert "Hello." in threads("show", "first", user="bob").stdout
 
 
-@pytest.mark.parametrize("command", [["show"], ["state"], ["delete", "--yes"]])
+@pytest.mark.parametrize(
+    "command", [["show"], ["state"], ["delete", "--yes"], ["cancel"], ["pause"], ["resume"], ["export"]]
+)
 def test_threads_of_others_do_not_exist(threads: Threads, command: list[str]) -> None:
     refused = threads(*command, "second/one", user="bob")
     assert refused.wait() == 1
     assert refused.stderr == "Error: bob has no thread 'second/one' here; `drsai threads list` shows those there are\n"
+
+
+TEAMS = """
+from autogen_agentchat.agents import UserProxyAgent
+from drsai_backend import AssistantAgent, RoundRobinGroupChat
+
+def pair(context):
+    members = [AssistantAgent(name, context.model_client(), model_client_stream=True) for name in ("ann", "bob")]
+    return RoundRobinGroupChat(members, max_turns=50)
+
+def asking(context):
+    return RoundRobinGroupChat([UserProxyAgent("person")], max_turns=1)
+
+teams = {"pair": pair, "asking": asking}
+"""
+
+
+@pytest.fixture
+def model() -> Iterator[ModelServer]:
+    with ModelServer(lambda _: Reply("one two three four five six", chunk_delay=0.05)) as server:
+        yield server
+
+
+class Steered:
+    """A server whose team speaks for half a minute, and `drsai threads` on its database."""
+
+    def __init__(self, commands: Commands, url: str, folder: Path, model: ModelServer) -> None:
+        (folder / "mine.py").write_text(TEAMS)
+        self._commands = commands
+        self._place: dict[str, Any] = {
+            "cwd": folder,
+            "env": {"DRSAI_DATABASE_URL": url, "OPENAI_BASE_URL": model.base_url},
+        }
+        self._server = commands.start("serve", "mine.py", "--port", "0", **self._place)
+        self._model = model
+        self.stop_server = self._server.die
+
+    def ask(self, team: str, thread_id: str, **more: Any) -> None:
+        body = {"model": team, "messages": [{"role": "user", "content": "Begin."}], "thread_id": thread_id, **more}
+        answer = httpx.post(f"{self._server.base_url()}/chat/completions", json=body, timeout=20)
+        assert answer.status_code < 300, answer.text
+
+    def threads(self, *arguments: str) -> str:
+        command = self._commands.run("threads", *arguments, **self._place)
+        assert command.wait() == (1 if command.stderr else 0)
+        return command.stdout + command.stderr
+
+    def shown(self, thread_id: str) -> dict[str, Any]:
+        return json.loads(self.threads("show", thread_id, "--json"))
+
+    def until_next_answer(self) -> int:
+        """Wait until the model is asked once more; how often it was, then."""
+        before, deadline = len(self._model.requests), time.monotonic() + 20
+        while len(self._model.requests) == before:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        return before + 1
+
+
+@pytest.fixture
+def steered(commands: Commands, database_url: str, tmp_path: Path, model: ModelServer) -> Steered:
+    return Steered(commands, database_url, tmp_path, model)
+
+
+def test_a_live_run_of_another_process_is_steered(steered: Steered) -> None:
+    steered.ask("pair", "t", background=True)
+    steered.until_next_answer()
+    assert steered.threads("pause", "t") == "t will pause when the turn in flight is over.\n"
+    deadline = time.monotonic() + 20
+    while steered.shown("t")["status"] != "paused":
+        assert time.monotonic() < deadline
+    assert steered.threads("pause", "t") == "t is paused.\n"
+    assert steered.threads("resume", "t") == "t is resumed: a server or a worker continues it within seconds.\n"
+    steered.until_next_answer()
+    for _ in range(2):  # once more is no error
+        assert steered.threads("cancel", "t") == "t is stopped.\n"
+    assert steered.shown("t")["status"] == "stopped"
+    assert steered.threads("pause", "t") == "Error: thread 't' is stopped: only a live run can be paused\n"
+    assert steered.threads("resume", "t") == "Error: thread 't' is stopped and not paused\n"
+
+
+def test_steering_takes_no_run_over(steered: Steered, model: ModelServer) -> None:
+    """What nobody runs is stopped at once and leaves what the API leaves; the command line runs nothing itself."""
+    steered.ask("asking", "asks")
+    steered.ask("pair", "t", background=True)
+    asked = steered.until_next_answer()
+    steered.stop_server()
+    assert steered.shown("t")["status"] == "running"
+    assert steered.threads("cancel", "t") == "t is stopped.\n"
+    assert len(model.requests) == asked
+    assert steered.threads("cancel", "asks") == "asks is stopped.\n"
+    assert steered.shown("asks")["messages"][-1]["message"]["decision"] == "withdrawn"
 
 
 def test_looking_makes_no_database(commands: Commands, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 
-from drsai_backend.runs.events import MessageDone, TextDelta
+from drsai_backend.runs.events import MessageDone, RunEnded, RunEvent, RunStarted, TextDelta
 
 _QUEUED: Final = (
     "This message waits in the queue and is worked on later: a question came first, and what you send next is the "
@@ -82,6 +82,22 @@ class Speech:
         self._repeating = False  # the turn that `_void` is of is not stored yet
         self._last: _Segment | None = None  # whose text was given out last
         self.stored: list[MessageDone] = []
+
+    def hear(self, event: RunEvent) -> list[Piece]:
+        """Take the next event, whatever it is."""
+        match event:
+            case TextDelta():
+                return self.delta(event)
+            case MessageDone():
+                return self.done(event)
+            case RunStarted():
+                return self.restart()
+            case RunEnded(input_request={"source": source, "prompt": prompt}, queued_behind=queued):
+                return self.question(source, prompt, queued=queued is not None)
+            case RunEnded():
+                return self.end()
+            case _:
+                return []
 
     def delta(self, event: TextDelta) -> list[Piece]:
         """Take text that a speaker is producing."""

@@ -1,0 +1,90 @@
+"""The settings and the database that a command line names, and `drsai db`: its schema, by the package's migrations."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.markup import escape
+
+from drsai_backend.cli._screen import confirm, make_console
+from drsai_backend.config import Settings
+from drsai_backend.database import Database, migrations
+from drsai_backend.drsai import DrSai
+from drsai_backend.errors import NotFound
+from drsai_backend.sync import SyncDrSai
+
+
+def read_settings(**options: object) -> Settings:
+    """The settings of the environment and of `.env`; options that were given win.
+
+    Raises:
+        ConfigurationError: one of them cannot be used.
+    """
+    return Settings(**{name: value for name, value in options.items() if value is not None})
+
+
+@contextmanager
+def opened(database_url: str | None, *, must_exist: bool = True) -> Generator[SyncDrSai]:
+    """The database of an option or of the settings, to read and steer what others run. This process runs nothing.
+
+    Raises:
+        ConfigurationError, DatabaseError: the database cannot be used.
+        NotFound: it does not exist.
+    """
+    settings = read_settings(database_url=database_url, require_model=False)
+    drsai = DrSai(settings=settings, worker=False)
+    if must_exist:
+        _check_exists(drsai.database)
+    with drsai.sync as sync:
+        yield sync
+
+
+def show_url(database: Database) -> str:
+    """A database's URL to read: absolute, without its password."""
+    return database.url if database.dialect == "sqlite" else database.url_safe
+
+
+def upgrade(revision: str, database_url: str | None) -> None:
+    """Bring the schema to a revision. Raises as `migrations.upgrade`."""
+    database = _named(database_url)
+    migrations.upgrade(database.url, revision)
+    _print(database)
+
+
+def downgrade(revision: str, database_url: str | None, *, yes: bool) -> None:
+    """Take the schema back to a revision. Raises as `migrations.downgrade`."""
+    database = _named(database_url)
+    _check_exists(database)
+    confirm(f"Take {show_url(database)} back to {revision}? What is in tables that it has not is lost.", yes=yes)
+    migrations.downgrade(database.url, revision)
+    _print(database)
+
+
+def current(database_url: str | None) -> None:
+    """Show the revision, and whether it is the one that this version needs."""
+    database = _named(database_url)
+    _check_exists(database)
+    _print(database)
+
+
+def _named(database_url: str | None) -> Database:
+    return Database(read_settings(database_url=database_url).database_url)
+
+
+def _check_exists(database: Database) -> None:
+    """Looking at a database must not make one."""
+    if database.sqlite_path is not None and not Path(database.sqlite_path).exists():
+        raise NotFound(f"there is no database {database.sqlite_path}; name another with --database-url")
+
+
+def _print(database: Database) -> None:
+    found, head = migrations.current(database.url), migrations.head()
+    if found == head:
+        state = f"[green]{head}[/] (head)"
+    elif found is None:
+        state = f"[yellow]no tables[/] of this package; `drsai db upgrade` makes those of {head}"
+    else:
+        state = f"[yellow]{escape(found)}[/]; this version needs {head}: `drsai db upgrade`"
+    make_console().print(f"{escape(show_url(database))}: {state}", soft_wrap=True)
