@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from autogen_agentchat.base import TaskResult
@@ -19,19 +19,8 @@ from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.datamodel import RunStatus, TeamResult
 from drsai_backend.errors import DrSaiError, InvalidRequest, RunFailed
 from drsai_backend.models import ModelClientFactory
-from drsai_backend.runs import (
-    Answer,
-    Engine,
-    Handle,
-    InputMessage,
-    MessageDone,
-    ModelParams,
-    OnBusy,
-    OnQuestion,
-    RunEnded,
-    RunRequest,
-    TextDelta,
-)
+from drsai_backend.runs import Answer, Engine, Handle, InputMessage, ModelParams, OnBusy, OnQuestion, RunRequest
+from drsai_backend.runs.events import MessageDone, RunEnded, TextDelta
 from drsai_backend.runs.views import InputRequestPage, RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
 from drsai_backend.state.store import JournalStateStore
 from drsai_backend.teams.builtin import builtin_teams
@@ -67,6 +56,7 @@ class DrSai:
     Raises:
         ConfigurationError: settings, URL or teams that cannot be used.
         SchemaOutdated (on entering): a PostgreSQL schema that `drsai db upgrade` has not brought up to date.
+        NotFound (all calls): a thread or a run that is unknown, or another user's.
     """
 
     def __init__(
@@ -79,12 +69,10 @@ class DrSai:
     ) -> None:
         self.settings = settings = settings or Settings()
         self.database = Database(database_url or settings.database_url, sqlite_synchronous=settings.sqlite_synchronous)
-        self.db = DatabaseManager(
-            database=self.database, secret_key=settings.secret_key, state_store=JournalStateStore()
-        )
+        key, store = settings.secret_key, JournalStateStore()
+        self.db = DatabaseManager(database=self.database, secret_key=key, state_store=store)
         self.models = ModelClientFactory(settings)
         self._worker = worker
-        self._sync: SyncDrSai | None = None
         if not worker:
             teams = {}
         elif teams is None:
@@ -144,16 +132,13 @@ class DrSai:
         await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
-        """Open and close this object with an application: `FastAPI(lifespan=drsai.lifespan)` for the one that mounts
-        `drsai.app()`, whose own lifespan no server runs then. An application with a lifespan of its own has
-        `async with drsai:` in it."""
+        """Open and close this object with the application that mounts `drsai.app()`: `FastAPI(lifespan=drsai.lifespan)`.
+        No server runs a mounted one's. An application with a lifespan of its own has `async with drsai:` in it."""
         async with self:
             yield
 
@@ -245,11 +230,8 @@ class DrSai:
             on_question=on_question,
             limits=limits,
         )
-        try:
+        async with self._watching(handle):
             end = await handle.wait()
-        except asyncio.CancelledError:
-            await self._abandon(user_id, handle)
-            raise
         _raise_failure(handle, end)
         messages = [dump_of(done.message) for done in handle.transcript()]
         return TeamResult(
@@ -289,8 +271,8 @@ class DrSai:
             on_question=on_question,
             limits=limits,
         )
-        finished = False
-        try:
+        end = RunEnded(RunStatus.RUNNING)
+        async with self._watching(handle):
             async for event in handle.events():
                 if isinstance(event, TextDelta):
                     yield ModelClientStreamingChunkEvent(
@@ -299,46 +281,34 @@ class DrSai:
                 elif isinstance(event, MessageDone):
                     yield event.message
                 elif isinstance(event, RunEnded):
-                    finished = True
-                    _raise_failure(handle, event)
-                    messages = [done.message for done in handle.transcript()]
-                    yield TaskResult(messages=messages, stop_reason=event.stop_reason)
-        finally:
-            if not finished:
-                await self._abandon(user_id, handle)
+                    end = event
+        _raise_failure(handle, end)
+        yield TaskResult(messages=[done.message for done in handle.transcript()], stop_reason=end.stop_reason)
 
-    async def _abandon(self, user_id: str, handle: Handle) -> None:
-        """Stop a run whose caller has left."""
-        with contextlib.suppress(DrSaiError):  # over by now, or another process's
-            await self.engine.cancel_run(user_id, handle.run_id)
+    @asynccontextmanager
+    async def _watching(self, handle: Handle) -> AsyncGenerator[None]:
+        """Stop the run when its caller leaves before its end."""
+        try:
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            with contextlib.suppress(DrSaiError):  # over by now, or another process's
+                await self.engine.cancel_run(handle.user_id, handle.run_id)
+            raise
 
     async def stop(self, user_id: str, thread_id: str) -> ThreadDetail:
         """End what a thread does, or waits for, as STOPPED, in whatever process; finished turns stay. Returns when it
-        has ended, or after some seconds when another process has not done it yet: the thread as it is then.
-
-        Raises:
-            NotFound: an unknown or foreign thread.
-            IllegalTransition: nothing is under way (a run that was stopped already is no error).
-        """
+        has ended, or after some seconds when another process has not ended it yet: the thread as it is then. Raises
+        IllegalTransition when nothing is under way; a run that was stopped already is no error."""
         return await self.engine.cancel(user_id, thread_id)
 
     async def pause(self, user_id: str, thread_id: str) -> ThreadDetail:
-        """Ask a thread's live run to pause at its next turn boundary. It is no error when it is paused already. Returns
-        the thread.
-
-        Raises:
-            NotFound: an unknown or foreign thread.
-            IllegalTransition: no run is live.
-        """
+        """Ask a thread's live run to pause at its next turn boundary. Raises IllegalTransition when no run is live; one
+        that is paused already is no error."""
         return await self.engine.pause(user_id, thread_id)
 
     async def resume(self, user_id: str, thread_id: str) -> ThreadDetail:
-        """Resume a thread's paused run, or take a pause back that has not come yet. Returns the thread.
-
-        Raises:
-            NotFound: an unknown or foreign thread.
-            IllegalTransition: it is not paused.
-        """
+        """Resume a thread's paused run, or take a pause back that has not come yet. Raises IllegalTransition when it is
+        not paused."""
         return await self.engine.resume(user_id, thread_id)
 
     async def input_requests(
@@ -353,7 +323,6 @@ class DrSai:
         (`Thread.input_request["id"]`).
 
         Raises:
-            NotFound: an unknown or foreign thread.
             StaleAnswer: the thread does not wait for this answer (any more).
             InvalidRequest: it does not fit the question.
             StateError, TeamBuildError, ShuttingDown, DatabaseError: nothing was stored.
@@ -361,11 +330,11 @@ class DrSai:
         return await self.engine.answer(user_id, thread_id, answer)
 
     async def cancel_run(self, user_id: str, run_id: str) -> RunView:
-        """End one run, live or queued, as STOPPED. Raises NotFound for an unknown or foreign one."""
+        """End one run, live or queued, as STOPPED. Raises IllegalTransition when it is over."""
         return await self.engine.cancel_run(user_id, run_id)
 
     async def get_run(self, user_id: str, run_id: str) -> RunView:
-        """A run, live or over. Raises NotFound for an unknown or foreign one."""
+        """A run, live or over."""
         return await self.engine.get_run(user_id, run_id)
 
     async def list_runs(self, user_id: str, thread_id: str, *, after: str | None = None, limit: int = 20) -> RunPage:
@@ -373,7 +342,7 @@ class DrSai:
         return await self.engine.list_runs(user_id, thread_id, after=after, limit=limit)
 
     async def get_thread(self, user_id: str, thread_id: str) -> ThreadDetail:
-        """A thread, without its messages and state. Raises NotFound for an unknown or foreign one."""
+        """A thread, without its messages and state."""
         return await self.engine.get_thread(user_id, thread_id)
 
     async def list_threads(self, user_id: str, *, after: str | None = None, limit: int = 20) -> ThreadPage:
@@ -383,26 +352,19 @@ class DrSai:
     async def list_messages(
         self, user_id: str, thread_id: str, *, after: int = 0, limit: int = 100
     ) -> list[StoredMessage]:
-        """Messages of a thread with `seq > after`, in order. Raises NotFound for an unknown or foreign thread."""
+        """Messages of a thread with `seq > after`, in order."""
         return await self.engine.list_messages(user_id, thread_id, after=after, limit=limit)
 
     async def delete_thread(self, user_id: str, thread_id: str) -> None:
-        """Delete a thread with all that belongs to it.
-
-        Raises:
-            NotFound: an unknown or foreign thread.
-            ThreadBusy: a run is live on it.
-        """
+        """Delete a thread with all that belongs to it. Raises ThreadBusy when a run is live on it."""
         await self.engine.delete_thread(user_id, thread_id)
 
-    @property
+    @cached_property
     def sync(self) -> SyncDrSai:
         """The same calls without asyncio: `with DrSai(...).sync as drsai: drsai.run(...)`."""
         from drsai_backend.sync import SyncDrSai
 
-        if self._sync is None:
-            self._sync = SyncDrSai(self)
-        return self._sync
+        return SyncDrSai(self)
 
 
 def _inputs(task: Task) -> list[InputMessage]:

@@ -12,11 +12,11 @@ or, where the `DrSai` was opened with `async with`, in the event loop of that, w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import CancelledError
-from types import TracebackType
+from concurrent.futures import CancelledError, Future
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from drsai_backend.database import SyncDatabaseManager
@@ -49,7 +49,7 @@ def _iterates(
     return call
 
 
-def _hands_over(
+def _starts(
     method: Callable[Concatenate[DrSai, P], Coroutine[Any, Any, Handle]],
 ) -> Callable[Concatenate[SyncDrSai, P], SyncHandle]:
     @functools.wraps(method)
@@ -126,8 +126,8 @@ class SyncDrSai:
 
     run = _waits(DrSai.run)
     run_stream = _iterates(DrSai.run_stream)
-    start = _hands_over(DrSai.start)
-    answer = _hands_over(DrSai.answer)
+    start = _starts(DrSai.start)
+    answer = _starts(DrSai.answer)
     stop = _waits(DrSai.stop)
     pause = _waits(DrSai.pause)
     resume = _waits(DrSai.resume)
@@ -143,13 +143,13 @@ class SyncDrSai:
 
     def open(self) -> None:
         """Start the thread, and open the `DrSai` in it. Raises as `DrSai.open`."""
-        loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=loop.run_forever, name="drsai", daemon=True)
+        running: Future[asyncio.AbstractEventLoop] = Future()
+        thread = threading.Thread(target=_run_loop, args=[running], name="drsai", daemon=True)
         thread.start()
         try:
-            self._wait(loop, self.drsai.open)
+            self._wait(running.result(), self.drsai.open)
         except BaseException:
-            _end(loop, thread)
+            _end(running.result(), thread)
             raise
         self._thread = thread
 
@@ -157,20 +157,17 @@ class SyncDrSai:
         """Close the `DrSai`, and end the thread. Once more, it does nothing. Raises as `DrSai.close`."""
         thread, self._thread = self._thread, None
         loop = self.drsai.engine.lifecycle.loop
-        if thread is None or loop is None:
-            return
-        try:
-            self._wait(loop, self.drsai.close)
-        finally:
-            _end(loop, thread)
+        if thread is not None and loop is not None:
+            try:
+                self._wait(loop, self.drsai.close)
+            finally:
+                _end(loop, thread)
 
     def __enter__(self) -> Self:
         self.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def wait_for(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -202,12 +199,9 @@ class SyncDrSai:
                 self.wait_for(closing)
 
     def _wait(self, loop: asyncio.AbstractEventLoop, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        try:
-            inside = asyncio.get_running_loop() is loop
-        except RuntimeError:
-            inside = False
-        if inside:
-            raise ConfigurationError("this is the event loop of the DrSai: `await` its own calls, without `sync`")
+        with contextlib.suppress(RuntimeError):  # there is none
+            if asyncio.get_running_loop() is loop:
+                raise ConfigurationError("this is the event loop of the DrSai: `await` its own calls, without `sync`")
         over = threading.Event()
 
         async def work() -> T:
@@ -233,17 +227,14 @@ class SyncDrSai:
             raise
 
 
-def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    async def rest() -> None:
-        """Other threads wait for these."""
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await loop.shutdown_asyncgens()
-        await loop.shutdown_default_executor()
+def _run_loop(running: Future[asyncio.AbstractEventLoop]) -> None:
+    """Turn an event loop until it is stopped. Tasks that are left are cancelled: other threads wait for them."""
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        running.set_result(loop)
+        loop.run_forever()
 
-    asyncio.run_coroutine_threadsafe(rest(), loop).result()
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
-    loop.close()

@@ -10,7 +10,14 @@ import pytest
 
 from drsai_backend import Answer, DrSai
 from drsai_backend.datamodel import Thread
-from drsai_backend.errors import ConfigurationError, DrSaiError, NotOpened, SchemaOutdated
+from drsai_backend.errors import (
+    ConfigurationError,
+    DrSaiError,
+    IllegalTransition,
+    NotOpened,
+    SchemaOutdated,
+    UnknownModel,
+)
 from drsai_backend.runs import InputMessage, RunRequest
 from tests.runs.conftest import settings
 
@@ -49,6 +56,17 @@ async def test_not_opened_says_so_and_what_to_write(database_url: str, call: Cal
         pass
     with pytest.raises(NotOpened, match="was closed: make a new one"):
         await call(drsai)
+
+
+async def test_one_that_is_no_worker_reads_and_runs_nothing(database_url: str):
+    async with DrSai(database_url=database_url, settings=settings()) as drsai:
+        await drsai.run("writers", "rain", thread_id="t")
+    async with DrSai(database_url=database_url, settings=settings(), worker=False) as reader:
+        assert [thread.thread_id for thread in (await reader.list_threads()).items] == ["t"]
+        with pytest.raises(UnknownModel):
+            await reader.run("writers", "rain")
+        with pytest.raises(IllegalTransition):
+            await reader.stop("anonymous", "t")
 
 
 async def test_open_twice(made: Callable[[], DrSai]):

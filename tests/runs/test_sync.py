@@ -7,7 +7,7 @@ import inspect
 import re
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -138,6 +138,14 @@ async def test_beside_the_event_loop_that_opened_it(drsai: DrSai):
         assert isinstance(messages[-1], TaskResult)
 
 
+@pytest.fixture
+def sigint() -> Iterator[None]:
+    """SIGINT interrupts, also where the tests are a shell's background job, which inherits it as ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -146,7 +154,7 @@ async def test_beside_the_event_loop_that_opened_it(drsai: DrSai):
     ],
     ids=["run", "run_stream"],
 )
-def test_an_interrupted_call_stops_its_run(database_url: str, call: Callable[[SyncDrSai], Any]):
+def test_an_interrupted_call_stops_its_run(database_url: str, sigint: None, call: Callable[[SyncDrSai], Any]):
     def interrupt() -> None:
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # type: ignore[arg-type]
 
