@@ -137,8 +137,8 @@ class DrSai:
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
-        """Open and close this object with the application that mounts `drsai.app()`: `FastAPI(lifespan=drsai.lifespan)`.
-        No server runs a mounted one's. An application with a lifespan of its own has `async with drsai:` in it."""
+        """Open and close this object with the application that mounts `drsai.app()`, as no server runs a mounted one's
+        lifespan: `FastAPI(lifespan=drsai.lifespan)`. One with a lifespan of its own has `async with drsai:` in it."""
         async with self:
             yield
 

@@ -62,7 +62,7 @@ async def test_one_that_is_no_worker_reads_and_runs_nothing(database_url: str):
     async with DrSai(database_url=database_url, settings=settings()) as drsai:
         await drsai.run("writers", "rain", thread_id="t")
     async with DrSai(database_url=database_url, settings=settings(), worker=False) as reader:
-        assert [thread.thread_id for thread in (await reader.list_threads()).items] == ["t"]
+        assert [thread.thread_id for thread in (await reader.list_threads("anonymous")).items] == ["t"]
         with pytest.raises(UnknownModel):
             await reader.run("writers", "rain")
         with pytest.raises(IllegalTransition):
