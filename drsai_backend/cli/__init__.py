@@ -1,17 +1,31 @@
-"""The command `drsai`: `app` says what can be typed, one module per command (`_serve`, `_chat`, …) what it does.
+"""The command `drsai`: `app` says what can be typed, `chat`, `database`, `demo`, `serve` and `threads` what it does.
 
-Only `app` and `_screen` are imported to show the help or an error; each command imports what it needs when it runs.
+Those are imported when one of their commands runs: AutoGen, the openai client and SQLAlchemy take seconds together,
+and neither the help nor the version needs them.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from drsai_backend.cli import chat, database, demo, serve, threads
+
+__all__ = ["chat", "database", "demo", "main", "serve", "threads"]
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def main() -> None:
     """Run the command line. An error that this package raises on purpose is one line on stderr and exit code 1."""
     from drsai_backend.cli import app
-    from drsai_backend.cli._screen import print_error
+    from drsai_backend.cli.screen import print_error
     from drsai_backend.errors import DrSaiError
 
     try:
@@ -21,6 +35,3 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-__all__ = ["main"]

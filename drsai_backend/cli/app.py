@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 import drsai_backend
+from drsai_backend import cli
 
 app = typer.Typer(
     name="drsai",
@@ -39,6 +40,9 @@ Teams = Annotated[
         "component configs. [default: the built-in teams assistant and writers]",
         show_default=False,
     ),
+]
+TeamsOption = Annotated[
+    str | None, typer.Option("--teams", metavar="TEAMS", help="Your own teams, as for `drsai serve`.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -94,20 +98,15 @@ def serve(
     log_level: LogLevel = None,
 ) -> None:
     """Serve teams as models of an OpenAI-compatible API."""
-    from drsai_backend.cli import _serve
-    from drsai_backend.cli._database import read_settings
-
-    settings = read_settings(
+    settings = cli.database.read_settings(
         host=host, port=port, database_url=database_url, log_level=log_level, require_model=require_model or None
     )
-    _serve.serve(settings, teams, insecure=insecure, local_model=local_model, access_log=access_log)
+    cli.serve.serve(settings, teams, insecure=insecure, local_model=local_model, access_log=access_log)
 
 
 @app.command()
 def worker(
-    teams: Annotated[
-        str | None, typer.Option("--teams", metavar="TEAMS", help="Your own teams, as for `drsai serve`.")
-    ] = None,
+    teams: TeamsOption = None,
     concurrency: Annotated[
         int | None,
         typer.Option(
@@ -119,15 +118,12 @@ def worker(
     database_url: DatabaseUrl = None,
     log_level: LogLevel = None,
 ) -> None:
-    """Run what is to be run without a client: background runs, those of processes that died, inputs that wait.
+    """Run what needs no client: background runs, runs of processes that died, inputs that wait.
 
     Every `drsai serve` does so too; workers take load off the servers, on any machine that reaches the database.
     """
-    from drsai_backend.cli import _serve
-    from drsai_backend.cli._database import read_settings
-
-    settings = read_settings(job_concurrency=concurrency, database_url=database_url, log_level=log_level)
-    _serve.work(settings, teams)
+    settings = cli.database.read_settings(job_concurrency=concurrency, database_url=database_url, log_level=log_level)
+    cli.serve.work(settings, teams)
 
 
 @app.command()
@@ -139,11 +135,9 @@ def chat(
         ),
     ] = None,
     thread: Annotated[
-        str | None, typer.Option("--thread", "-t", metavar="THREAD", help="Go on with this conversation.")
+        str | None, typer.Option("--thread", "-t", metavar="THREAD", help="Continue this conversation.")
     ] = None,
-    teams: Annotated[
-        str | None, typer.Option("--teams", metavar="TEAMS", help="Your own teams, as for `drsai serve`.")
-    ] = None,
+    teams: TeamsOption = None,
     database_url: DatabaseUrl = None,
     base_url: Annotated[
         str | None,
@@ -157,20 +151,16 @@ def chat(
 
     Ctrl-C stops an answer, Ctrl-D ends. Without a terminal every line of the input is a message.
     """
-    from drsai_backend.cli import _chat
-
-    _chat.chat(model=model, thread_id=thread, teams=teams, database_url=database_url, base_url=base_url, user_id=user)
+    cli.chat.chat(model, thread, teams=teams, database_url=database_url, base_url=base_url, user_id=user)
 
 
 @app.command()
 def demo(database_url: DatabaseUrl = None) -> None:
-    """Watch a group chat lose its process in the middle of a run, and go on in another one.
+    """Watch a group chat lose its process in the middle of a run, and resume in another one.
 
     Runs on the offline demo model, and on a temporary SQLite database unless --database-url is given.
     """
-    from drsai_backend.cli import _demo
-
-    _demo.demo(database_url)
+    cli.demo.demo(database_url)
 
 
 @threads_app.command("list")
@@ -181,9 +171,7 @@ def threads_list(
     as_json: AsJson = False,
 ) -> None:
     """List a user's threads, newest first."""
-    from drsai_backend.cli import _threads
-
-    _threads.list_threads(user, limit, database_url, as_json=as_json)
+    cli.threads.list_threads(user, limit, database_url, as_json=as_json)
 
 
 @threads_app.command("show")
@@ -191,9 +179,7 @@ def threads_show(
     thread: ThreadId, user: User = "anonymous", database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
     """Show a thread and its messages."""
-    from drsai_backend.cli import _threads
-
-    _threads.show_thread(user, thread, database_url, as_json=as_json)
+    cli.threads.show_thread(user, thread, database_url, as_json=as_json)
 
 
 @threads_app.command("state")
@@ -204,9 +190,7 @@ def threads_state(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Print what the agents of a thread remember: their saved state."""
-    from drsai_backend.cli import _threads
-
-    _threads.print_state(user, thread, database_url, decoded=decoded)
+    cli.threads.print_state(user, thread, database_url, decoded=decoded)
 
 
 @threads_app.command("delete")
@@ -217,33 +201,25 @@ def threads_delete(
     yes: Yes = False,
 ) -> None:
     """Delete threads with all that belongs to them."""
-    from drsai_backend.cli import _threads
-
-    _threads.delete_threads(user, threads, database_url, yes=yes)
+    cli.threads.delete_threads(user, threads, database_url, yes=yes)
 
 
 @threads_app.command("cancel")
 def threads_cancel(thread: ThreadId, user: User = "anonymous", database_url: DatabaseUrl = None) -> None:
-    """End what a thread does, or waits for, as stopped. Its finished turns stay."""
-    from drsai_backend.cli import _threads
-
-    _threads.cancel(user, thread, database_url)
+    """Stop what a thread does or waits for. Its finished turns stay."""
+    cli.threads.cancel(user, thread, database_url)
 
 
 @threads_app.command("pause")
 def threads_pause(thread: ThreadId, user: User = "anonymous", database_url: DatabaseUrl = None) -> None:
     """Pause a thread's live run at its next turn boundary."""
-    from drsai_backend.cli import _threads
-
-    _threads.pause(user, thread, database_url)
+    cli.threads.pause(user, thread, database_url)
 
 
 @threads_app.command("resume")
 def threads_resume(thread: ThreadId, user: User = "anonymous", database_url: DatabaseUrl = None) -> None:
-    """Have a running server or worker go on with a paused run."""
-    from drsai_backend.cli import _threads
-
-    _threads.resume(user, thread, database_url)
+    """Resume a paused run, in a running server or worker."""
+    cli.threads.resume(user, thread, database_url)
 
 
 @threads_app.command("export")
@@ -254,9 +230,7 @@ def threads_export(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Write a thread to a file, for `import` into another database. API keys are left out."""
-    from drsai_backend.cli import _threads
-
-    _threads.export(user, thread, output, database_url)
+    cli.threads.export(user, thread, output, database_url)
 
 
 @threads_app.command("import")
@@ -282,10 +256,8 @@ def threads_import(
     ] = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Store an exported thread. It goes on here exactly where it stood."""
-    from drsai_backend.cli import _threads
-
-    _threads.import_(file, user, thread_id, database_url, max_size)
+    """Store an exported thread. It continues here exactly where it stood."""
+    cli.threads.import_(file, user, thread_id, database_url, max_size)
 
 
 @threads_app.command("prune")
@@ -308,9 +280,7 @@ def threads_prune(
     yes: Yes = False,
 ) -> None:
     """Delete threads that have not changed for long. One on which a run is live is never deleted."""
-    from drsai_backend.cli import _threads
-
-    _threads.prune(older_than, status, user, database_url, dry_run=dry_run, yes=yes)
+    cli.threads.prune(older_than, status, user, database_url, dry_run=dry_run, yes=yes)
 
 
 @db_app.command("upgrade")
@@ -318,9 +288,7 @@ def db_upgrade(
     revision: Annotated[str, typer.Argument(help="Where to.")] = "head", database_url: DatabaseUrl = None
 ) -> None:
     """Make the tables, or bring them up to date."""
-    from drsai_backend.cli import _database
-
-    _database.upgrade(revision, database_url)
+    cli.database.upgrade(revision, database_url)
 
 
 @db_app.command("downgrade")
@@ -332,14 +300,10 @@ def db_downgrade(
     yes: Yes = False,
 ) -> None:
     """Take the tables back to an earlier revision. `base` drops all of them, and what they hold."""
-    from drsai_backend.cli import _database
-
-    _database.downgrade(revision, database_url, yes=yes)
+    cli.database.downgrade(revision, database_url, yes=yes)
 
 
 @db_app.command("current")
 def db_current(database_url: DatabaseUrl = None) -> None:
     """Show the revision of the database."""
-    from drsai_backend.cli import _database
-
-    _database.current(database_url)
+    cli.database.current(database_url)

@@ -54,7 +54,8 @@ def test_an_option_that_is_not_there(commands: Commands, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "arguments", [["serve"], ["chat"], ["demo"], ["threads", "list"], ["db", "current"], ["db", "upgrade"]]
+    "arguments",
+    [["serve", "--port", "0"], ["chat"], ["demo"], ["threads", "list"], ["db", "current"], ["db", "upgrade"]],
 )
 @pytest.mark.parametrize(
     ("url", "complaint"),

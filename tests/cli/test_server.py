@@ -198,7 +198,7 @@ def test_elsewhere_only_a_setting_restricts_hosts(
 
 
 def test_what_is_reached_into_of_uvicorn_and_h11() -> None:
-    """`cli._server` overrides these; a release that renames one fails here, and not in an attack."""
+    """`cli.server` overrides these; a release that renames one fails here, and not in an attack."""
     for name in ("startup", "shutdown", "on_tick", "capture_signals", "handle_exit"):
         assert callable(getattr(uvicorn.Server, name))
     assert list(inspect.signature(uvicorn.Server.startup).parameters) == ["self", "sockets"]

@@ -191,7 +191,7 @@ class Commands:
 
 def _mother() -> None:
     # What the commands import when they run. None of it may start a thread or open anything: it is forked.
-    from drsai_backend.cli import _chat, _demo, _serve, _threads, app  # noqa: F401
+    from drsai_backend.cli import app, chat, demo, serve, threads  # noqa: F401
 
     woken, wake = os.pipe()
     os.set_blocking(wake, False)

@@ -25,10 +25,10 @@ from rich.text import Text
 from drsai_backend import jobs
 from drsai_backend.api import create_app
 from drsai_backend.api.hosts import Hosts
-from drsai_backend.cli._database import show_url
-from drsai_backend.cli._logging import configure_logging
-from drsai_backend.cli._screen import make_console, print_rows
-from drsai_backend.cli._server import Connections, Server
+from drsai_backend.cli.database import show_url
+from drsai_backend.cli.logs import configure_logging
+from drsai_backend.cli.screen import make_console, print_rows
+from drsai_backend.cli.server import Connections, Server
 from drsai_backend.config import Settings
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from drsai_backend.cli._screen import confirm, make_console
+from drsai_backend.cli.screen import confirm, make_console
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, migrations
 from drsai_backend.drsai import DrSai

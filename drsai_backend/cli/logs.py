@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from drsai_backend.cli._screen import one_line
+from drsai_backend.cli.screen import one_line
 from drsai_backend.config import Settings
 from drsai_backend.log_context import AddIds
 

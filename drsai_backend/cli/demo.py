@@ -27,8 +27,8 @@ from rich.table import Table
 from rich.text import Text
 
 from drsai_backend.api.openai.speech import Piece, Speech
-from drsai_backend.cli._database import opened, show_url
-from drsai_backend.cli._screen import Colours, make_console, make_transcript
+from drsai_backend.cli.database import opened, show_url
+from drsai_backend.cli.screen import Colours, make_console, make_transcript
 from drsai_backend.config import Settings
 from drsai_backend.datamodel import AutoGenMessage, JournalEntry, Thread
 from drsai_backend.drsai import DrSai

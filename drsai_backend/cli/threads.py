@@ -17,8 +17,8 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 from rich.console import Console
 from rich.text import Text
 
-from drsai_backend.cli._database import opened
-from drsai_backend.cli._screen import Colours, confirm, in_line, make_console, one_line, print_rows
+from drsai_backend.cli.database import opened
+from drsai_backend.cli.screen import Colours, confirm, in_line, make_console, one_line, print_rows
 from drsai_backend.database import retention
 from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.errors import InvalidRequest, NotFound

@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from drsai_backend.api.openai.speech import Piece, Speech
-from drsai_backend.cli._database import read_settings, show_url
-from drsai_backend.cli._logging import configure_logging
-from drsai_backend.cli._screen import in_line, make_console, make_transcript, print_error, print_rows
-from drsai_backend.cli._threads import print_list
+from drsai_backend.cli.database import read_settings, show_url
+from drsai_backend.cli.logs import configure_logging
+from drsai_backend.cli.screen import in_line, make_console, make_transcript, print_error, print_rows
+from drsai_backend.cli.threads import print_list
 from drsai_backend.database import Database
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.drsai import DrSai
@@ -38,9 +38,9 @@ _LISTED: Final = 10
 
 
 def chat(
-    *,
     model: str | None,
     thread_id: str | None,
+    *,
     teams: str | None,
     database_url: str | None,
     base_url: str | None,
