@@ -67,12 +67,19 @@ def _entry(name: str, item: griffe.Object | griffe.Alias) -> list[str]:
     public = [each for each in item.members.values() if each.is_public and not each.name.startswith("__")]
     if not re.match(r"class .*table=True\)", item.source):
         fields = [_field(each, attributes.get(each.name), text) for each in public if each.is_attribute]
-        fields = [field for field in fields if field]
+        fields = [*_keywords(item), *(field for field in fields if field)]
         parts += ["**Attributes**", "\n".join(fields)] if fields else []
     for each in public:
         if each.is_function:
             parts += [f"#### {item.name}.{each.name}", _code(_signature(each)), _markdown(_docstring(each))]
     return parts
+
+
+def _keywords(item: griffe.Object | griffe.Alias) -> list[str]:
+    """What the first line of a class says of it: an error's code and status."""
+    node = ast.parse(textwrap.dedent(item.source)).body[0]
+    assert isinstance(node, ast.ClassDef)
+    return [f"- `{each.arg} = {ast.unparse(each.value)}`" for each in node.keywords if each.arg != "table"]
 
 
 def _field(item: griffe.Attribute, meaning: str | None, about: str) -> str:

@@ -41,105 +41,75 @@ class DrSaiError(Exception):
     code: ClassVar[str] = "internal_error"
     status: ClassVar[int] = 500
 
+    def __init_subclass__(cls, *, code: str | None = None, status: int | None = None) -> None:
+        cls.code = code or cls.code
+        cls.status = status or cls.status
+
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
 
 
-class InvalidRequest(DrSaiError):
+class InvalidRequest(DrSaiError, code="invalid_request", status=400):
     """Input that cannot be accepted. `param` names the offending field."""
 
-    code = "invalid_request"
-    status = 400
 
-
-class UnknownModel(InvalidRequest):
+class UnknownModel(InvalidRequest, code="model_not_found", status=404):
     """The request names a model (team) that is not served here."""
 
-    code = "model_not_found"
-    status = 404
 
-
-class NotFound(DrSaiError):
+class NotFound(DrSaiError, code="not_found", status=404):
     """No such thread, run or row for this user."""
 
-    code = "not_found"
-    status = 404
 
-
-class Conflict(DrSaiError):
+class Conflict(DrSaiError, code="conflict", status=409):
     """What is stored differs from what the writer had read. Nothing was written."""
 
-    code = "conflict"
-    status = 409
 
-
-class ThreadBusy(Conflict):
+class ThreadBusy(Conflict, code="thread_busy"):
     """A run is live on this thread."""
 
-    code = "thread_busy"
 
-
-class IllegalTransition(Conflict):
+class IllegalTransition(Conflict, code="illegal_transition"):
     """The thread's status does not allow that change."""
 
-    code = "illegal_transition"
 
-
-class MessagesChanged(Conflict):
+class MessagesChanged(Conflict, code="messages_changed"):
     """Stored messages are append-only: the given list does not start with them."""
 
-    code = "messages_changed"
 
-
-class StaleAnswer(Conflict):
+class StaleAnswer(Conflict, code="input_request_stale"):
     """The question is not the one that the thread waits for: answered already, withdrawn, or its time is over."""
 
-    code = "input_request_stale"
 
-
-class LeaseLost(Conflict):
+class LeaseLost(Conflict, code="lease_lost"):
     """This worker no longer owns the thread."""
 
-    code = "lease_lost"
 
-
-class IdempotencyMismatch(Conflict):
+class IdempotencyMismatch(Conflict, code="idempotency_mismatch"):
     """The idempotency key was used before with a different request."""
 
-    code = "idempotency_mismatch"
 
-
-class StateError(DrSaiError):
+class StateError(DrSaiError, code="state_error", status=422):
     """A stored state that cannot be used. The thread keeps what it had."""
 
-    code = "state_error"
-    status = 422
 
-
-class DamagedState(StateError):
+class DamagedState(StateError, code="state_damaged"):
     """The state fails its checksum or is not what it claims to be."""
 
-    code = "state_damaged"
 
-
-class UnsupportedStateVersion(StateError):
+class UnsupportedStateVersion(StateError, code="state_version_unsupported"):
     """The state was written by a later version of this package."""
 
-    code = "state_version_unsupported"
 
-
-class RunFailed(DrSaiError):
+class RunFailed(DrSaiError, code="run_failed", status=502):
     """A run ended as ERROR. `__cause__` holds the original exception when the run was in this process.
 
     The message names team, agent, what kind of thing failed, thread and run, and is safe to show. So do the attributes:
     `run_code` says what failed ("model_auth", "timeout", … or "run_failed"), `team` and `agent` where (None: no agent
     raised it, or another process ran it), `thread_id` and `run_id` which run it was.
     """
-
-    code = "run_failed"
-    status = 502
 
     def __init__(
         self,
@@ -159,55 +129,36 @@ class RunFailed(DrSaiError):
         self.run_id = run_id
 
 
-class ReplayMismatch(DrSaiError):
+class ReplayMismatch(DrSaiError, code="replay_mismatch"):
     """A turn that is repeated asks a model, or calls a tool, otherwise than it did when its answers were recorded."""
 
-    code = "replay_mismatch"
 
-
-class TeamBuildError(DrSaiError):
+class TeamBuildError(DrSaiError, code="team_build_failed"):
     """A team factory raised, or returned something that is no agent or team. Nothing was stored."""
 
-    code = "team_build_failed"
 
-
-class ConfigurationError(DrSaiError):
+class ConfigurationError(DrSaiError, code="configuration_error"):
     """Settings or arguments that cannot work together."""
 
-    code = "configuration_error"
 
-
-class NotOpened(DrSaiError):
+class NotOpened(DrSaiError, code="not_opened", status=503):
     """`DrSai` is used before it was opened, after it was closed, or in another event loop. The text says what to write.
 
     A mounted application whose lifespan nobody ran answers every request with it.
     """
 
-    code = "not_opened"
-    status = 503
 
-
-class ShuttingDown(DrSaiError):
+class ShuttingDown(DrSaiError, code="shutting_down", status=503):
     """This process is shut down and takes nothing new. Nothing was stored."""
 
-    code = "shutting_down"
-    status = 503
 
-
-class DatabaseError(DrSaiError):
+class DatabaseError(DrSaiError, code="database_error", status=503):
     """The database refused or failed."""
 
-    code = "database_error"
-    status = 503
 
-
-class DatabaseUnavailable(DatabaseError):
+class DatabaseUnavailable(DatabaseError, code="database_unavailable"):
     """The database cannot be reached."""
 
-    code = "database_unavailable"
 
-
-class SchemaOutdated(DatabaseError):
+class SchemaOutdated(DatabaseError, code="schema_outdated"):
     """The database schema is older (or newer) than this package. Run `drsai db upgrade`."""
-
-    code = "schema_outdated"
