@@ -79,7 +79,8 @@ class Settings(BaseSettings):
         default=60.0, ge=0, description="How long the leases of a process whose event loop stands still are renewed."
     )
     recovery: Literal["continue", "fail"] = Field(
-        default="continue", description="What becomes of a run whose process died: it goes on, or ends as error."
+        default="continue",
+        description="What becomes of a run whose process died: another resumes it, or it ends as error.",
     )
     max_attempts: int = Field(
         default=3, ge=1, description="How often a process may die in the same turn of a run before the run is given up."
@@ -88,13 +89,15 @@ class Settings(BaseSettings):
     max_runs: int = Field(
         default=200,
         ge=1,
-        description="Runs that a process takes up by itself at a time: of dead processes, the background, queues.",
+        description="Most runs that a process begins by itself at a time: of dead processes, the background, queues.",
     )
     job_concurrency: int = Field(
-        default=10, ge=1, description="How many runs a process begins at a time that it gets from the job queue."
+        default=10, ge=1, description="How many runs of the job queue a process begins at a time."
     )
     shutdown_grace_seconds: float = Field(
-        default=20.0, ge=0, description="How long runs may go on to a turn boundary when the process is stopped."
+        default=20.0,
+        ge=0,
+        description="How long runs may take to their next turn boundary when the process is stopped.",
     )
     outage_seconds: float = Field(
         default=300.0, ge=0, description="How long a live run waits for a database that cannot be reached."
