@@ -1,4 +1,7 @@
-"""What can be typed: the commands, their arguments and options. Nothing heavy is imported before a command runs."""
+"""What can be typed: the commands, their arguments and options. Nothing heavy is imported before a command runs.
+
+Each command is a function of the same name in another module; its errors end in `main` as one line.
+"""
 
 from __future__ import annotations
 

@@ -46,12 +46,7 @@ def chat(
     base_url: str | None,
     user_id: str,
 ) -> None:
-    """Talk until the input ends. Exits with 1 when the input is no terminal and a message had no answer.
-
-    Raises:
-        ConfigurationError: options that exclude each other, settings or teams that cannot be used, no such server.
-        UnknownModel, DatabaseError: as `DrSai`.
-    """
+    """Talk until the input ends. Exits with 1 when the input is no terminal and a message had no answer."""
     if base_url is not None and (teams is not None or database_url is not None):
         raise ConfigurationError("--base-url talks to a server, which has its own teams and database")
     options = {
@@ -95,15 +90,14 @@ class _Local:
         self._user_id = user_id
         self._drsai = DrSai(None if teams is None else load_teams(teams), settings=settings)
         runner.run(self._drsai.open())
+        self.close = self._drsai.close
+        models = self._drsai.models
+        answers = "OFFLINE DEMO MODEL (fixed rules, no language model)" if models.is_demo else models.describe()
+        self.runs_on = [("answers", answers), ("database", show_url(self._drsai.database))]
+        """As labels and values."""
 
     async def models(self) -> list[str]:
         return self._drsai.engine.teams.names()
-
-    def where(self) -> list[tuple[str, str]]:
-        """What the conversation runs on, as labels and values."""
-        models = self._drsai.models
-        answers = "OFFLINE DEMO MODEL (fixed rules, no language model)" if models.is_demo else models.describe()
-        return [("answers", answers), ("database", show_url(self._drsai.database))]
 
     async def resume(self, thread_id: str) -> ThreadDetail | None:
         """Continue a thread. None: there is no such thread, and the first message begins it."""
@@ -141,9 +135,6 @@ class _Local:
     async def threads(self, limit: int) -> list[ThreadSummary]:
         return (await self._drsai.list_threads(self._user_id, limit=limit)).items
 
-    async def close(self) -> None:
-        await self._drsai.close()
-
 
 class _Remote:
     """Asks a server that was started with `drsai serve`. All calls as those of `_Local`."""
@@ -157,12 +148,11 @@ class _Remote:
         # No key: OPENAI_API_KEY is for the model's endpoint, not for this server. No time limit: a run has none.
         timeout = openai.Timeout(None, connect=10)
         self._client = openai.AsyncOpenAI(base_url=self._base_url, api_key="none", max_retries=0, timeout=timeout)
+        self.close = self._client.close
+        self.runs_on = [("server", self._base_url)]
 
     async def models(self) -> list[str]:
         return [model.id async for model in self._client.models.list()]
-
-    def where(self) -> list[tuple[str, str]]:
-        return [("server", self._base_url)]
 
     async def resume(self, thread_id: str) -> ThreadDetail | None:
         self.thread_id = thread_id
@@ -200,9 +190,6 @@ class _Remote:
     async def threads(self, limit: int) -> list[ThreadSummary]:
         page = await self._get("/threads", {"user": self._user_id, "limit": limit})
         return [ThreadSummary.model_validate(item) for item in page["data"]]
-
-    async def close(self) -> None:
-        await self._client.close()
 
     async def _get(self, path: str, query: dict[str, Any]) -> dict[str, Any]:
         return cast("dict[str, Any]", await self._client.get(path, cast_to=object, options={"params": query}))
@@ -255,7 +242,7 @@ class _Chat:
         others = [name for name in models if name != model]
         also = f"  [dim](also there: {in_line(', '.join(others))})[/]" if others else ""
         rows = [("model", f"[bold green]{in_line(model)}[/]{also}")]
-        rows += [(label, in_line(value)) for label, value in self._talk.where()]
+        rows += [(label, in_line(value)) for label, value in self._talk.runs_on]
         if thread_id is not None:
             state = " [dim](new)[/]"
             if resumed is not None:

@@ -17,22 +17,13 @@ from drsai_backend.sync import SyncDrSai
 
 
 def read_settings(**options: object) -> Settings:
-    """The settings of the environment and of `.env`; options that were given win.
-
-    Raises:
-        ConfigurationError: one of them cannot be used.
-    """
+    """The settings of the environment and of `.env`; options that were given win."""
     return Settings(**{name: value for name, value in options.items() if value is not None})
 
 
 @contextmanager
 def opened(database_url: str | None, *, must_exist: bool = True) -> Generator[SyncDrSai]:
-    """The database of an option or of the settings, to read and steer what others run. This process runs nothing.
-
-    Raises:
-        ConfigurationError, DatabaseError: the database cannot be used.
-        NotFound: it does not exist.
-    """
+    """The database of an option or of the settings, to read and steer what others run. This process runs nothing."""
     settings = read_settings(database_url=database_url, require_model=False)
     drsai = DrSai(settings=settings, worker=False)
     if must_exist:
@@ -47,14 +38,12 @@ def show_url(database: Database) -> str:
 
 
 def upgrade(revision: str, database_url: str | None) -> None:
-    """Bring the schema to a revision. Raises as `migrations.upgrade`."""
     database = _named(database_url)
     migrations.upgrade(database.url, revision)
     _print(database)
 
 
 def downgrade(revision: str, database_url: str | None, *, yes: bool) -> None:
-    """Take the schema back to a revision. Raises as `migrations.downgrade`."""
     database = _named(database_url)
     _check_exists(database)
     confirm(f"Take {show_url(database)} back to {revision}? What is in tables that it has not is lost.", yes=yes)
@@ -63,7 +52,6 @@ def downgrade(revision: str, database_url: str | None, *, yes: bool) -> None:
 
 
 def current(database_url: str | None) -> None:
-    """Show the revision, and whether it is the one that this version needs."""
     database = _named(database_url)
     _check_exists(database)
     _print(database)

@@ -47,12 +47,6 @@ _CUT_IS_SEEN: Final = 0.8
 
 
 def demo(database_url: str | None) -> None:
-    """Run the demo.
-
-    Raises:
-        DatabaseError: the database of `--database-url` cannot be used.
-        RunFailed: one of the processes did something that the demo does not expect.
-    """
     # This process has nothing to log; the others send what they have to say.
     logging.getLogger().addHandler(logging.NullHandler())
     with ExitStack() as stack:

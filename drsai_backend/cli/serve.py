@@ -42,13 +42,6 @@ _BACKLOG: Final = 2048
 
 
 def serve(settings: Settings, teams: str | None, *, insecure: bool, local_model: bool, access_log: bool) -> None:
-    """Serve until SIGINT or SIGTERM.
-
-    Raises:
-        ConfigurationError: an address that is not loopback without `insecure`, a port in use, teams that cannot be
-            read, a local model that is not installed.
-        DatabaseError: the database cannot be used.
-    """
     address = _address(settings, insecure=insecure)
     configure_logging(settings)
     given = None if teams is None else load_teams(teams)
@@ -62,12 +55,6 @@ def serve(settings: Settings, teams: str | None, *, insecure: bool, local_model:
 
 
 def work(settings: Settings, teams: str | None) -> None:
-    """Work until SIGINT or SIGTERM; then hand over what is under way.
-
-    Raises:
-        ConfigurationError: teams that cannot be read.
-        DatabaseError: the database cannot be used.
-    """
     configure_logging(settings)
     asyncio.run(_work(settings, None if teams is None else load_teams(teams)))
 

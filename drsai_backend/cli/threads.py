@@ -56,7 +56,6 @@ def _threads_of(user_id: str, database_url: str | None) -> Generator[SyncDrSai]:
 
 
 def list_threads(user_id: str, limit: int, database_url: str | None, *, as_json: bool) -> None:
-    """Print a user's threads, newest first."""
     with opened(database_url) as drsai:
         page = drsai.list_threads(user_id, limit=limit)
     console = make_console()
@@ -71,7 +70,6 @@ def list_threads(user_id: str, limit: int, database_url: str | None, *, as_json:
 
 
 def show_thread(user_id: str, thread_id: str, database_url: str | None, *, as_json: bool) -> None:
-    """Print a thread and all its messages."""
     messages: list[StoredMessage] = []
     with _threads_of(user_id, database_url) as drsai:
         thread = drsai.get_thread(user_id, thread_id)
@@ -91,7 +89,6 @@ def show_thread(user_id: str, thread_id: str, database_url: str | None, *, as_js
 
 
 def print_state(user_id: str, thread_id: str, database_url: str | None, *, decoded: bool) -> None:
-    """Print a thread's state: the base64 text that `decode_state` takes, or what is in it as JSON."""
     filters = {"user_id": user_id, "thread_id": thread_id}
     with _threads_of(user_id, database_url) as drsai:
         rows = drsai.db.get(Thread, filters, load_messages=False)
@@ -155,14 +152,12 @@ def _print_json(value: Any) -> None:
 
 
 def cancel(user_id: str, thread_id: str, database_url: str | None) -> None:
-    """Stop what the thread does. Raises as `DrSai.stop`."""
     with _threads_of(user_id, database_url) as drsai:
         thread = drsai.stop(user_id, thread_id)
     _say(thread_id, "will stop in a few seconds" if thread.status is RunStatus.RUNNING else "is stopped")
 
 
 def pause(user_id: str, thread_id: str, database_url: str | None) -> None:
-    """Pause the live run. Raises as `DrSai.pause`."""
     with _threads_of(user_id, database_url) as drsai:
         thread = drsai.pause(user_id, thread_id)
     is_live = thread.status is RunStatus.RUNNING
@@ -170,7 +165,6 @@ def pause(user_id: str, thread_id: str, database_url: str | None) -> None:
 
 
 def resume(user_id: str, thread_id: str, database_url: str | None) -> None:
-    """Resume a paused run, or take a pause back. Raises as `DrSai.resume`."""
     with _threads_of(user_id, database_url) as drsai:
         drsai.resume(user_id, thread_id)
     _say(thread_id, "is resumed: a server or a worker continues it within seconds")
@@ -184,9 +178,8 @@ def _say(thread_id: str, what: str) -> None:
 
 
 def delete_threads(user_id: str, thread_ids: list[str], database_url: str | None, *, yes: bool) -> None:
-    """Delete threads; all of them must exist. Raises `ThreadBusy` at one that runs."""
     with _threads_of(user_id, database_url) as drsai:
-        for thread_id in thread_ids:
+        for thread_id in thread_ids:  # all of them must exist
             drsai.get_thread(user_id, thread_id)
         what = f"thread {thread_ids[0]}" if len(thread_ids) == 1 else f"{len(thread_ids)} threads"
         confirm(f"Delete {what} of {user_id}?", yes=yes)
@@ -198,11 +191,6 @@ def delete_threads(user_id: str, thread_ids: list[str], database_url: str | None
 def prune(
     older_than: str, status: str, user_id: str | None, database_url: str | None, *, dry_run: bool, yes: bool
 ) -> None:
-    """Delete the threads that have not changed for long, in batches, each in a transaction of its own.
-
-    Raises:
-        InvalidRequest: no such age or status; or neither `yes` nor a terminal.
-    """
     chosen: dict[str, Any] = {
         "older_than": _read_age(older_than),
         "statuses": [_read_status(name.strip()) for name in status.split(",")],
@@ -217,7 +205,7 @@ def prune(
             console.print(f"{_count(count)} of {in_line(whose)} to delete", soft_wrap=True)
             return
         confirm(f"Delete {_count(count)} of {whose}?", yes=yes)
-        deleted = 0
+        deleted = 0  # in batches, each in a transaction of its own
         while batch := database.write_sync(partial(retention.prune, **chosen)):
             deleted += batch
     console.print(f"deleted {_count(deleted)} of {in_line(whose)}", soft_wrap=True)
@@ -250,12 +238,6 @@ def _count(threads: int) -> str:
 
 
 def export(user_id: str, thread_id: str, output: str, database_url: str | None) -> None:
-    """Write a thread to a file, or to stdout (`-`).
-
-    Raises:
-        InvalidRequest: stdout is a terminal, or the file cannot be written.
-        NotFound, ThreadBusy, StateError: as `export_thread`.
-    """
     if output == "-" and sys.stdout.isatty():
         raise InvalidRequest("an exported thread is no text for a terminal: say `> FILE` or --output FILE")
     with _threads_of(user_id, database_url) as drsai:
@@ -279,13 +261,6 @@ def export(user_id: str, thread_id: str, output: str, database_url: str | None) 
 def import_(
     file: str, user_id: str | None, thread_id: str | None, database_url: str | None, max_size: str | None
 ) -> None:
-    """Store the thread of a file, or of stdin (`-`). `max_size`: bytes of the file and of what it unpacks to, such as
-    `1GiB`.
-
-    Raises:
-        InvalidRequest: the file cannot be read, `max_size` is no size, or a name cannot be one.
-        Conflict, StateError: as `import_thread`.
-    """
     limit = MAX_FILE_BYTES if max_size is None else _bytes(max_size)
     try:
         with sys.stdin.buffer if file == "-" else Path(file).open("rb") as stream:
