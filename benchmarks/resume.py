@@ -14,7 +14,7 @@ from drsai_backend.datamodel import Thread
 from drsai_backend.runs._prepare import read_known
 from drsai_backend.state import decode_state
 from drsai_backend.state.store import decode_stored
-from drsai_backend.teams._session import TeamSession
+from drsai_backend.teams.session import TeamSession
 
 THREAD = "thread"
 

@@ -10,9 +10,9 @@ from autogen_agentchat.teams import BaseGroupChat
 from benchmarks.measure import Block, Paired, Spent, alternate, rounds_at, timed
 from benchmarks.report import Section
 from benchmarks.teams import InstantClient, Texts, our_team, run_stock, stock_team, user_message
-from drsai_backend.teams._runtime import TurnRuntime
-from drsai_backend.teams._session import TeamSession
-from drsai_backend.teams._wiring import wire
+from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
+from drsai_backend.teams.runtime.wiring import wire
+from drsai_backend.teams.session import TeamSession
 
 
 class Warm:

@@ -22,8 +22,8 @@ from sqlalchemy.pool import NullPool
 
 import drsai_backend
 from drsai_backend import datamodel
-from drsai_backend.database._errors import translate
-from drsai_backend.database._sqlite import make_private
+from drsai_backend.database.backends.errors import translate
+from drsai_backend.database.backends.sqlite import make_private
 from drsai_backend.database.engine import Database, parse_url
 from drsai_backend.errors import ConfigurationError, DatabaseUnavailable, SchemaOutdated
 

@@ -68,7 +68,7 @@ def digest_of(value: Any) -> str:
 
 
 class AnswerSteps(Protocol):
-    """Remembers the answers of a model in the turn in flight; see `drsai_backend.teams.steps`."""
+    """Remembers the answers of a model in the turn in flight; see `drsai_backend.teams.replay.steps`."""
 
     def next_answer(self, request: ModelRequest) -> tuple[int, CreateResult | None]:
         """Number of the answer that is asked for now, and the answer, where it is recorded."""

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import InvalidRequest, StaleAnswer
 from drsai_backend.runs.events import Answer
-from drsai_backend.teams._recorder import dump_message, storable
 from drsai_backend.teams.messages import UserInputReceivedEvent
+from drsai_backend.teams.recording.recorder import dump_message, storable
 from drsai_backend.teams.suspension import parse_decision
 
 _DECISIONS: Final = {"approval": ("approve", "deny", "edit"), "tool_retry": ("run", "result", "stop")}

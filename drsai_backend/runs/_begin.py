@@ -15,8 +15,8 @@ from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend import log_context
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.heads import ThreadHead, read_head
-from drsai_backend.database.threads import BeginRun, Lease, NewMessage, begin_run, confirm_begin
+from drsai_backend.database.runs.reads import ThreadHead, read_head
+from drsai_backend.database.runs.writes import BeginRun, Lease, NewMessage, begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.types import JsonText
 from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest, TeamBuildError
@@ -42,15 +42,15 @@ from drsai_backend.runs._task import check_types, input_messages
 from drsai_backend.runs._warm import WarmThreads
 from drsai_backend.runs.events import MessageDone, RunRequest
 from drsai_backend.state import Document
-from drsai_backend.teams._parts import parts
-from drsai_backend.teams._recorder import Recorder, dump_message, storable
-from drsai_backend.teams._session import TeamSession
-from drsai_backend.teams._wiring import as_team, leaf_agents, nested_teams, share_message_types
 from drsai_backend.teams.context import BuiltTeam, RunContext, TeamFactory, build_team
 from drsai_backend.teams.imported import import_messages, imported_role
 from drsai_backend.teams.limits import RunLimits
+from drsai_backend.teams.recording.recorder import Recorder, dump_message, storable
 from drsai_backend.teams.resources import Held, Resources
+from drsai_backend.teams.runtime.wiring import share_message_types
+from drsai_backend.teams.session import TeamSession
 from drsai_backend.teams.suspension import InputBroker
+from drsai_backend.teams.team_tree import as_team, leaf_agents, nested_teams, parts
 
 log = logging.getLogger("drsai.run")
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from drsai_backend import log_context
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.control import NewInput, enqueue
-from drsai_backend.database.heads import ThreadHead, read_head
+from drsai_backend.database.runs.commands import NewInput, enqueue
+from drsai_backend.database.runs.reads import ThreadHead, read_head
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import Conflict, InvalidRequest, ThreadBusy
 from drsai_backend.runs._begin import Beginner

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from drsai_backend.database import Database
-from drsai_backend.database.control import ask, drop_queued, unpause, withdraw
-from drsai_backend.database.heads import ThreadHead, read_head, read_run
-from drsai_backend.database.log import thread_of_run
+from drsai_backend.database.runs.commands import ask, drop_queued, unpause, withdraw
+from drsai_backend.database.runs.log import thread_of_run
+from drsai_backend.database.runs.reads import ThreadHead, read_head, read_run
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import Conflict, IllegalTransition, NotFound
 from drsai_backend.runs._begin import Going

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from autogen_agentchat.messages import BaseChatMessage, ModelClientStreamingChunkEvent
 
 from drsai_backend.database import Database
-from drsai_backend.database.control import join_writes, queued_inputs, release
-from drsai_backend.database.steps import steps_are_stored, store_steps
-from drsai_backend.database.threads import (
+from drsai_backend.database.runs.commands import join_writes, queued_inputs, release
+from drsai_backend.database.runs.steps import steps_are_stored, store_steps
+from drsai_backend.database.runs.writes import (
     EndWrite,
     Lease,
     NewMessage,
@@ -35,11 +35,11 @@ from drsai_backend.runs._task import check_types, input_request, outward_handoff
 from drsai_backend.runs.events import MessageDone, RunEnded, TextDelta
 from drsai_backend.runs.transcript import Cast, cast_of, is_shown
 from drsai_backend.state import ResumeRecord
-from drsai_backend.teams._recorder import Message, Turn
-from drsai_backend.teams._session import TeamSession
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.limits import LimitReached
-from drsai_backend.teams.steps import Step, TurnSteps
+from drsai_backend.teams.recording.recorder import Message, Turn
+from drsai_backend.teams.replay.steps import Step, TurnSteps
+from drsai_backend.teams.session import TeamSession
 from drsai_backend.teams.suspension import InputBroker, InputRequired, StopRequested
 
 log = logging.getLogger("drsai.run")

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from drsai_backend.database import Database
-from drsai_backend.database.heads import ThreadHead, read_head
-from drsai_backend.database.log import LogPage, read_log, thread_of_run
+from drsai_backend.database.runs.log import LogPage, read_log, thread_of_run
+from drsai_backend.database.runs.reads import ThreadHead, read_head
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DatabaseUnavailable, NotFound
 from drsai_backend.runs._failures import code_of

@@ -18,14 +18,12 @@ from drsai_backend.agents import RunBound
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.models import RunModelClient, facade, run_client_of
 from drsai_backend.runs.events import InputMessage
-from drsai_backend.teams._kinds import is_a
-from drsai_backend.teams._parts import Parts
-from drsai_backend.teams._tool_calls import ToolCalls
-from drsai_backend.teams._wiring import leaf_agents
-from drsai_backend.teams._workbench import RecordedWorkbench
 from drsai_backend.teams.context import RunContext
-from drsai_backend.teams.steps import TurnSteps
+from drsai_backend.teams.replay.steps import TurnSteps
+from drsai_backend.teams.replay.tool_calls import ToolCalls
+from drsai_backend.teams.replay.workbench import RecordedWorkbench
 from drsai_backend.teams.suspension import InputBroker
+from drsai_backend.teams.team_tree import Parts, is_a, leaf_agents
 
 
 def inject(

@@ -14,8 +14,8 @@ from datetime import timedelta
 from typing import Final, TypeAlias
 
 from drsai_backend.database import Database
-from drsai_backend.database.heads import ThreadHead
-from drsai_backend.database.threads import renew_leases
+from drsai_backend.database.runs.reads import ThreadHead
+from drsai_backend.database.runs.writes import renew_leases
 from drsai_backend.errors import DrSaiError
 from drsai_backend.runs._identity import is_proven_dead
 

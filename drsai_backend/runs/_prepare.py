@@ -18,8 +18,8 @@ from autogen_agentchat.teams._group_chat._swarm_group_chat import SwarmGroupChat
 from autogen_core import Image
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.heads import StoredState, ThreadHead, read_head, read_run, read_state
-from drsai_backend.database.steps import read_steps
+from drsai_backend.database.runs.reads import StoredState, ThreadHead, read_head, read_run, read_state
+from drsai_backend.database.runs.steps import read_steps
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DamagedState, DrSaiError, InvalidRequest
 from drsai_backend.models.images import with_images
@@ -29,10 +29,10 @@ from drsai_backend.runs.events import Answer, InputMessage, RunRequest
 from drsai_backend.runs.history import first_new, new_messages, system_text
 from drsai_backend.state import Document
 from drsai_backend.state.store import decode_stored
-from drsai_backend.teams._session import TeamSession
-from drsai_backend.teams._wiring import manager_of
 from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.messages import UserInputReceivedEvent, dump_of, is_received
+from drsai_backend.teams.runtime.wiring import manager_of
+from drsai_backend.teams.session import TeamSession
 
 # How many of the user's newest texts a warm thread remembers, to recognise a history that is sent again.
 KNOWN_TEXTS = 100

@@ -13,7 +13,7 @@ from typing import Any
 from drsai_backend import log_context
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.control import (
+from drsai_backend.database.runs.commands import (
     deadline_of,
     drop_queued,
     end_unheld,
@@ -21,7 +21,7 @@ from drsai_backend.database.control import (
     queued_inputs,
     unattended,
 )
-from drsai_backend.database.heads import ThreadHead, queued_answer, read_head_of, read_run
+from drsai_backend.database.runs.reads import ThreadHead, queued_answer, read_head_of, read_run
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.types import JsonText
 from drsai_backend.errors import Conflict, DatabaseError, DrSaiError, UnknownModel

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.heads import ThreadHead, find_run, read_head, read_run, read_run_messages
+from drsai_backend.database.runs.reads import ThreadHead, find_run, read_head, read_run, read_run_messages
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import IdempotencyMismatch
 from drsai_backend.runs._feed import ended_of

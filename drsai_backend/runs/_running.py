@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from drsai_backend.database import Database
-from drsai_backend.database.heads import ThreadHead
+from drsai_backend.database.runs.reads import ThreadHead
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DatabaseError, LeaseLost, StateError
 from drsai_backend.runs._begin import Begun

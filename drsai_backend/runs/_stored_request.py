@@ -15,8 +15,8 @@ from drsai_backend.models.images import EncodedImage
 from drsai_backend.models.params import ModelParams
 from drsai_backend.runs.events import InputMessage, RunLimits, RunRequest
 from drsai_backend.state.codec import load_json
-from drsai_backend.teams._recorder import dump_message, storable
 from drsai_backend.teams.messages import read_message
+from drsai_backend.teams.recording.recorder import dump_message, storable
 
 
 def to_json(request: RunRequest) -> dict[str, Any]:

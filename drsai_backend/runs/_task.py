@@ -15,11 +15,11 @@ from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.runs.events import InputMessage
 from drsai_backend.runs.history import system_text
-from drsai_backend.teams._kinds import is_a
-from drsai_backend.teams._wiring import manager_of
 from drsai_backend.teams.imported import answers, mark
 from drsai_backend.teams.messages import UnknownMessage, dump_of
+from drsai_backend.teams.runtime.wiring import manager_of
 from drsai_backend.teams.suspension import InputRequired
+from drsai_backend.teams.team_tree import is_a
 
 
 def input_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> list[BaseChatMessage]:
@@ -58,7 +58,7 @@ def _task_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> lis
 
 def check_types(team: BaseGroupChat, messages: Sequence[InputMessage]) -> Sequence[InputMessage]:
     """The messages, those of them made of stored dumps as objects of the team's own classes. `team` knows all its
-    message types (see `teams._wiring.share_message_types`).
+    message types (see `teams.runtime.wiring.share_message_types`).
 
     Raises:
         InvalidRequest: the team takes no messages of a type; or its class is not in this process.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from drsai_backend.database.heads import ThreadHead
-from drsai_backend.teams._recorder import WarmState
+from drsai_backend.database.runs.reads import ThreadHead
+from drsai_backend.teams.recording.recorder import WarmState
 
 Name = tuple[str, str]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from drsai_backend.database import Database
-from drsai_backend.database.log import Mark, read_marks
+from drsai_backend.database.runs.log import Mark, read_marks
 from drsai_backend.errors import DatabaseError
 from drsai_backend.runs._warm import Name
 

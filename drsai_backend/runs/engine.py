@@ -4,14 +4,14 @@ A run's life, step by step, and where to look:
 
 1. A request becomes a `RunRequest` (`runs.events`); `Engine.start` takes it. From here on the run is a task of the
    engine (`runs._running`), never of the request. Where the thread is busy, `on_busy` decides (`runs._busy`).
-2. Find the thread, warm in memory (`runs._warm`) or stored (`database.threads`), and decide what of the request is new
+2. Find the thread, warm in memory (`runs._warm`) or stored (`database.runs.reads`), and decide what of it is new
    and whether it answers a question (`runs._prepare`, `runs.history`, `runs._answers`).
 3. Build the team with its factory (`teams.context`), bind it to the run (`runs._inject`), put it on the turn runtime
-   (`teams._session`) and load its state. Up to here nothing is stored: whatever fails leaves the thread as it was.
+   (`teams.session`) and load its state. Up to here nothing is stored: whatever fails leaves the thread as it was.
 4. First write: the lease (epoch + 1), the user input, the input's messages, status RUNNING (`runs._begin`).
 5. The team runs. At every turn boundary one write, guarded by epoch and turn, appends messages and journal entry; then
    the turn's messages are shown, then the next speakers start (`runs._execution`). Inside a turn, answers that call
-   tools and results of tools are recorded (`teams.steps`). A write waits for a database that is away.
+   tools and results of tools are recorded (`teams.replay.steps`). A write waits for a database that is away.
 6. Last write: the last turn, the final status, usage, stop reason; the lease is given back. A question to a person ends
    the process's part of the run as AWAITING_INPUT (`teams.suspension`), a pause as PAUSED (`runs._controls`).
 7. The state stays warm for the next run; the journal is folded into a snapshot when that is due (`state.store`). The

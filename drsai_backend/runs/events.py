@@ -14,7 +14,7 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.models.params import ModelParams
 from drsai_backend.runs.position import Position
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
-from drsai_backend.teams.steps import ToolEvent, ToolFinished, ToolStarted
+from drsai_backend.teams.replay.steps import ToolEvent, ToolFinished, ToolStarted
 
 __all__ = [
     "Answer",

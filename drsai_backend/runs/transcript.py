@@ -12,9 +12,8 @@ from autogen_agentchat.agents import UserProxyAgent
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, HandoffMessage
 from autogen_agentchat.teams import BaseGroupChat
 
-from drsai_backend.teams._kinds import is_a
-from drsai_backend.teams._wiring import leaf_agents
 from drsai_backend.teams.imported import imported_role
+from drsai_backend.teams.team_tree import is_a, leaf_agents
 
 
 @dataclass(frozen=True, slots=True)

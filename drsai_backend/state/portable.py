@@ -29,7 +29,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database._delete import NAMED
 from drsai_backend.database._live import is_live
 from drsai_backend.database._model import ModelInfo, model_info
-from drsai_backend.database.heads import read_state
+from drsai_backend.database.runs.reads import read_state
 from drsai_backend.datamodel import AutoGenMessage, QueuedInput, Run, ThreadField, ThreadSnapshot
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.names import check_name

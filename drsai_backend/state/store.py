@@ -12,7 +12,7 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.heads import StoredState, read_state
+from drsai_backend.database.runs.reads import StoredState, read_state
 from drsai_backend.datamodel import JournalEntry, Thread, ThreadSnapshot, utcnow
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.state.codec import decode_state, encode_state

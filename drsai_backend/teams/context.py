@@ -21,7 +21,7 @@ from drsai_backend.models import (
     UsageMeter,
     run_model_clients,
 )
-from drsai_backend.teams._components import load_team_component
+from drsai_backend.teams.components import load_team_component
 
 if TYPE_CHECKING:
     from drsai_backend.database import DatabaseManager

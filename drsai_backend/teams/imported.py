@@ -25,8 +25,8 @@ from autogen_agentchat.teams._group_chat._swarm_group_chat import SwarmGroupChat
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import AssistantMessage, ChatCompletionClient, SystemMessage
 
-from drsai_backend.teams._kinds import is_a
-from drsai_backend.teams._wiring import container_of, leaf_agents, manager_of, nested_teams
+from drsai_backend.teams.runtime.wiring import container_of, manager_of
+from drsai_backend.teams.team_tree import is_a, leaf_agents, nested_teams
 
 Role = Literal["system", "user", "assistant"]
 _KEY: Final = "drsai.imported"

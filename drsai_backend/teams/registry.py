@@ -19,7 +19,7 @@ import yaml
 from autogen_agentchat.base import ChatAgent, Team
 
 from drsai_backend.errors import ConfigurationError, UnknownModel
-from drsai_backend.teams._components import problems
+from drsai_backend.teams.components import problems
 from drsai_backend.teams.context import TeamFactory, takes_context
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits, limits_of
 

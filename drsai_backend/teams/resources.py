@@ -29,7 +29,7 @@ from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import StaticWorkbench, Workbench
 
 from drsai_backend.models import run_client_of
-from drsai_backend.teams._parts import Parts
+from drsai_backend.teams.team_tree import Parts
 
 log = logging.getLogger("drsai.run")
 

@@ -12,8 +12,8 @@ from autogen_core import FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage
 
 from drsai_backend import AssistantAgent, DrSai, DrSaiAgent, RunStatus
-from drsai_backend.database.control import drop_queued
-from drsai_backend.database.heads import read_head
+from drsai_backend.database.runs.commands import drop_queued
+from drsai_backend.database.runs.reads import read_head
 from drsai_backend.datamodel import AutoGenMessage, QueuedInput, Run, Thread, TurnStep
 from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest
 from drsai_backend.runs import RunEnded, _leases

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from drsai_backend import DrSai, RunStatus, Thread
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.threads import renew_leases
+from drsai_backend.database.runs.writes import renew_leases
 from tests.runs.conftest import Make, settings
 from tests.runs.crew import Crew, ended, request, run_of, sources, thread_of
 

@@ -13,10 +13,10 @@ from drsai_backend.config import Settings
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs._inject import inject
 from drsai_backend.state.codec import dump_json, load_json
-from drsai_backend.teams._parts import parts
 from drsai_backend.teams.context import RunContext
-from drsai_backend.teams.steps import Step, ToolEvent, TurnSteps
+from drsai_backend.teams.replay.steps import Step, ToolEvent, TurnSteps
 from drsai_backend.teams.suspension import InputBroker, InputRequired, parse_decision
+from drsai_backend.teams.team_tree import parts
 from tests.support.running import Stored, TurnRun, comparable
 
 Answer = Callable[[InputRequired], str]

@@ -10,8 +10,8 @@ from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend.state import Document, Entry, decode_document, encode_document, fold
 from drsai_backend.state.codec import dump_json, load_json
-from drsai_backend.teams._recorder import Turn
-from drsai_backend.teams._session import TeamSession
+from drsai_backend.teams.recording.recorder import Turn
+from drsai_backend.teams.session import TeamSession
 
 _VOLATILE = {"id", "created_at", "asked_at", "request_id", "full_message_id"}
 

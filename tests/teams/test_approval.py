@@ -23,10 +23,10 @@ from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError, InvalidRequest
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs._inject import inject
-from drsai_backend.teams._parts import parts
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.group_chats import RoundRobinGroupChat as DrSaiRoundRobin
 from drsai_backend.teams.suspension import InputBroker, InputRequired, parse_decision
+from drsai_backend.teams.team_tree import parts
 from tests.support.repeated import Story
 from tests.support.running import Stored, TurnRun
 from tests.support.scripted import Answer, ScriptedClient, counting

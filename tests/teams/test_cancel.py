@@ -28,7 +28,7 @@ from autogen_agentchat.teams import (
 from autogen_agentchat.tools import TeamTool
 from autogen_core import CancellationToken, FunctionCall
 
-from drsai_backend.teams import _lane
+from drsai_backend.teams.runtime import lane as _lane
 from tests.support.running import Stored, TurnRun, as_messages, comparable
 from tests.support.scripted import Answer, Rule, ScriptedClient, counting
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from drsai_backend.state import expand
 from drsai_backend.state.codec import dump_json
-from drsai_backend.teams._recorder import WarmState
+from drsai_backend.teams.recording.recorder import WarmState
 from tests.support import conversations
 from tests.support.conversations import Spec, build
 from tests.support.running import Stored, TurnRun, comparable, run_stock

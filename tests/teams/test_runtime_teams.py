@@ -30,8 +30,9 @@ from autogen_core.model_context import UnboundedChatCompletionContext
 
 from drsai_backend.errors import DamagedState, StateError, TeamBuildError
 from drsai_backend.state import expand
-from drsai_backend.teams._runtime import TurnRuntime
-from drsai_backend.teams._wiring import as_team, wire
+from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
+from drsai_backend.teams.runtime.wiring import wire
+from drsai_backend.teams.team_tree import as_team
 from tests.support.running import Stored, TurnRun, as_messages, comparable, run_stock
 from tests.support.scenarios import Tally, agent, ledger_rule, selecting
 from tests.support.scripted import Answer, ScriptedClient, counting

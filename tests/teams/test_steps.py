@@ -23,10 +23,10 @@ from drsai_backend.errors import ReplayMismatch
 from drsai_backend.models import RunModelClient, run_client_of
 from drsai_backend.models.requests import ModelRequest
 from drsai_backend.state.codec import load_json
-from drsai_backend.teams._parts import parts
-from drsai_backend.teams._recorder import dump_message, storable
-from drsai_backend.teams.steps import Step, ToolFinished, ToolStarted, TurnSteps
+from drsai_backend.teams.recording.recorder import dump_message, storable
+from drsai_backend.teams.replay.steps import Step, ToolFinished, ToolStarted, TurnSteps
 from drsai_backend.teams.suspension import InputRequired, StopRequested
+from drsai_backend.teams.team_tree import parts
 from tests.support.repeated import Story
 from tests.support.scripted import Answer, ScriptedClient, counting
 

@@ -19,11 +19,11 @@ from autogen_core.models import FunctionExecutionResultMessage
 from drsai_backend.config import Settings
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs._inject import inject
-from drsai_backend.teams._parts import parts
-from drsai_backend.teams._recorder import Turn
 from drsai_backend.teams.context import RunContext
-from drsai_backend.teams.steps import TurnSteps
+from drsai_backend.teams.recording.recorder import Turn
+from drsai_backend.teams.replay.steps import TurnSteps
 from drsai_backend.teams.suspension import InputBroker, InputRequired
+from drsai_backend.teams.team_tree import parts
 from tests.support.repeated import Story
 from tests.support.running import Stored, TurnRun, comparable, run_stock
 from tests.support.scenarios import agent

@@ -33,11 +33,11 @@ from autogen_core import AgentRuntime, BaseAgent, CancellationToken
 from autogen_core.models import AssistantMessage, FunctionExecutionResult, FunctionExecutionResultMessage, UserMessage
 from autogen_core.tools import BaseTool, FunctionTool, StaticStreamWorkbench, StaticWorkbench
 
-from drsai_backend.teams._orphans import ALL_CALLS, ONE_CALL
-from drsai_backend.teams._runtime import TurnRuntime
-from drsai_backend.teams._structure import _APPEND_ONLY_CONTEXTS, _MANAGER_VALUES, survey
-from drsai_backend.teams._wiring import container_of, manager_of, wire
-from drsai_backend.teams._workbench import RecordedWorkbench
+from drsai_backend.teams.recording.structure import _APPEND_ONLY_CONTEXTS, _MANAGER_VALUES, survey
+from drsai_backend.teams.replay.workbench import RecordedWorkbench
+from drsai_backend.teams.runtime.tool_tasks import ALL_CALLS, ONE_CALL
+from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
+from drsai_backend.teams.runtime.wiring import container_of, manager_of, wire
 from tests.support.scenarios import SCENARIOS, Scenario, add, agent, round_robin, society
 from tests.support.scripted import ScriptedClient, counting
 

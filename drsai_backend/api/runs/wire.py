@@ -26,7 +26,7 @@ from drsai_backend.runs.events import (
 )
 from drsai_backend.runs.position import Position
 from drsai_backend.teams.messages import Message, dump_of, read_message
-from drsai_backend.teams.steps import ToolFinished, ToolStarted
+from drsai_backend.teams.replay.steps import ToolFinished, ToolStarted
 
 OPENING: Final = b"retry: 1000\n\n"
 

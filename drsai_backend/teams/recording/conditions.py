@@ -17,6 +17,8 @@ from autogen_agentchat.base import AndTerminationCondition, TerminationCondition
 from autogen_agentchat.conditions import TimeoutTermination
 from autogen_agentchat.messages import StopMessage
 
+from drsai_backend.teams.team_tree import children
+
 _SCALARS = (bool, int, float, str, type(None))
 Baseline = tuple[dict[str, Any], list[Any]]
 
@@ -69,12 +71,6 @@ def restore(condition: TerminationCondition | None, state: dict[str, Any] | None
         condition._stop_messages = [StopMessage.model_validate(message) for message in state.get("s", ())]
     if isinstance(condition, TimeoutTermination) and "elapsed" in state:
         condition._start_time = time.monotonic() - state["elapsed"]
-
-
-def children(condition: TerminationCondition) -> list[TerminationCondition]:
-    """The conditions that a condition is made of."""
-    wrapped = [value for value in vars(condition).values() if isinstance(value, TerminationCondition)]
-    return [*getattr(condition, "_conditions", ()), *wrapped]
 
 
 def _attributes(condition: TerminationCondition) -> dict[str, Any]:

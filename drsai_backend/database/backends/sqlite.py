@@ -28,8 +28,8 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from drsai_backend.database._errors import translate
 from drsai_backend.database._values import dump_json, load_json
+from drsai_backend.database.backends.errors import translate
 from drsai_backend.errors import ConfigurationError, DatabaseError
 
 StorageFunction = Callable[[Session], Any]

@@ -18,7 +18,7 @@ from autogen_core import CancellationToken
 # Private: where the agent does that. tests/teams/test_upstream.py fails when it moves.
 ALL_CALLS = "AssistantAgent._process_model_result.<locals>._execute_tool_calls"
 ONE_CALL = "AssistantAgent._execute_tool_call"
-# The task that `_tool_calls` makes of a call.
+# The task that `replay.tool_calls` makes of a call.
 _OURS = "make_call"
 
 

@@ -22,8 +22,8 @@ from autogen_core.tools import (
 
 from drsai_backend.agents._policy import is_idempotent, needs_approval
 from drsai_backend.models.requests import digest_of
-from drsai_backend.teams._wiring import task_runner
 from drsai_backend.teams.suspension import Branch, current_branch
+from drsai_backend.teams.team_tree import task_runner
 
 _current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
 
@@ -138,7 +138,7 @@ class Call:
 async def make_call(
     call: Call, cancellation_token: CancellationToken | None, items: asyncio.Queue[Any], branch: Branch
 ) -> None:
-    """The task of one call; `_orphans` finds it by its name and its token."""
+    """The task of one call; `tool_tasks` finds it by its name and its token."""
     current_branch.set(branch)
     _current_call.set(call)
     inner = call.workbench

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
 from autogen_core import AgentId, CancellationToken, TopicId
 
-from drsai_backend.teams._orphans import tool_tasks
+from drsai_backend.teams.runtime.tool_tasks import tool_tasks
 from drsai_backend.teams.suspension import Branch
 
 T = TypeVar("T")

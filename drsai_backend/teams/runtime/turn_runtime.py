@@ -22,7 +22,7 @@ A question to a person ends the branch that asks (see `suspension.Branch`): the 
 and only then the lane ends with `InputRequired`. Where nothing runs beside it, everything ends at once.
 
 AutoGen passes errors on as text: `run_stream` raises a `RuntimeError` of it. The lane keeps the exception itself, and
-recognises the text when it comes back from an inner team (`_echoes`).
+recognises the text when it comes back from an inner team (`error_texts`).
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from autogen_core import Agent, AgentId, CancellationToken, MessageContext, Topi
 from autogen_core._message_handler_context import MessageHandlerContext
 
 from drsai_backend.errors import StateError
-from drsai_backend.teams._agent_runtime import AgentDirectory
-from drsai_backend.teams._echoes import Echoes, as_text, leaked
-from drsai_backend.teams._kinds import is_a
-from drsai_backend.teams._lane import PATIENCE, Delivery, Lane, cancel_lane, cancel_requested, in_context
-from drsai_backend.teams._orphans import tool_tasks, watch_tools
+from drsai_backend.teams.runtime.agent_directory import AgentDirectory
+from drsai_backend.teams.runtime.error_texts import Echoes, as_text, leaked
+from drsai_backend.teams.runtime.lane import PATIENCE, Delivery, Lane, cancel_lane, cancel_requested, in_context
+from drsai_backend.teams.runtime.tool_tasks import tool_tasks, watch_tools
 from drsai_backend.teams.suspension import Branch, InputRequired, StopRequested, current_branch
+from drsai_backend.teams.team_tree import is_a
 
 BoundaryCallback = Callable[[list[str]], Awaitable[None]]
 

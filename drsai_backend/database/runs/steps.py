@@ -1,6 +1,6 @@
 """What agents did in a turn that is under way: rows that a repetition of the turn is given again.
 
-Synchronous functions of a `Session`. `drsai_backend.teams.steps` says what is in them.
+Synchronous functions of a `Session`. `drsai_backend.teams.replay.steps` says what is in them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database._prepared import Prepared, Step, run_guarded
-from drsai_backend.database._run_statements import HELD, Progress, spent, thread
-from drsai_backend.database._run_statements import step as table
+from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
+from drsai_backend.database.runs.statements import HELD, Progress, spent, thread
+from drsai_backend.database.runs.statements import step as table
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import LeaseLost
 
 
 class StepRow(Protocol):
-    """A step as `drsai_backend.teams.steps.Step` has it."""
+    """A step as `drsai_backend.teams.replay.steps.Step` has it."""
 
     @property
     def agent(self) -> str: ...

@@ -16,11 +16,12 @@ from drsai_backend.state import Document, Entry, ResumeRecord, expand
 from drsai_backend.state.codec import dump_json, load_json
 from drsai_backend.state.fold import put
 from drsai_backend.state.journal import Path
-from drsai_backend.teams import _conditions
-from drsai_backend.teams._cells import ListCell, MessageBook, MessageObjects, StateCell, ValueCell, weight_of
-from drsai_backend.teams._structure import MEMORY, survey
-from drsai_backend.teams._wiring import manager_of, nested_teams
 from drsai_backend.teams.messages import dump_of
+from drsai_backend.teams.recording import conditions as _conditions
+from drsai_backend.teams.recording.cells import ListCell, MessageBook, MessageObjects, StateCell, ValueCell, weight_of
+from drsai_backend.teams.recording.structure import MEMORY, survey
+from drsai_backend.teams.runtime.wiring import manager_of
+from drsai_backend.teams.team_tree import nested_teams
 
 Message = BaseChatMessage | BaseAgentEvent
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from drsai_backend.database._prepared import Prepared
+from drsai_backend.database.backends.prepared import Prepared
 from drsai_backend.datamodel import (
     AutoGenMessage,
     JournalEntry,

@@ -12,10 +12,10 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from drsai_backend.database._errors import translate
-from drsai_backend.database._prepared import CommitUncertain, is_lost
-from drsai_backend.database._sqlite import StorageFunction
 from drsai_backend.database._values import dump_json, load_json
+from drsai_backend.database.backends.errors import translate
+from drsai_backend.database.backends.prepared import CommitUncertain, is_lost
+from drsai_backend.database.backends.sqlite import StorageFunction
 from drsai_backend.errors import ConfigurationError, DatabaseError
 
 _SYNC_POOL_SIZE = 2

@@ -10,11 +10,11 @@ from typing import Any
 
 from autogen_core.tools import ToolResult
 
-from drsai_backend.teams._orphans import call_siblings, watch_tools
-from drsai_backend.teams._wiring import has_state
-from drsai_backend.teams._workbench import Call, make_call
-from drsai_backend.teams.steps import AgentSteps, CallName, Step, ToolFinished, ToolStarted
+from drsai_backend.teams.replay.steps import AgentSteps, CallName, Step, ToolFinished, ToolStarted
+from drsai_backend.teams.replay.workbench import Call, make_call
+from drsai_backend.teams.runtime.tool_tasks import call_siblings, watch_tools
 from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, current_branch
+from drsai_backend.teams.team_tree import has_state
 
 log = logging.getLogger("drsai.tools")
 

@@ -47,10 +47,10 @@ from autogen_core.model_context import (
 from autogen_core.tools import BaseTool
 
 from drsai_backend.state.journal import Path
-from drsai_backend.teams._cells import Cell, ListCell, MemoryCell, StateCell, ValueCell
-from drsai_backend.teams._kinds import is_a
-from drsai_backend.teams._runtime import TurnRuntime
-from drsai_backend.teams._wiring import container_of, manager_of, stateful_tools, task_runner
+from drsai_backend.teams.recording.cells import Cell, ListCell, MemoryCell, StateCell, ValueCell
+from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
+from drsai_backend.teams.runtime.wiring import container_of, manager_of
+from drsai_backend.teams.team_tree import is_a, stateful_tools, task_runner
 
 _log = logging.getLogger("drsai.team")
 

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database._run_statements import message, run, thread
-from drsai_backend.database.heads import ThreadHead, queued_answer, read_head_of
+from drsai_backend.database.runs.reads import ThreadHead, queued_answer, read_head_of
+from drsai_backend.database.runs.statements import message, run, thread
 from drsai_backend.datamodel import RunStatus
 
 PAGE: Final = 200

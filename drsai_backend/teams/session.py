@@ -15,12 +15,12 @@ from autogen_agentchat.teams import BaseGroupChat
 from autogen_core import CancellationToken
 
 from drsai_backend.state import Document, ResumeRecord
-from drsai_backend.teams._parts import Parts
-from drsai_backend.teams._recorder import Recorder, Turn, WarmState
-from drsai_backend.teams._runtime import TurnRuntime
-from drsai_backend.teams._wiring import container_of, leaf_agents, manager_of, wire
-from drsai_backend.teams.steps import TurnSteps
+from drsai_backend.teams.recording.recorder import Recorder, Turn, WarmState
+from drsai_backend.teams.replay.steps import TurnSteps
+from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
+from drsai_backend.teams.runtime.wiring import container_of, manager_of, wire
 from drsai_backend.teams.suspension import InputBroker
+from drsai_backend.teams.team_tree import Parts, leaf_agents
 
 TurnCallback = Callable[[Turn], Awaitable[None]]
 ChunkCallback = Callable[[ModelClientStreamingChunkEvent], None]

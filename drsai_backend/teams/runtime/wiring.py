@@ -7,26 +7,22 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, cast
 
-from autogen_agentchat.agents import MessageFilterAgent, SocietyOfMindAgent
-from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
+from autogen_agentchat.agents import MessageFilterAgent
+from autogen_agentchat.base import TerminationCondition
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 
 # Private: how a team is put together. tests/teams/test_upstream.py fails when it changes.
-from autogen_agentchat.teams import BaseGroupChat, RoundRobinGroupChat
+from autogen_agentchat.teams import BaseGroupChat
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
 from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._events import GroupChatTermination
-from autogen_agentchat.tools import AgentTool, TeamTool
 from autogen_core import Agent, AgentId, AgentInstantiationContext, RoutedAgent, TopicId
 from autogen_core.model_context import ChatCompletionContext
-from autogen_core.tools import BaseTool, StaticWorkbench
 
 from drsai_backend.errors import TeamBuildError
-from drsai_backend.teams._conditions import children
-from drsai_backend.teams._kinds import is_a
-from drsai_backend.teams._parts import Parts, parts
-from drsai_backend.teams._runtime import TurnRuntime
 from drsai_backend.teams.messages import TeamMessages, message_types
+from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
+from drsai_backend.teams.team_tree import Parts, children, is_a, nested_teams, parts, stateful_tools, task_runner
 
 OutputSink = Callable[[BaseAgentEvent | BaseChatMessage], None]
 
@@ -62,93 +58,6 @@ def _handlers_of(cls: type[RoutedAgent]) -> Any:
 
 # AutoGen looks through all names of a class for every instance that it makes: containers and managers, for every run.
 setattr(RoutedAgent, "_discover_handlers", classmethod(_handlers_of))  # noqa: B010 - a method of another class
-
-
-def as_team(served: Any) -> BaseGroupChat:
-    """The group chat that runs what a team factory returned; a lone agent becomes a chat of one with one turn.
-
-    Raises:
-        TeamBuildError: neither an agent nor a group chat.
-    """
-    if is_a(served, BaseGroupChat):
-        return served
-    if is_a(served, ChatAgent):
-        team = RoundRobinGroupChat([served], name=f"{served.name}_chat", max_turns=1)
-        # An agent on its own may show what it likes, and takes any task.
-        team._message_factory = TeamMessages(takes_all=True)
-        return team
-    raise TeamBuildError(
-        f"a team factory must return an AutoGen ChatAgent or BaseGroupChat, not {type(served).__name__}", param="team"
-    )
-
-
-def inner_team(participant: Any) -> BaseGroupChat | None:
-    """The group chat that a participant is, or speaks for."""
-    if is_a(participant, MessageFilterAgent):
-        return inner_team(participant._wrapped_agent)
-    if is_a(participant, SocietyOfMindAgent):
-        participant = participant._team
-    return participant if is_a(participant, BaseGroupChat) else None
-
-
-_STATELESS = cast(Any, BaseTool).save_state_json
-
-
-def has_state(tool: BaseTool[Any, Any]) -> bool:
-    """Whether a tool's class saves a state of its own."""
-    return type(tool).save_state_json is not _STATELESS
-
-
-def stateful_tools(agent: Any) -> Iterator[tuple[str, BaseTool[Any, Any]]]:
-    """The tools of an agent that have a state, each with a name that is unique for the agent."""
-    workbenches: list[Any] = getattr(agent, "_workbench", None) or []
-    for position, workbench in enumerate(workbenches):
-        if isinstance(workbench, StaticWorkbench):
-            tools: list[BaseTool[Any, Any]] = workbench._tools
-            for tool in tools:
-                if has_state(tool):
-                    yield f"{position}/{tool.name}", tool
-
-
-def task_runner(tool: Any) -> ChatAgent | Team | None:
-    """The agent or team that is a tool (`AgentTool`, `TeamTool`); None for any other."""
-    return tool._task_runner if isinstance(tool, (AgentTool, TeamTool)) else None
-
-
-def nested_teams(team: BaseGroupChat) -> Iterator[BaseGroupChat]:
-    """The team and all teams inside it, tools included, outermost first, depth first, each once."""
-    seen: set[int] = set()
-
-    def walk(part: Any) -> Iterator[BaseGroupChat]:
-        if id(part) in seen:
-            return
-        seen.add(id(part))
-        if is_a(part, BaseGroupChat):
-            yield part
-            for participant in part._participants:
-                yield from walk(participant)
-        elif is_a(part, MessageFilterAgent):
-            yield from walk(part._wrapped_agent)
-        elif is_a(part, SocietyOfMindAgent):
-            yield from walk(part._team)
-        else:
-            for _, tool in stateful_tools(part):
-                yield from walk(task_runner(tool))
-
-    yield from walk(team)
-
-
-def leaf_agents(team: BaseGroupChat) -> Iterator[ChatAgent | Team]:
-    """Every agent of the team and of the teams inside it, wrapped ones included."""
-    for participant in team._participants:
-        agent: Any = participant
-        while agent is not None:
-            if not is_a(agent, BaseGroupChat):
-                yield agent
-            agent = agent._wrapped_agent if is_a(agent, MessageFilterAgent) else None
-        inner = inner_team(participant)
-        if inner is not None:
-            yield from leaf_agents(inner)
 
 
 async def wire(

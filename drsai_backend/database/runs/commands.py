@@ -13,12 +13,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database import _run_statements as statements
-from drsai_backend.database._prepared import Prepared, Step, run_guarded
-from drsai_backend.database._run_statements import Progress, now_of, queue, run, thread
-from drsai_backend.database.heads import ThreadHead, live_threads
-from drsai_backend.database.steps import StepRow, step_writes
-from drsai_backend.database.threads import Lease
+from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
+from drsai_backend.database.runs import statements as statements
+from drsai_backend.database.runs.reads import ThreadHead, live_threads
+from drsai_backend.database.runs.statements import Progress, now_of, queue, run, thread
+from drsai_backend.database.runs.steps import StepRow, step_writes
+from drsai_backend.database.runs.writes import Lease
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import SCHEMA_VERSION
 from drsai_backend.datamodel.types import JsonText

@@ -14,11 +14,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database import _run_statements as statements
-from drsai_backend.database._prepared import Step, run_guarded
-from drsai_backend.database._run_statements import Progress, expires_of, thread
-from drsai_backend.database.heads import ThreadHead, read_head, read_head_of
-from drsai_backend.database.steps import StepRow, step_writes
+from drsai_backend.database.backends.prepared import Step, run_guarded
+from drsai_backend.database.runs import statements as statements
+from drsai_backend.database.runs.reads import ThreadHead, read_head, read_head_of
+from drsai_backend.database.runs.statements import Progress, expires_of, thread
+from drsai_backend.database.runs.steps import StepRow, step_writes
 from drsai_backend.datamodel import RunStatus, ThreadSnapshot
 from drsai_backend.datamodel.base import SCHEMA_VERSION, table_of
 from drsai_backend.datamodel.types import JsonText, utcnow

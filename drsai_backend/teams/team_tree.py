@@ -1,0 +1,173 @@
+"""What a team is made of: its agents, inner teams, tools and conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from autogen_agentchat.agents import MessageFilterAgent, SocietyOfMindAgent
+from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
+
+# Private: where a team keeps its manager's name, and an agent its tools. tests/teams/test_upstream.py.
+from autogen_agentchat.teams import BaseGroupChat, RoundRobinGroupChat
+from autogen_agentchat.tools import AgentTool, TeamTool
+from autogen_core.tools import BaseTool, StaticWorkbench
+
+from drsai_backend.errors import TeamBuildError
+from drsai_backend.teams.messages import TeamMessages
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+T = TypeVar("T")
+Parts = Sequence[tuple[str, Any]]
+
+
+@lru_cache(maxsize=2048)  # bounded, as a factory may make a class of its own for every run
+def _is(kind: type, wanted: type) -> bool:
+    return issubclass(kind, wanted)
+
+
+def is_a(value: object, wanted: type[T]) -> TypeIs[T]:
+    """`isinstance(value, wanted)`, remembered per class.
+
+    The bases of AutoGen's classes are protocols, whose check in Python takes two microseconds; a run asks some seventy
+    times what its agents are.
+    """
+    return _is(type(value), wanted)
+
+
+def parts(team: BaseGroupChat) -> Parts:
+    """Group chats, agents, wrapped agents, and agents and teams used as tools, outermost first, each once.
+
+    The path of an agent is the names from the outermost team's member down to it, joined by `/`. A group chat has its
+    manager's, as the one that asks a model for it.
+    """
+    seen: set[int] = set()
+    used: set[str] = set()
+
+    def unique(path: str) -> str:
+        free, number = path, 1
+        while free in used:
+            number += 1
+            free = f"{path}#{number}"
+        used.add(free)
+        return free
+
+    def walk(part: Any, path: str) -> Iterator[tuple[str, Any]]:
+        if id(part) in seen:
+            return
+        seen.add(id(part))
+        below = f"{path}/" if path else ""
+        if is_a(part, BaseGroupChat):
+            yield unique(below + part._group_chat_manager_name), part
+            for participant in part._participants:
+                yield from walk(participant, below + participant.name)
+            return
+        yield unique(path), part
+        if is_a(part, MessageFilterAgent):
+            yield from walk(part._wrapped_agent, below + part._wrapped_agent.name)
+        elif is_a(part, SocietyOfMindAgent):
+            yield from walk(part._team, path)
+        for workbench in getattr(part, "_workbench", None) or ():
+            if isinstance(workbench, StaticWorkbench):
+                for tool in workbench._tools:
+                    runner = getattr(tool, "_task_runner", None)  # AutoGen's AgentTool and TeamTool
+                    if isinstance(runner, (ChatAgent, BaseGroupChat)):
+                        yield from walk(runner, below + tool.name)
+
+    return list(walk(team, ""))
+
+
+def as_team(served: Any) -> BaseGroupChat:
+    """The group chat that runs what a team factory returned; a lone agent becomes a chat of one with one turn.
+
+    Raises:
+        TeamBuildError: neither an agent nor a group chat.
+    """
+    if is_a(served, BaseGroupChat):
+        return served
+    if is_a(served, ChatAgent):
+        team = RoundRobinGroupChat([served], name=f"{served.name}_chat", max_turns=1)
+        # An agent on its own may show what it likes, and takes any task.
+        team._message_factory = TeamMessages(takes_all=True)
+        return team
+    raise TeamBuildError(
+        f"a team factory must return an AutoGen ChatAgent or BaseGroupChat, not {type(served).__name__}", param="team"
+    )
+
+
+def inner_team(participant: Any) -> BaseGroupChat | None:
+    """The group chat that a participant is, or speaks for."""
+    if is_a(participant, MessageFilterAgent):
+        return inner_team(participant._wrapped_agent)
+    if is_a(participant, SocietyOfMindAgent):
+        participant = participant._team
+    return participant if is_a(participant, BaseGroupChat) else None
+
+
+_STATELESS = cast(Any, BaseTool).save_state_json
+
+
+def has_state(tool: BaseTool[Any, Any]) -> bool:
+    """Whether a tool's class saves a state of its own."""
+    return type(tool).save_state_json is not _STATELESS
+
+
+def stateful_tools(agent: Any) -> Iterator[tuple[str, BaseTool[Any, Any]]]:
+    """The tools of an agent that have a state, each with a name that is unique for the agent."""
+    workbenches: list[Any] = getattr(agent, "_workbench", None) or []
+    for position, workbench in enumerate(workbenches):
+        if isinstance(workbench, StaticWorkbench):
+            tools: list[BaseTool[Any, Any]] = workbench._tools
+            for tool in tools:
+                if has_state(tool):
+                    yield f"{position}/{tool.name}", tool
+
+
+def task_runner(tool: Any) -> ChatAgent | Team | None:
+    """The agent or team that is a tool (`AgentTool`, `TeamTool`); None for any other."""
+    return tool._task_runner if isinstance(tool, (AgentTool, TeamTool)) else None
+
+
+def nested_teams(team: BaseGroupChat) -> Iterator[BaseGroupChat]:
+    """The team and all teams inside it, tools included, outermost first, depth first, each once."""
+    seen: set[int] = set()
+
+    def walk(part: Any) -> Iterator[BaseGroupChat]:
+        if id(part) in seen:
+            return
+        seen.add(id(part))
+        if is_a(part, BaseGroupChat):
+            yield part
+            for participant in part._participants:
+                yield from walk(participant)
+        elif is_a(part, MessageFilterAgent):
+            yield from walk(part._wrapped_agent)
+        elif is_a(part, SocietyOfMindAgent):
+            yield from walk(part._team)
+        else:
+            for _, tool in stateful_tools(part):
+                yield from walk(task_runner(tool))
+
+    yield from walk(team)
+
+
+def leaf_agents(team: BaseGroupChat) -> Iterator[ChatAgent | Team]:
+    """Every agent of the team and of the teams inside it, wrapped ones included."""
+    for participant in team._participants:
+        agent: Any = participant
+        while agent is not None:
+            if not is_a(agent, BaseGroupChat):
+                yield agent
+            agent = agent._wrapped_agent if is_a(agent, MessageFilterAgent) else None
+        inner = inner_team(participant)
+        if inner is not None:
+            yield from leaf_agents(inner)
+
+
+def children(condition: TerminationCondition) -> list[TerminationCondition]:
+    """The conditions that a condition is made of."""
+    wrapped = [value for value in vars(condition).values() if isinstance(value, TerminationCondition)]
+    return [*getattr(condition, "_conditions", ()), *wrapped]
