@@ -10,7 +10,7 @@ import json
 from typing import Annotated, Any, Literal, cast
 from urllib.parse import unquote, urlsplit
 
-from pydantic import ByteSize, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import ByteSize, Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
@@ -157,29 +157,20 @@ class Settings(BaseSettings):
         password = urlsplit(self.database_url).password
         return keys if password is None else [*keys, password, unquote(password)]
 
-    @field_validator("cors_origins", "allowed_hosts", mode="before")
+    @field_validator("cors_origins", "allowed_hosts", "model_messages", mode="before")
     @classmethod
-    def _split(cls, value: object) -> object:
+    def _read(cls, value: object, info: ValidationInfo) -> object:
+        """JSON, or shorter: names separated by commas, one word for all models."""
         if not isinstance(value, str):
             return value
-        if value.lstrip().startswith("["):
+        if value.lstrip().startswith(("[", "{")):
             try:
                 return cast(object, json.loads(value))
             except ValueError:
-                raise ValueError("is neither a JSON list nor names separated by commas") from None
-        return [name.strip() for name in value.split(",") if name.strip()]
-
-    @field_validator("model_messages", mode="before")
-    @classmethod
-    def _by_model(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        if not value.lstrip().startswith("{"):
+                raise ValueError("is not valid JSON; one word, or names separated by commas, need none") from None
+        if info.field_name == "model_messages":
             return {"*": value.strip()}
-        try:
-            return cast(object, json.loads(value))
-        except ValueError:
-            raise ValueError("is neither a word nor a JSON object of words by model name") from None
+        return [name.strip() for name in value.split(",") if name.strip()]
 
     @field_validator("log_level", "sqlite_synchronous", mode="before")
     @classmethod

@@ -30,7 +30,7 @@ from drsai_backend.config import Settings
 _log = logging.getLogger("drsai.server")
 
 _LINGER_SECONDS: Final = 5.0
-"""How long a client may go on sending a body after its answer."""
+"""How long a client may keep sending a body after its answer."""
 _UNREAD_SECONDS: Final = 60.0
 """How long a client may leave what it was sent unread."""
 _ACCEPTS: Final = 64
