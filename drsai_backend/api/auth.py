@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from drsai_backend.datamodel.names import NAME_SCHEMA, check_name
+from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InvalidRequest
 
 __all__ = ["ANONYMOUS", "NAME_SCHEMA", "USER_SCHEMA", "check_name", "user_of"]

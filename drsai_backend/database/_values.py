@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import orjson
 
-from drsai_backend.datamodel.types import JsonText
+from drsai_backend.datamodel.base import JsonText
 from drsai_backend.errors import InvalidRequest
 
 

@@ -1,12 +1,15 @@
-"""What every table has: times, a version string, and names that Alembic can rely on."""
+"""What the tables share: column types, field defaults, and constraint names that Alembic can rely on."""
 
-from datetime import datetime
-from typing import Any, Final, cast
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeAlias, cast
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator, TypeEngine
 from sqlmodel import Field, SQLModel
 
-from drsai_backend.datamodel.types import UTCDateTime, big_key, json_type, utcnow
+from drsai_backend.datamodel.enums import RunStatus
 
 SCHEMA_VERSION: Final = "0.0.1"
 
@@ -18,6 +21,112 @@ SQLModel.metadata.naming_convention = {
     "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
     "pk": "pk_%(table_name)s",
 }
+
+JsonObject: TypeAlias = dict[str, Any]
+"""A JSON object: what AutoGen dumps, clients send and databases hold."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def utcnow() -> datetime:
+    """The current time, aware and in UTC."""
+    return datetime.now(UTC)
+
+
+def to_epoch_us(value: datetime) -> int:
+    """Microseconds since 1970-01-01 UTC, as SQLite rows hold them. A naive value is taken as UTC."""
+    if value.tzinfo is None:
+        value = value.replace(tzinfo=UTC)
+    return (value - _EPOCH) // _MICROSECOND
+
+
+class UTCDateTime(TypeDecorator[datetime]):
+    """An aware UTC time: `TIMESTAMP WITH TIME ZONE` on PostgreSQL, integer microseconds on SQLite.
+
+    SQLite has no time type. An integer takes 8 bytes where ISO text takes 26 (three times in every message row) and
+    needs no parsing; `datetime(created_at / 1e6, 'unixepoch')` shows it in the sqlite3 shell.
+    """
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(sa.BigInteger() if dialect.name == "sqlite" else sa.DateTime(timezone=True))
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | datetime | None:
+        if value is None:
+            return None
+        if dialect.name == "sqlite":
+            return to_epoch_us(value)
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return _EPOCH + timedelta(microseconds=value) if dialect.name == "sqlite" else value.astimezone(UTC)
+
+
+class StatusType(TypeDecorator[RunStatus]):
+    """A `RunStatus`, stored as its lower-case string."""
+
+    impl = sa.String(16)
+    cache_ok = True
+
+    def process_bind_param(self, value: RunStatus | str | None, dialect: Dialect) -> str | None:
+        return None if value is None else RunStatus(value).value
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> RunStatus | None:
+        return None if value is None else RunStatus(value)
+
+
+class JsonText(str):
+    """JSON that is text already. A JSON column takes it as it is instead of encoding a value."""
+
+    __slots__ = ()
+
+
+def json_type() -> TypeEngine[Any]:
+    """JSON, as JSONB on PostgreSQL. Python's None is SQL's NULL."""
+    return sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+
+
+def big_key() -> TypeEngine[int]:
+    """A 64-bit key that SQLite still takes as its rowid."""
+    return sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+def json_field(**kwargs: Any) -> Any:
+    """A JSON column that may be NULL unless `nullable=False` is given."""
+    if "default_factory" not in kwargs:
+        kwargs.setdefault("default", None)
+    return Field(sa_type=json_type(), **kwargs)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def long_text(**kwargs: Any) -> Any:
+    """A text column without a length limit."""
+    kwargs.setdefault("default", None)
+    return Field(sa_type=sa.Text, **kwargs)
+
+
+def short_text(length: int, **kwargs: Any) -> Any:
+    """A text column for one of a few words."""
+    return Field(sa_type=sa.String(length), **kwargs)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def thread_key_field(**kwargs: Any) -> Any:
+    """The key of the thread that the row belongs to, and goes with."""
+    return Field(sa_type=big_key(), foreign_key="thread.id", ondelete="CASCADE", **kwargs)
+
+
+def by_database(value: Any) -> JsonObject:
+    """`sa_column_kwargs` of a default that the database fills in: most rows never write the column."""
+    return {"default": None, "server_default": value}
+
+
+def counter(description: str, start: float = 0) -> Any:
+    """A number that begins at 0, for the database to fill in."""
+    return Field(default=start, nullable=False, sa_column_kwargs=by_database("0"), description=description)
 
 
 class Record(SQLModel):
@@ -32,19 +141,13 @@ class Record(SQLModel):
     version: str = Field(default=SCHEMA_VERSION)
 
 
+class NamedRecord(Record):
+    """Base of the tables whose rows name their thread."""
+
+    user_id: str = Field(nullable=False)
+    thread_id: str = Field(nullable=False)
+
+
 def table_of(model: type[SQLModel]) -> sa.Table:
     """The table of a model, for statements."""
     return cast("sa.Table", cast("Any", model).__table__)
-
-
-def json_field(**kwargs: Any) -> Any:
-    """A JSON column that may be NULL unless `nullable=False` is given."""
-    if "default_factory" not in kwargs:
-        kwargs.setdefault("default", None)
-    return Field(sa_type=json_type(), **kwargs)  # pyright: ignore[reportCallIssue, reportArgumentType]
-
-
-def long_text(**kwargs: Any) -> Any:
-    """A text column without a length limit."""
-    kwargs.setdefault("default", None)
-    return Field(sa_type=sa.Text, **kwargs)

@@ -1,25 +1,39 @@
-"""Runs and the journal of their turns."""
+"""Runs: their result, the journal of their turns, the steps of a turn in flight, and the inputs that wait."""
 
+import json
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Self, cast
 
 import sqlalchemy as sa
+from pydantic import BaseModel, PrivateAttr
+from pydantic import Field as PydanticField
 from sqlmodel import Field, SQLModel
 
-from drsai_backend.datamodel.base import Record, json_field, long_text
+from drsai_backend.datamodel.base import (
+    JsonObject,
+    Record,
+    StatusType,
+    UTCDateTime,
+    big_key,
+    by_database,
+    counter,
+    json_field,
+    json_type,
+    long_text,
+    short_text,
+    thread_key_field,
+    utcnow,
+)
 from drsai_backend.datamodel.enums import RunStatus
-from drsai_backend.datamodel.types import StatusType, UTCDateTime, big_key, json_type, utcnow
-
-
-def _default(value: Any) -> dict[str, Any]:
-    """A default that the database fills in, too: most runs never write the column."""
-    return {"default": None, "server_default": value}
-
 
 WAITING_STATUSES: Final = ("created", "paused", "awaiting_input")
 """Of runs that are not over and that nobody runs: a partial index has them. SQLite uses it for a query that asks for
 these, in this order."""
-_WAITING: Final = f"status IN {WAITING_STATUSES}"
+
+
+def _partial(name: str, where: str, *columns: str, unique: bool = False) -> sa.Index:
+    condition = sa.text(where)
+    return sa.Index(name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
 
 
 class Run(Record, table=True):
@@ -28,37 +42,14 @@ class Run(Record, table=True):
     __table_args__ = (
         sa.UniqueConstraint("run_id"),
         sa.Index(None, "thread_key"),
-        sa.Index(
-            "ix_run_live",
-            "thread_key",
-            sqlite_where=sa.text("status = 'running'"),
-            postgresql_where=sa.text("status = 'running'"),
-        ),
-        sa.Index(
-            "uq_run_idempotency",
-            "thread_key",
-            "idempotency_key",
-            unique=True,
-            sqlite_where=sa.text("idempotency_key IS NOT NULL"),
-            postgresql_where=sa.text("idempotency_key IS NOT NULL"),
-        ),
-        sa.Index(
-            "ix_run_deadline",
-            "deadline",
-            sqlite_where=sa.text("deadline IS NOT NULL"),
-            postgresql_where=sa.text("deadline IS NOT NULL"),
-        ),
-        sa.Index("ix_run_waiting", "thread_key", sqlite_where=sa.text(_WAITING), postgresql_where=sa.text(_WAITING)),
+        _partial("ix_run_live", "status = 'running'", "thread_key"),
+        _partial("uq_run_idempotency", "idempotency_key IS NOT NULL", "thread_key", "idempotency_key", unique=True),
+        _partial("ix_run_deadline", "deadline IS NOT NULL", "deadline"),
+        _partial("ix_run_waiting", f"status IN {WAITING_STATUSES}", "thread_key"),
     )
 
     run_id: str = Field(nullable=False)
-    thread_key: int | None = Field(
-        default=None,
-        sa_type=big_key(),
-        foreign_key="thread.id",
-        ondelete="CASCADE",
-        nullable=False,  # pyright: ignore
-    )
+    thread_key: int | None = thread_key_field(default=None, nullable=False)
     team: str = Field(nullable=False)
     status: RunStatus = Field(default=RunStatus.RUNNING, sa_type=StatusType)
     attempt: int = Field(
@@ -66,18 +57,18 @@ class Run(Record, table=True):
     )
     idempotency_key: str | None = None
     fingerprint: str | None = Field(default=None, description="SHA-256 of the request; with an idempotency key only.")
-    usage: dict[str, Any] | None = json_field(
+    usage: JsonObject | None = json_field(
         description="What its model calls have used so far, in all processes; None: it has not begun."
     )
-    usage_before: dict[str, Any] | None = json_field(
+    usage_before: JsonObject | None = json_field(
         description="What it had used when it was resumed last, after a question or a pause; None: it never was."
     )
-    told: dict[str, Any] | None = json_field(
+    told: JsonObject | None = json_field(
         description="With an idempotency key: what the client was told when the part of the run that its request "
         "brought about had ended. See `drsai_backend.runs.events.RunEnded`."
     )
     error_message: str | None = long_text()
-    answers: list[dict[str, Any]] | None = json_field(
+    answers: list[JsonObject] | None = json_field(
         description="A person's answers that the turn in flight has not used up yet, in order."
     )
     first_seq: int = Field(default=0, nullable=False, description="The first message of the run.")
@@ -85,37 +76,19 @@ class Run(Record, table=True):
     stop_reason: str | None = long_text()
     started_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, nullable=False)
     finished_at: datetime | None = Field(default=None, sa_type=UTCDateTime)
-    epoch: int = Field(
-        default=0,
-        nullable=False,
-        sa_column_kwargs=_default("0"),
-        description="The thread's epoch when it was taken up last.",
-    )
-    retries: int = Field(
-        default=0,
-        nullable=False,
-        sa_column_kwargs=_default("0"),
-        description="How often its worker has died since turn `retry_turn` was stored.",
-    )
+    epoch: int = counter("The thread's epoch when it was taken up last.")
+    retries: int = counter("How often its worker has died since turn `retry_turn` was stored.")
     retry_turn: int | None = None
-    background: bool = Field(default=False, nullable=False, sa_column_kwargs=_default(sa.false()))
+    background: bool = Field(default=False, nullable=False, sa_column_kwargs=by_database(sa.false()))
     joined: str | None = Field(default=None, description="The run that took this one's input up.")
     deadline: datetime | None = Field(
         default=None, sa_type=UTCDateTime, description="Until when a person may answer what the run waits for."
     )
-    turns: int = Field(
-        default=0,
-        nullable=False,
-        sa_column_kwargs=_default("0"),
-        description="The turns that are stored, those of nested teams included.",
+    turns: int = counter("The turns that are stored, those of nested teams included.")
+    seconds: float = counter(
+        "For how long it ran, in all processes; the time that it waited for a person is not part of it.", 0.0
     )
-    seconds: float = Field(
-        default=0.0,
-        nullable=False,
-        sa_column_kwargs=_default("0"),
-        description="For how long it ran, in all processes; the time that it waited for a person is not part of it.",
-    )
-    limits: dict[str, Any] | None = json_field(description="The bounds that its request asked for, where it did.")
+    limits: JsonObject | None = json_field(description="The bounds that its request asked for, where it did.")
     stop_code: str | None = Field(default=None, description="Which bound ended it.")
     request_id: str | None = Field(default=None, description="`X-Request-Id` of the request that brought its input.")
 
@@ -125,12 +98,7 @@ class JournalEntry(SQLModel, table=True):
 
     __table_args__ = ({"sqlite_with_rowid": False},)
 
-    thread_key: int = Field(
-        primary_key=True,
-        sa_type=big_key(),
-        foreign_key="thread.id",
-        ondelete="CASCADE",  # pyright: ignore
-    )
+    thread_key: int = thread_key_field(primary_key=True)
     turn: int = Field(primary_key=True, sa_type=sa.Integer, sa_column_kwargs={"autoincrement": False})
     created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, nullable=False)
     run_id: str = Field(nullable=False)
@@ -149,12 +117,7 @@ class TurnStep(SQLModel, table=True):
 
     __table_args__ = ({"sqlite_with_rowid": False},)
 
-    thread_key: int = Field(
-        primary_key=True,
-        sa_type=big_key(),
-        foreign_key="thread.id",
-        ondelete="CASCADE",  # pyright: ignore
-    )
+    thread_key: int = thread_key_field(primary_key=True)
     agent: str = Field(primary_key=True, description="Names from the outermost team's member down, joined by `/`.")
     step: str = Field(primary_key=True, description="Names the step among those of the agent in the turn.")
     created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, nullable=False)
@@ -172,15 +135,76 @@ class QueuedInput(SQLModel, table=True):
 
     id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
     created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, nullable=False)
-    thread_key: int = Field(sa_type=big_key(), foreign_key="thread.id", ondelete="CASCADE", nullable=False)  # pyright: ignore
+    thread_key: int = thread_key_field(nullable=False)
     run_id: str = Field(nullable=False, description="The run that the input will be, status CREATED until then.")
-    policy: str = Field(sa_type=sa.String(12), nullable=False, description="The request's `on_busy`.")  # pyright: ignore[reportArgumentType]
-    request: dict[str, Any] = json_field(default_factory=dict, nullable=False)
+    policy: str = short_text(12, nullable=False, description="The request's `on_busy`.")
+    request: JsonObject = json_field(default_factory=dict, nullable=False)
     api_key: str | None = long_text(repr=False)
-    on_question: str = Field(
+    on_question: str = short_text(
+        12,
         default="wait",
-        sa_type=sa.String(12),  # pyright: ignore[reportArgumentType]
         nullable=False,
-        sa_column_kwargs={"default": None, "server_default": "wait"},
+        sa_column_kwargs=by_database("wait"),
         description="What it is to a question that is asked while it waits: `wait`, or the `answer`.",
     )
+
+
+class TeamResult(BaseModel):
+    """What a run produced.
+
+    `task_result` is AutoGen's `TaskResult` as JSON: `{"messages": [...], "stop_reason": ...}` with every message of the
+    run in order, the user's included. `usage` sums all model calls (`prompt_tokens`, `completion_tokens`,
+    `total_tokens`); `duration` is in seconds. `files` is for programs of one's own: no run fills it. What `DrSai.run`
+    returns also says where it happened, with what `status`, and, when the run waits for a person, what was asked
+    (`input_request`, as in `RunEnded`); with `queued_behind` by that run: this one's message still waits in the queue.
+    """
+
+    task_result: JsonObject
+    usage: dict[str, int] = PydanticField(default_factory=dict)
+    duration: float = 0.0
+    files: list[JsonObject] = PydanticField(default_factory=list)
+    thread_id: str | None = None
+    run_id: str | None = None
+    status: RunStatus | None = None
+    input_request: JsonObject | None = None
+    queued_behind: str | None = None
+
+    _output: BaseModel | None = PrivateAttr(default=None)
+
+    @property
+    def text(self) -> str:
+        """The content of the last chat message that is not the user's, as text; empty when there is none.
+
+        A structured answer is its JSON, or what its format string makes of it; of several parts, the text ones.
+        """
+        for message in reversed(self.task_result.get("messages", [])):
+            if message.get("source") != "user" and not str(message.get("type", "")).endswith("Event"):
+                return _text(message.get("content"), message.get("format_string"))
+        return ""
+
+    @property
+    def output(self) -> BaseModel | None:
+        """The answer as an object of the agent's `output_content_type`; None when it is not a structured one.
+
+        What `DrSai.run` returns has it; a result that was read from the database has not.
+        """
+        return self._output
+
+    def with_output(self, output: BaseModel | None) -> Self:
+        """This result, which it changes, with that `output`."""
+        self._output = output
+        return self
+
+
+def _text(content: Any, format_string: str | None) -> str:
+    match content:
+        case str():
+            return content
+        case list():
+            return "\n\n".join(part for part in cast("list[Any]", content) if isinstance(part, str))
+        case dict() if format_string is not None:
+            return format_string.format(**cast("dict[str, Any]", content))
+        case None:
+            return ""
+        case _:
+            return json.dumps(content, ensure_ascii=False, separators=(",", ":"))

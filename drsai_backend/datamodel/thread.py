@@ -1,17 +1,57 @@
-"""The thread: one conversation of one user, and the tables that hold its long or fast-changing parts."""
+"""The thread, one conversation of one user, and what belongs to it besides its runs."""
 
+import re
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlmodel import Field, SQLModel
 
-from drsai_backend.datamodel.base import Record, json_field, long_text
+from drsai_backend.datamodel.base import (
+    JsonObject,
+    NamedRecord,
+    Record,
+    StatusType,
+    UTCDateTime,
+    counter,
+    json_field,
+    json_type,
+    long_text,
+    short_text,
+    thread_key_field,
+)
 from drsai_backend.datamodel.enums import RunStatus
-from drsai_backend.datamodel.types import StatusType, UTCDateTime, big_key, json_type
+from drsai_backend.errors import InvalidRequest
+
+_LONGEST: Final = 255
+# Controls, white space but the plain one, and characters that cannot be seen or turn the line around.
+_BAD: Final = (
+    r"\x00-\x1f\x7f-\xa0\xad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ufff9-\ufffb"
+)
+_NAME_PATTERN: Final = rf"^[^ {_BAD}]([^{_BAD}]*[^ {_BAD}])?$"
+NAME_SCHEMA: Final[JsonObject] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": _LONGEST,
+    "pattern": _NAME_PATTERN,
+}
+"""JSON schema of a `user_id` or `thread_id`."""
 
 
-class Thread(Record, table=True):
+def check_name(value: str, param: str) -> str:
+    """A user or thread id, whoever brings it: 1 to 255 printable characters, no space at either end.
+
+    Raises:
+        InvalidRequest: it is not; `param` is the field it came in.
+    """
+    if not 1 <= len(value) <= _LONGEST:
+        raise InvalidRequest(f"`{param}` must have 1 to {_LONGEST} characters", param=param)
+    if re.fullmatch(_NAME_PATTERN, value) is None:
+        raise InvalidRequest(f"`{param}` must be printable and must not begin or end with a space", param=param)
+    return value
+
+
+class Thread(NamedRecord, table=True):
     """One conversation. `(user_id, thread_id)` is unique and never NULL.
 
     The stored row holds only short columns, because it is updated at every turn and a database rewrites a row as a
@@ -25,19 +65,17 @@ class Thread(Record, table=True):
     # of a user are found by the first column of this one and sorted when they are listed.
     __table_args__ = (sa.UniqueConstraint("user_id", "thread_id"),)
 
-    user_id: str = Field(nullable=False)
-    thread_id: str = Field(nullable=False)
     status: RunStatus = Field(default=RunStatus.CREATED, sa_type=StatusType)
     error_message: str | None = long_text()
-    input_request: dict[str, Any] | None = json_field()
+    input_request: JsonObject | None = json_field()
 
-    user_input: dict[str, Any] | None = json_field()
+    user_input: JsonObject | None = json_field()
     # The empty list is the attribute's default and not the column's.
-    messages: list[dict[str, Any]] = json_field(default_factory=list, nullable=True, sa_column_kwargs={"default": None})
-    tasks: list[dict[str, Any]] | dict[str, Any] | None = json_field()
-    team_result: dict[str, Any] | None = json_field()
+    messages: list[JsonObject] = json_field(default_factory=list, nullable=True, sa_column_kwargs={"default": None})
+    tasks: list[JsonObject] | JsonObject | None = json_field()
+    team_result: JsonObject | None = json_field()
     state: str | None = long_text()
-    meta: dict[str, Any] | None = json_field()
+    meta: JsonObject | None = json_field()
 
     team: str | None = Field(default=None, description="Model id of the team that ran last.")
     title: str | None = Field(default=None, description="The first words of the first user message.")
@@ -51,17 +89,10 @@ class Thread(Record, table=True):
     epoch: int = Field(default=0, nullable=False, description="Fencing token: grows with every lease.")
     lease_owner: str | None = Field(default=None)
     lease_expires_at: datetime | None = Field(default=None, sa_type=UTCDateTime)
-    control: str | None = Field(
-        default=None,
-        sa_type=sa.String(8),  # pyright: ignore[reportArgumentType]
-        description="What the live run is asked to do: `cancel`, `pause`, `steer`.",
+    control: str | None = short_text(
+        8, default=None, description="What the live run is asked to do: `cancel`, `pause`, `steer`."
     )
-    queued: int = Field(
-        default=0,
-        nullable=False,
-        sa_column_kwargs={"default": None, "server_default": "0"},
-        description="User inputs that wait.",
-    )
+    queued: int = counter("User inputs that wait.")
 
 
 class ThreadField(SQLModel, table=True):
@@ -69,12 +100,7 @@ class ThreadField(SQLModel, table=True):
 
     __table_args__ = ({"sqlite_with_rowid": False},)
 
-    thread_key: int = Field(
-        primary_key=True,
-        sa_type=big_key(),
-        foreign_key="thread.id",
-        ondelete="CASCADE",  # pyright: ignore
-    )
+    thread_key: int = thread_key_field(primary_key=True)
     name: str = Field(primary_key=True)
     value: Any = Field(default=None, sa_type=json_type())  # pyright: ignore[reportArgumentType]
 
@@ -82,11 +108,102 @@ class ThreadField(SQLModel, table=True):
 class ThreadSnapshot(SQLModel, table=True):
     """The folded journal of a thread up to and including `turn`, encoded by `drsai_backend.state.codec`."""
 
-    thread_key: int = Field(
-        primary_key=True,
-        sa_type=big_key(),
-        foreign_key="thread.id",
-        ondelete="CASCADE",  # pyright: ignore
-    )
+    thread_key: int = thread_key_field(primary_key=True)
     turn: int = Field(nullable=False)
     payload: str = Field(sa_type=sa.Text, nullable=False)
+
+
+class AutoGenMessage(NamedRecord, table=True):
+    """One AutoGen `BaseChatMessage` or `BaseAgentEvent`, as `model_dump(mode="json")`, numbered in its thread.
+
+    Rows are append-only: states and journal entries refer to them by `seq`.
+    """
+
+    __table_args__ = (
+        sa.UniqueConstraint("thread_key", "seq"),
+        # For people who ask for a day's messages. On SQLite an index would be one more B-tree to write for each.
+        sa.Index(
+            "ix_autogenmessage_created_at",
+            "created_at",
+            postgresql_using="brin",
+            postgresql_with={"autosummarize": "on"},
+            info={"dialect": "postgresql"},
+        ).ddl_if(dialect="postgresql"),
+    )
+
+    config: JsonObject = json_field(default_factory=dict, nullable=False)
+    message_meta: JsonObject | None = json_field()
+    thread_key: int | None = thread_key_field(default=None, nullable=False)
+    seq: int | None = Field(default=None, nullable=False, description="1, 2, 3 … within the thread.")
+    run_id: str | None = Field(default=None)
+    shown: bool | None = Field(
+        default=None, description="Whether a chat window shows it; None: stored by hand, or by an earlier version."
+    )
+
+
+class UserInput(NamedRecord, table=True):
+    """The latest request's new messages and model parameters; one row per thread, refreshed on every request.
+
+    `api_key` is plain text on the object and ciphertext in the row (the manager encrypts and decrypts it). It is left
+    out of `repr` and of every dump.
+    """
+
+    __table_args__ = (sa.UniqueConstraint("user_id", "thread_id"),)
+
+    user_messages: list[JsonObject] | None = json_field(description="The request's new messages, OpenAI shape.")
+    user_last_message: str | None = long_text()
+    api_key: str | None = long_text(repr=False, exclude=True)
+    temperature: float | None = None
+    max_tokens: int | None = None
+    top_p: float | None = None
+    cache_seed: int | None = Field(default=None, sa_type=sa.BigInteger, description="The request's `seed`.")
+    n: int | None = None
+    stream: bool | None = None
+    extra_requests: JsonObject | None = json_field(description="Body fields this service does not know.")
+
+
+class SingleTask(NamedRecord, table=True):
+    """One task: a node of a tree (`is_node_task`, `node_task_id`) and a link of a chain (`previous_id`, `next_id`)."""
+
+    __table_args__ = (sa.UniqueConstraint("user_id", "thread_id", "task_id"),)
+
+    task_id: str = Field(nullable=False)
+    is_node_task: bool = False
+    node_task_id: str | None = None
+    previous_id: str | None = None
+    next_id: str | None = None
+    content: str | None = long_text()
+    files: list[JsonObject] | None = json_field()
+    task_messages: list[JsonObject] | None = json_field()
+    meta: JsonObject | None = json_field()
+
+
+class Tasks(NamedRecord, table=True):
+    """A list of tasks that belong together."""
+
+    __table_args__ = (sa.UniqueConstraint("user_id", "thread_id", "tasks_id"),)
+
+    tasks_id: str = Field(nullable=False)
+    content: str | None = long_text()
+    files: list[JsonObject] | None = json_field()
+    tasks: list[JsonObject] | None = json_field()
+    meta: JsonObject | None = json_field()
+
+
+class PlanCheck(NamedRecord, table=True):
+    """A plan waiting for, or carrying, a person's verdict."""
+
+    __table_args__ = (sa.Index(None, "user_id", "thread_id"),)
+
+    task: str | None = long_text()
+    steps: list[JsonObject] | None = json_field()
+    session_id: str | None = None
+
+
+class AgentJson(Record, table=True):
+    """An AutoGen component config (`component.dump_component()`), stored for a user."""
+
+    __table_args__ = (sa.Index(None, "user_id"),)
+
+    user_id: str = Field(nullable=False)
+    component: JsonObject = json_field(default_factory=dict, nullable=False)

@@ -18,7 +18,7 @@ from drsai_backend.database import DatabaseManager
 from drsai_backend.database.runs.reads import ThreadHead, read_head
 from drsai_backend.database.runs.writes import BeginRun, Lease, NewMessage, begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus, utcnow
-from drsai_backend.datamodel.types import JsonText
+from drsai_backend.datamodel.base import JsonText
 from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest, TeamBuildError
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs._bounds import Bounds

@@ -24,7 +24,7 @@ from drsai_backend.database.runs.writes import (
     end_run,
 )
 from drsai_backend.datamodel import RunStatus
-from drsai_backend.datamodel.types import JsonText
+from drsai_backend.datamodel.base import JsonText
 from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, LeaseLost
 from drsai_backend.runs._bounds import Bounds
 from drsai_backend.runs._failures import HandedOver, PauseRequested, RunInterrupted, failure_text, safe_message

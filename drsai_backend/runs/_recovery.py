@@ -23,7 +23,7 @@ from drsai_backend.database.runs.commands import (
 )
 from drsai_backend.database.runs.reads import ThreadHead, queued_answer, read_head_of, read_run
 from drsai_backend.datamodel import RunStatus, utcnow
-from drsai_backend.datamodel.types import JsonText
+from drsai_backend.datamodel.base import JsonText
 from drsai_backend.errors import Conflict, DatabaseError, DrSaiError, UnknownModel
 from drsai_backend.runs._answers import unanswered
 from drsai_backend.runs._begin import Beginner, Busy, Going

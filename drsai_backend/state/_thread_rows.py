@@ -12,7 +12,7 @@ from pydantic_core import PydanticUndefined
 from drsai_backend.database._delete import NAMED
 from drsai_backend.database._model import ModelField, ModelInfo, model_info
 from drsai_backend.datamodel import AutoGenMessage, QueuedInput, Run, Thread, ThreadField, TurnStep
-from drsai_backend.datamodel.names import check_name
+from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest, StateError
 from drsai_backend.state._thread_file import Row, damaged, later
 from drsai_backend.state.fold import expand

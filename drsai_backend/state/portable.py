@@ -32,7 +32,7 @@ from drsai_backend.database._model import ModelInfo, model_info
 from drsai_backend.database.runs.reads import read_state
 from drsai_backend.datamodel import AutoGenMessage, QueuedInput, Run, ThreadField, ThreadSnapshot
 from drsai_backend.datamodel.base import table_of
-from drsai_backend.datamodel.names import check_name
+from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound, ThreadBusy
 from drsai_backend.state._thread_file import FORMAT_VERSION, Content, Row, damaged, later, pack, unpack
 from drsai_backend.state._thread_rows import INFOS, KEYED, TABLES, THREAD, Tables, check, parse, travelling

@@ -10,8 +10,7 @@ from sqlalchemy.orm import Session
 from sqlmodel import SQLModel
 
 from drsai_backend.datamodel import RunStatus, Thread
-from drsai_backend.datamodel.base import table_of
-from drsai_backend.datamodel.types import StatusType, UTCDateTime
+from drsai_backend.datamodel.base import StatusType, UTCDateTime, table_of
 
 MOMENT = datetime(2026, 3, 4, 5, 6, 7, 890123, UTC)
 SECRET = "c2VjcmV0LWNpcGhlcnRleHQ"

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlmodel import Field, SQLModel
 
 from drsai_backend.datamodel import Record, RunStatus, UTCDateTime, json_field
-from drsai_backend.datamodel.types import StatusType
+from drsai_backend.datamodel.base import StatusType
 
 
 class Note(Record, table=True):

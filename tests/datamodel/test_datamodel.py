@@ -23,7 +23,7 @@ from drsai_backend.datamodel import (
     check_transition,
     utcnow,
 )
-from drsai_backend.datamodel.types import StatusType, to_epoch_us
+from drsai_backend.datamodel.base import StatusType, to_epoch_us
 from drsai_backend.errors import IllegalTransition
 
 DIALECTS: list[Any] = [sqlite.dialect(), postgresql.dialect()]

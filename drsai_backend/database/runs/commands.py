@@ -20,8 +20,7 @@ from drsai_backend.database.runs.statements import Progress, now_of, queue, run,
 from drsai_backend.database.runs.steps import StepRow, step_writes
 from drsai_backend.database.runs.writes import Lease
 from drsai_backend.datamodel import RunStatus, utcnow
-from drsai_backend.datamodel.base import SCHEMA_VERSION
-from drsai_backend.datamodel.types import JsonText
+from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText
 from drsai_backend.errors import LeaseLost
 
 BUSY = (RunStatus.RUNNING, RunStatus.PAUSED)

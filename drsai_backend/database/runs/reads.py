@@ -16,8 +16,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.runs.statements import journal, message, now_of, queue, run, thread
 from drsai_backend.datamodel import RunStatus, ThreadSnapshot
-from drsai_backend.datamodel.base import table_of
-from drsai_backend.datamodel.types import utcnow
+from drsai_backend.datamodel.base import table_of, utcnow
 
 _snapshot = table_of(ThreadSnapshot)
 

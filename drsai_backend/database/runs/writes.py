@@ -20,8 +20,7 @@ from drsai_backend.database.runs.reads import ThreadHead, read_head, read_head_o
 from drsai_backend.database.runs.statements import Progress, expires_of, thread
 from drsai_backend.database.runs.steps import StepRow, step_writes
 from drsai_backend.datamodel import RunStatus, ThreadSnapshot
-from drsai_backend.datamodel.base import SCHEMA_VERSION, table_of
-from drsai_backend.datamodel.types import JsonText, utcnow
+from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText, table_of, utcnow
 from drsai_backend.errors import Conflict, LeaseLost
 
 _snapshot = table_of(ThreadSnapshot)
