@@ -1,8 +1,16 @@
 """The state of a thread as stored: codec, journal, snapshot, and the fold of the two into a team's full state."""
 
 from drsai_backend.state.codec import FORMAT_VERSION, decode_state, encode_state
-from drsai_backend.state.fold import expand, fold
-from drsai_backend.state.journal import Document, Entry, Item, ResumeRecord, decode_document, encode_document
+from drsai_backend.state.journal import (
+    Document,
+    Entry,
+    Item,
+    ResumeRecord,
+    decode_document,
+    encode_document,
+    expand,
+    fold,
+)
 
 __all__ = [
     "FORMAT_VERSION",

@@ -10,7 +10,7 @@ import zstandard
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from drsai_backend.errors import DamagedState, UnsupportedStateVersion
-from drsai_backend.state.bounds import TooLarge, check_json, inflate
+from drsai_backend.state.codec import TooLarge, check_json, inflate
 
 FORMAT_VERSION: Final = 1
 _MAGIC: Final = b"drsai-thread"

@@ -15,8 +15,7 @@ from drsai_backend.datamodel import AutoGenMessage, QueuedInput, Run, Thread, Th
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest, StateError
 from drsai_backend.state._thread_file import Row, damaged, later
-from drsai_backend.state.fold import expand
-from drsai_backend.state.journal import decode_document
+from drsai_backend.state.journal import decode_document, expand
 
 KEYED: Final = (AutoGenMessage, Run, TurnStep, QueuedInput, ThreadField)
 """Their rows refer to a thread by its key."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
+import re
 import zlib
 from typing import Any, Final, TypeAlias, cast
 
@@ -27,7 +27,6 @@ import orjson
 import zstandard
 
 from drsai_backend.errors import DamagedState, StateError, UnsupportedStateVersion
-from drsai_backend.state.bounds import MAX_JSON_BYTES, TooLarge, check_json, inflate
 
 FORMAT_VERSION: Final = 1
 _MAGIC: Final = b"DS"
@@ -36,6 +35,16 @@ _ZSTD_FLAG: Final = 1
 _PYTHON_FLAG: Final = 2
 # Below this, a zstd frame's own header eats what it saves; the journal entry of an ordinary turn is far below.
 _COMPRESS_FROM: Final = 512
+
+MAX_JSON_BYTES: Final = 256 * 1024 * 1024
+"""The largest JSON text of one stored value: the state of a thread, or what one turn added to it."""
+
+# What JSON needs in memory is bounded by its length and by the number of its values. Threads have at least this many
+# bytes per value; a list of empty lists, two or three.
+_BYTES_PER_VALUE: Final = 16
+# Smaller texts are harmless, whatever they hold.
+_UNCOUNTED: Final = 1024 * 1024
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{,]', re.DOTALL)
 
 
 def dump_json(value: Any) -> bytes:
@@ -58,6 +67,7 @@ def load_json(data: bytes) -> Any:
         return json.loads(data)
 
 
+JsonObject: TypeAlias = dict[str, Any]
 Exact: TypeAlias = tuple[bytes, bool]
 """JSON text, and whether it is Python's."""
 
@@ -70,10 +80,9 @@ def dump_exact(value: Any) -> Exact:
     """
     try:
         data = orjson.dumps(value)
-    except TypeError:
-        return json.dumps(value, separators=(",", ":")).encode(), True
-    # orjson writes NaN and infinities as null.
-    if b"null" in data and _has_odd_float(value):
+        if b"null" in data:  # orjson writes it for NaN and infinities, too.
+            json.dumps(value, allow_nan=False, default=str)
+    except (TypeError, ValueError):
         return json.dumps(value, separators=(",", ":")).encode(), True
     return data, False
 
@@ -84,12 +93,43 @@ def load_exact(dumped: Exact) -> Any:
     return json.loads(data) if is_python else orjson.loads(data)
 
 
-def _has_odd_float(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(_has_odd_float(item) for item in cast(dict[Any, Any], value).values())
-    if isinstance(value, (list, tuple)):
-        return any(_has_odd_float(item) for item in cast(list[Any], value))
-    return isinstance(value, float) and not math.isfinite(value)
+# How much a stored or imported value may unpack to. A few kilobytes of zstd can hold gigabytes, and a few megabytes of
+# JSON can become a hundred times as much in memory: both are counted before they are believed.
+
+
+class TooLarge(ValueError):
+    """A value unpacks to more than is allowed."""
+
+
+def inflate(frame: bytes, limit: int) -> bytes:
+    """The content of a zstd frame that says its size, of at most `limit` bytes.
+
+    Raises:
+        TooLarge: it claims to be larger, or does not say how large it is.
+        zstandard.ZstdError: no such frame, cut short, changed, or something follows it.
+    """
+    if zstandard.get_frame_parameters(frame).content_size > limit:
+        raise TooLarge
+    return zstandard.ZstdDecompressor().decompress(frame, max_output_size=limit, allow_extra_data=False)
+
+
+def check_json(text: bytes, limit: int) -> None:
+    """Refuse JSON that would fill the memory, before it is parsed.
+
+    Raises:
+        TooLarge: longer than `limit` bytes, or of more values than a text of that length may have.
+    """
+    if len(text) > limit:
+        raise TooLarge
+    most = limit // _BYTES_PER_VALUE
+    if len(text) <= _UNCOUNTED or sum(map(text.count, (b",", b"[", b"{"))) <= most:
+        return
+    # Commas and brackets inside of strings are none.
+    for token in _TOKEN.finditer(text):
+        if not token[0].startswith(b'"'):
+            most -= 1
+            if most < 0:
+                raise TooLarge
 
 
 def encode_value(value: Any) -> str:
@@ -162,7 +202,7 @@ def _is_canonical(text: str, raw: bytes) -> bool:
     return base64.b64encode(raw[whole * 3 :]).decode() == text[whole * 4 :]
 
 
-def encode_state(state: dict[str, Any]) -> str:
+def encode_state(state: JsonObject) -> str:
     """A team's state (what `team.save_state()` returns) as base64 text.
 
     Raises:
@@ -173,7 +213,7 @@ def encode_state(state: dict[str, Any]) -> str:
     return encode_value(state)
 
 
-def decode_state(text: str) -> dict[str, Any]:
+def decode_state(text: str) -> JsonObject:
     """What `team.load_state()` takes, from the text that `encode_state` gave.
 
     Raises:
@@ -183,4 +223,4 @@ def decode_state(text: str) -> dict[str, Any]:
     state = decode_value(text)
     if not isinstance(state, dict):
         raise DamagedState("the stored state is not an object", param="state")
-    return cast(dict[str, Any], state)
+    return cast(JsonObject, state)

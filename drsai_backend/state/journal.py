@@ -10,6 +10,7 @@ A **document** is the state of a thread in compact form. It has
 
 An **entry** either brings a whole new document (`doc`: a thread's first turn, or a team that has been changed) or
 changes cells of the last one: `set` a value, `extend` a list, `replace` a list. It always brings the resume record.
+`fold` applies entries to a document; `expand` turns a document into the state that `team.load_state()` takes.
 
 Reference form: messages of a thread are stored once, as rows numbered by `seq`. A state repeats each of them in the
 manager's thread, in every participant's buffer and, in another shape, in every agent's model context. An item is
@@ -25,20 +26,27 @@ manager's thread, in every participant's buffer and, in another shape, in every 
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import AfterValidator, Field, InstanceOf, StrictBool, StrictInt, StrictStr, TypeAdapter, ValidationError
 
 from drsai_backend.errors import DamagedState
-from drsai_backend.state.bounds import MAX_JSON_BYTES
-from drsai_backend.state.codec import decode_value, encode_value
+from drsai_backend.state.codec import MAX_JSON_BYTES, JsonObject, decode_value, encode_value
 
-Item: TypeAlias = int | list[Any] | dict[str, Any]
+Item: TypeAlias = int | list[Any] | JsonObject
 Path: TypeAlias = tuple[str, ...]
+# Each item is looked at when it is resolved; here it would cost a copy of every list.
+_Items: TypeAlias = InstanceOf[list[Item]]
+_Cell: TypeAlias = Annotated[int, Field(ge=0)]
+_Path: TypeAlias = Annotated[tuple[StrictStr, ...], Field(min_length=1)]
 
 
 @dataclass(slots=True)
 class ResumeRecord:
-    """What `save_state()` leaves out and a cut run needs to go on.
+    """What `save_state()` leaves out and a cut run needs to continue.
 
     Attributes:
         pending: names of the participants whose requests are held at the boundary, in order. None: the run had ended,
@@ -50,13 +58,13 @@ class ResumeRecord:
             `drsai_backend.teams` captures it.
     """
 
-    pending: list[str] | None = None
-    conditions: list[Any] = field(default_factory=list)
-    last_seq: int = 0
-    paused: bool = False
+    pending: list[StrictStr] | None = None
+    conditions: list[JsonObject | None] = field(default_factory=list)
+    last_seq: Annotated[StrictInt, Field(validation_alias="seq")] = 0
+    paused: StrictBool = False
 
-    def to_json(self) -> dict[str, Any]:
-        record: dict[str, Any] = {"seq": self.last_seq}
+    def to_json(self) -> JsonObject:
+        record: JsonObject = {"seq": self.last_seq}
         if self.pending is not None:
             record["pending"] = self.pending
         if any(self.conditions):
@@ -65,26 +73,17 @@ class ResumeRecord:
             record["paused"] = True
         return record
 
-    @classmethod
-    def from_json(cls, record: dict[str, Any]) -> ResumeRecord:
-        pending, conditions, seq = record.get("pending"), record.get("conditions", []), record["seq"]
-        if not (pending is None or _list_of(str, pending)) or type(seq) is not int:
-            raise TypeError("not a resume record")
-        if not _list_of((dict, type(None)), conditions):
-            raise TypeError("not a resume record")
-        return cls(pending, conditions, seq, record.get("paused", False) is True)
-
 
 @dataclass(slots=True)
 class Document:
     """The state of a thread in compact form; see the module's docstring."""
 
-    skeleton: dict[str, Any]
-    cells: list[Path]
-    lists: dict[int, list[Item]]
+    skeleton: dict[str, JsonObject]
+    cells: list[_Path]
+    lists: dict[_Cell, _Items]
     resume: ResumeRecord = field(default_factory=ResumeRecord)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "skeleton": self.skeleton,
             "cells": [list(path) for path in self.cells],
@@ -92,36 +91,31 @@ class Document:
             "resume": self.resume.to_json(),
         }
 
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Document:
-        cells, lists, skeleton = value["cells"], _numbered(value["lists"]), value["skeleton"]
-        sound = (
-            _list_of(list, cells)
-            and all(path and _list_of(str, path) for path in cells)
-            and _list_of(list, [*lists.values()])
-            and _list_of(dict, [skeleton["state"], skeleton["extras"]])
-            and all(cell < len(cells) for cell in lists)
-        )
-        if not sound:
-            raise TypeError("not a document")
-        return cls(skeleton, [tuple(path) for path in cells], lists, ResumeRecord.from_json(value["resume"]))
+
+def _sound(document: Document) -> Document:
+    if not document.skeleton.keys() >= {"state", "extras"} or any(n >= len(document.cells) for n in document.lists):
+        raise ValueError("not a document")
+    return document
+
+
+_SoundDocument: TypeAlias = Annotated[Document, AfterValidator(_sound)]
 
 
 @dataclass(slots=True)
 class Entry:
     """What one turn changed. `doc` replaces everything; otherwise the three dicts change cells by number."""
 
-    resume: ResumeRecord
-    doc: Document | None = None
-    set: dict[int, Any] = field(default_factory=dict)
-    extend: dict[int, list[Item]] = field(default_factory=dict)
-    replace: dict[int, list[Item]] = field(default_factory=dict)
+    resume: Annotated[ResumeRecord, Field(validation_alias="r")]
+    doc: Annotated[_SoundDocument | None, Field(validation_alias="d")] = None
+    set: Annotated[dict[_Cell, Any], Field(validation_alias="s")] = field(default_factory=dict)
+    extend: Annotated[dict[_Cell, _Items], Field(validation_alias="x")] = field(default_factory=dict)
+    replace: Annotated[dict[_Cell, _Items], Field(validation_alias="w")] = field(default_factory=dict)
 
     def encode(self) -> str:
         """The payload of a `JournalEntry` row."""
+        value: JsonObject = {"r": self.resume.to_json()}
         if self.doc is not None:
-            return encode_value({"d": self.doc.to_json(), "r": self.resume.to_json()})
-        value: dict[str, Any] = {"r": self.resume.to_json()}
+            return encode_value({"d": self.doc.to_json(), **value})
         for key, cells in (("s", self.set), ("x", self.extend), ("w", self.replace)):
             if cells:
                 value[key] = {str(cell): content for cell, content in cells.items()}
@@ -134,17 +128,14 @@ class Entry:
         Raises:
             StateError: damaged, or written by a later version.
         """
-        value = decode_value(payload)
         try:
-            resume = ResumeRecord.from_json(value["r"])
-            if "d" in value:
-                return cls(resume, doc=Document.from_json(value["d"]))
-            parts = [_numbered(value.get(key, {})) for key in "sxw"]
-            if not _list_of(list, [*parts[1].values(), *parts[2].values()]):
-                raise TypeError("not a list")
-        except (KeyError, TypeError, ValueError, AttributeError):
+            return _entries.validate_python(decode_value(payload))
+        except ValidationError:
             raise DamagedState("a journal entry does not have the shape of one", param="state") from None
-        return cls(resume, None, *parts)
+
+
+_documents: TypeAdapter[Document] = TypeAdapter(_SoundDocument)
+_entries: TypeAdapter[Entry] = TypeAdapter(Entry)
 
 
 def encode_document(document: Document) -> str:
@@ -158,19 +149,93 @@ def decode_document(payload: str, *, limit: int = MAX_JSON_BYTES) -> Document:
     Raises:
         StateError: damaged, or written by a later version.
     """
-    value = decode_value(payload, limit=limit)
     try:
-        return Document.from_json(value)
-    except (KeyError, TypeError, ValueError, AttributeError):
+        return _documents.validate_python(decode_value(payload, limit=limit))
+    except ValidationError:
         raise DamagedState("a snapshot does not have the shape of one", param="state") from None
 
 
-def _numbered(cells: dict[str, Any]) -> dict[int, Any]:
-    numbered = {int(cell): content for cell, content in cells.items()}
-    if any(cell < 0 for cell in numbered):
-        raise ValueError("not the number of a cell")
-    return numbered
+def fold(document: Document | None, entries: Iterable[Entry]) -> Document | None:
+    """The document after `entries`, oldest first. Changes and returns `document` where it can.
+
+    Raises:
+        DamagedState: an entry does not fit what it follows.
+    """
+    for entry in entries:
+        if entry.doc is not None:
+            document = entry.doc
+        elif document is None:
+            raise DamagedState("the journal does not begin with a whole document", param="state")
+        else:
+            _apply(document, entry)
+        document.resume = entry.resume
+    return document
 
 
-def _list_of(kind: type | tuple[type, ...], value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, kind) for item in cast(list[Any], value))
+def _apply(document: Document, entry: Entry) -> None:
+    try:
+        for cell, value in entry.set.items():
+            if cell in document.lists:
+                raise KeyError(cell)
+            put(document.skeleton, document.cells[cell], value)
+        for cell, items in entry.extend.items():
+            document.lists[cell].extend(items)
+        for cell, items in entry.replace.items():
+            if cell not in document.lists:
+                raise KeyError(cell)
+            document.lists[cell] = items
+    except (KeyError, IndexError, TypeError, AttributeError):
+        raise DamagedState("a journal entry names a part of the state that is not there", param="state") from None
+
+
+def put(tree: dict[str, Any], path: Path, value: Any) -> None:
+    """Set `value` at `path`. Raises KeyError where a parent is missing."""
+    for name in path[:-1]:
+        tree = tree[name]
+    tree[path[-1]] = value
+
+
+def expand(document: Document, configs: Mapping[int, dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The full state and the extras. `configs` maps seq to the stored message dump.
+
+    Message dumps are shared between the lists of the result, not copied: treat it as read-only.
+
+    Raises:
+        DamagedState: a message that the state refers to is missing.
+    """
+    try:
+        tree = copy.deepcopy(document.skeleton)
+        for cell, items in document.lists.items():
+            put(tree, document.cells[cell], [resolve(item, configs) for item in items])
+        return tree["state"], tree["extras"]
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        raise DamagedState("the state refers to a message that is not stored", param="messages") from None
+    except RecursionError:
+        raise DamagedState("the state is nested too deeply", param="state") from None
+
+
+def resolve(item: Item, configs: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+    """What an item in reference form stands for.
+
+    Raises:
+        KeyError, IndexError, TypeError, ValueError: it refers to nothing, or is no item.
+    """
+    if isinstance(item, int):
+        return configs[item]
+    if isinstance(item, dict):
+        return item
+    config = configs[item[1]]
+    match item[0]:
+        case "u":
+            return {"content": config["content"], "source": config["source"], "type": "UserMessage"}
+        case "a":
+            return {
+                "content": config["content"],
+                "thought": item[2] if len(item) > 2 else None,
+                "source": config["source"],
+                "type": "AssistantMessage",
+            }
+        case "f":
+            return {"content": config["content"], "type": "FunctionExecutionResultMessage"}
+        case kind:
+            raise ValueError(kind)

@@ -16,8 +16,7 @@ from drsai_backend.database.runs.reads import StoredState, read_state
 from drsai_backend.datamodel import JournalEntry, Thread, ThreadSnapshot, utcnow
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.state.codec import decode_state, encode_state
-from drsai_backend.state.fold import expand, fold
-from drsai_backend.state.journal import Document, Entry, ResumeRecord, decode_document, encode_document
+from drsai_backend.state.journal import Document, Entry, ResumeRecord, decode_document, encode_document, expand, fold
 
 COMPACT_ABOVE: Final = 8 * 1024
 """Bytes of `Thread.journal_debt` from which a snapshot is due."""

@@ -22,8 +22,7 @@ from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage
 
 from drsai_backend.models.images import with_images
 from drsai_backend.state.codec import Exact, dump_exact, load_exact
-from drsai_backend.state.fold import resolve
-from drsai_backend.state.journal import Entry, Item, Path
+from drsai_backend.state.journal import Entry, Item, Path, resolve
 from drsai_backend.teams.messages import dump_of
 
 ContentKey = tuple[str | None, Any]

@@ -14,8 +14,7 @@ from autogen_agentchat.teams._group_chat._graph._digraph_group_chat import Graph
 from drsai_backend.errors import DamagedState
 from drsai_backend.state import Document, Entry, ResumeRecord, expand
 from drsai_backend.state.codec import dump_json, load_json
-from drsai_backend.state.fold import put
-from drsai_backend.state.journal import Path
+from drsai_backend.state.journal import Path, put
 from drsai_backend.teams.messages import dump_of
 from drsai_backend.teams.recording import conditions as _conditions
 from drsai_backend.teams.recording.cells import ListCell, MessageBook, MessageObjects, StateCell, ValueCell, weight_of
