@@ -1,13 +1,13 @@
 """Storage: `Database` runs storage functions on SQLite and PostgreSQL, `DatabaseManager` reads and writes rows with it.
 
-The schema is kept by `migrations`; `threads` holds the statements of a run.
+`base` says what a storage backend is; `manager` is the object mapper; `migrations` keeps the schema; `threads` holds
+the statements of a run.
 """
 
-from drsai_backend.database._secrets import SecretBox
-from drsai_backend.database._thread_io import StateStore
+from drsai_backend.database._live import is_live
 from drsai_backend.database._values import clean_json, clean_text
 from drsai_backend.database.engine import DEFAULT_URL, Database
-from drsai_backend.database.manager import DatabaseManager, SyncDatabaseManager
+from drsai_backend.database.manager import DatabaseManager, SecretBox, StateStore, SyncDatabaseManager
 
 __all__ = [
     "DEFAULT_URL",
@@ -18,4 +18,5 @@ __all__ = [
     "SyncDatabaseManager",
     "clean_json",
     "clean_text",
+    "is_live",
 ]

@@ -7,11 +7,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database._model import model_info
-from drsai_backend.datamodel import RunStatus, Thread, UTCDateTime, utcnow
+from drsai_backend.datamodel import RunStatus, Thread, UTCDateTime, table_of, utcnow
 from drsai_backend.errors import ThreadBusy
 
-_thread = model_info(Thread).table
+_thread = table_of(Thread)
 
 
 def is_live(dialect: str) -> sa.ColumnElement[bool]:

@@ -6,8 +6,8 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database._live import refuse_live
-from drsai_backend.database._model import model_info
-from drsai_backend.database._rows import Change, RowWriter, Stored
+from drsai_backend.database.manager.model import model_info
+from drsai_backend.database.manager.rows import Change, RowWriter, Stored
 from drsai_backend.datamodel import Thread, utcnow
 from drsai_backend.errors import InvalidRequest, NotFound
 

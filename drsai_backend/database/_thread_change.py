@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from sqlalchemy.orm.attributes import set_committed_value
 
-from drsai_backend.database._model import LONG_FIELDS
-from drsai_backend.database._rows import Change, is_still, memory_of, observe, refresh
 from drsai_backend.database._values import clean_json, clean_text, digest
+from drsai_backend.database.manager.model import LONG_FIELDS
+from drsai_backend.database.manager.rows import Change, is_still, memory_of, observe, refresh
 from drsai_backend.datamodel import Thread
 from drsai_backend.errors import InvalidRequest
 

@@ -13,12 +13,12 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database._live import refuse_live
-from drsai_backend.database._model import model_info
-from drsai_backend.database._results import resolve_results, stored_result
-from drsai_backend.database._rows import RowWriter
 from drsai_backend.database._thread_change import StoredThread, ThreadChange
 from drsai_backend.database._user_input import UserInputView
 from drsai_backend.database._values import clean_json, digest
+from drsai_backend.database.manager.model import model_info
+from drsai_backend.database.manager.results import resolve_results, stored_result
+from drsai_backend.database.manager.rows import RowWriter
 from drsai_backend.datamodel import (
     SCHEMA_VERSION,
     AutoGenMessage,

@@ -8,8 +8,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database._model import model_info
-from drsai_backend.database._rows import RowWriter, observe
+from drsai_backend.database.manager.model import model_info
+from drsai_backend.database.manager.rows import RowWriter, observe
 from drsai_backend.datamodel import UserInput
 from drsai_backend.errors import Conflict, InvalidRequest
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import json
+import re
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any, Final
 
 import orjson
 
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.errors import InvalidRequest
+
+# Behind an even number of backslashes: "\\u0000" is a text of six characters.
+_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def dump_json(value: Any) -> str:
@@ -59,38 +62,16 @@ def clean_json(value: Any, field: str) -> Any:
         text = orjson.dumps(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRequest(f"{field} is no JSON: {error}", param=field) from None
-    clean = orjson.loads(text)
-    if b"\\u0000" in text:
-        _refuse_nul(clean, field)
-    if b"null" in text:
-        _refuse_nan(value, field)  # orjson writes null for it.
-    return clean
+    if b"\\u0000" in text and _NUL.search(text):
+        raise InvalidRequest(f"{field} must not hold the character NUL", param=field)
+    if b"null" in text:  # orjson writes it for NaN, too.
+        try:
+            json.dumps(value, allow_nan=False, default=str)
+        except ValueError:
+            raise InvalidRequest(f"{field} must not hold NaN or an infinite number", param=field) from None
+    return orjson.loads(text)
 
 
 def digest(value: Any) -> bytes:
     """A short fingerprint of a JSON value; the order of keys does not count."""
     return blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
-
-
-def _refuse_nul(value: Any, field: str) -> None:
-    if isinstance(value, str):
-        clean_text(value, field)
-    elif isinstance(value, dict):
-        for key, item in cast("dict[str, Any]", value).items():
-            clean_text(key, field)
-            _refuse_nul(item, field)
-    elif isinstance(value, list):
-        for item in cast("list[Any]", value):
-            _refuse_nul(item, field)
-
-
-def _refuse_nan(value: Any, field: str) -> None:
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise InvalidRequest(f"{field} must not hold NaN or an infinite number", param=field)
-    elif isinstance(value, dict):
-        for item in cast("dict[str, Any]", value).values():
-            _refuse_nan(item, field)
-    elif isinstance(value, list | tuple):
-        for item in cast("Sequence[Any]", value):
-            _refuse_nan(item, field)

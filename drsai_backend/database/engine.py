@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Literal, Protocol, Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError
@@ -12,22 +12,12 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.postgres import PostgresBackend
 from drsai_backend.database.backends.sqlite import SQLiteBackend
+from drsai_backend.database.base import Backend
 from drsai_backend.errors import ConfigurationError
 
 T = TypeVar("T")
 
 DEFAULT_URL = "sqlite:///drsai.db"
-
-
-class Backend(Protocol):
-    """What `Database` needs of SQLite and of PostgreSQL."""
-
-    async def write(self, fn: Callable[[Session], T], *, short: bool = False) -> T: ...
-    async def read(self, fn: Callable[[Session], T], *, short: bool = False) -> T: ...
-    def write_sync(self, fn: Callable[[Session], T]) -> T: ...
-    def read_sync(self, fn: Callable[[Session], T]) -> T: ...
-    async def close(self) -> None: ...
-    def close_sync(self) -> None: ...
 
 
 def parse_url(url: str) -> sa.URL:

@@ -1,27 +1,31 @@
-"""Deleting threads that nobody has touched for long: synchronous functions of a `Session`.
+"""Deleting threads, those above all that nobody has touched for long: synchronous functions of a `Session`.
 
 `drsai threads prune` calls them, and so does the job behind `DRSAI_RETENTION_DAYS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database._delete import delete_threads
 from drsai_backend.database._live import is_live
-from drsai_backend.datamodel import RunStatus, Thread, utcnow
-from drsai_backend.datamodel.base import table_of
+from drsai_backend.datamodel import PlanCheck, RunStatus, SingleTask, Tasks, Thread, UserInput, table_of, utcnow
 from drsai_backend.errors import InvalidRequest
 
 OVER: Final = (RunStatus.CREATED, RunStatus.COMPLETED, RunStatus.STOPPED, RunStatus.ERROR)
 """What a thread is of which nothing is under way."""
 
 BATCH: Final = 200
+
+NAMED: Final = (UserInput, SingleTask, Tasks, PlanCheck)
+"""These name their thread by `user_id` and `thread_id`. The other tables refer to its key, and their rows go with it by
+ON DELETE CASCADE."""
+
+_CHUNK: Final = 500  # Threads per statement: both databases limit the number of parameters.
 
 _thread = table_of(Thread)
 
@@ -44,7 +48,7 @@ def prune(
     """
     columns = (_thread.c.id, _thread.c.user_id, _thread.c.thread_id)
     query = sa.select(*columns).where(*_terms(session, older_than, statuses, user_id))
-    # What somebody else is about to change is not what nobody has touched.
+    # Locked rows are in use.
     rows = session.execute(query.order_by(_thread.c.id).limit(limit).with_for_update(skip_locked=True)).all()
     return delete_threads(session, rows)
 
@@ -75,3 +79,15 @@ def _terms(
         sa.not_(sa.func.coalesce(is_live(session.get_bind().dialect.name), sa.false())),
     ]
     return terms if user_id is None else [*terms, _thread.c.user_id == user_id]
+
+
+def delete_threads(session: Session, rows: Sequence[Any]) -> int:
+    """Delete threads with all that belongs to them; returns how many. `rows` have `id`, `user_id` and `thread_id`, and
+    are locked."""
+    for start in range(0, len(rows), _CHUNK):
+        part = rows[start : start + _CHUNK]
+        names = [(row.user_id, row.thread_id) for row in part]
+        for table in map(table_of, NAMED):
+            session.execute(sa.delete(table).where(sa.tuple_(table.c.user_id, table.c.thread_id).in_(names)))
+        session.execute(sa.delete(_thread).where(_thread.c.id.in_([row.id for row in part])))
+    return len(rows)

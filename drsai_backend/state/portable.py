@@ -19,30 +19,54 @@ table or column that this version does not know is refused, so nothing is lost s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from itertools import chain
 from typing import Final
 from uuid import uuid4
 
+import orjson
 import sqlalchemy as sa
+import zstandard
+from pydantic import BaseModel, ConfigDict, ValidationError
 from sqlalchemy.orm import Session
 
-from drsai_backend.database._delete import NAMED
-from drsai_backend.database._live import is_live
-from drsai_backend.database._model import ModelInfo, model_info
+from drsai_backend.database import is_live
 from drsai_backend.database.runs.reads import read_state
-from drsai_backend.datamodel import AutoGenMessage, QueuedInput, Run, ThreadField, ThreadSnapshot
-from drsai_backend.datamodel.base import table_of
+from drsai_backend.database.manager.model import ModelInfo, model_info
+from drsai_backend.database.retention import NAMED
+from drsai_backend.datamodel import AutoGenMessage, JsonObject, QueuedInput, Run, ThreadField, ThreadSnapshot, table_of
 from drsai_backend.datamodel.thread import check_name
-from drsai_backend.errors import Conflict, InvalidRequest, NotFound, ThreadBusy
-from drsai_backend.state._thread_file import FORMAT_VERSION, Content, Row, damaged, later, pack, unpack
-from drsai_backend.state._thread_rows import INFOS, KEYED, TABLES, THREAD, Tables, check, parse, travelling
+from drsai_backend.errors import (
+    Conflict,
+    DamagedState,
+    InvalidRequest,
+    NotFound,
+    ThreadBusy,
+    UnsupportedStateVersion,
+)
+from drsai_backend.state._portable_rows import (
+    INFOS,
+    KEYED,
+    TABLES,
+    THREAD,
+    Tables,
+    check,
+    damaged,
+    later,
+    parse,
+    travelling,
+)
+from drsai_backend.state.codec import TooLarge, check_json, inflate
 from drsai_backend.state.journal import encode_document
 from drsai_backend.state.store import decode_stored
 
 __all__ = ["FORMAT_VERSION", "MAX_FILE_BYTES", "TABLES", "export_thread", "import_thread"]
 
+FORMAT_VERSION: Final = 1
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """What an imported file, and what it unpacks to, may have, unless the caller says otherwise."""
+_MAGIC: Final = b"drsai-thread"
+_HEADER: Final = 54
 _CHUNK: Final = 500  # Values per statement: both databases limit the number of parameters.
 
 
@@ -63,14 +87,14 @@ def export_thread(session: Session, user_id: str, thread_id: str) -> bytes:
         raise ThreadBusy(f"a run is live on thread {thread_id!r}: it cannot be exported now", param="status")
     key: int = found[THREAD.table.c.id]
     document = decode_stored(read_state(session, key))
-    content = Content(
+    content = _Content(
         user_id=user_id,
         thread_id=thread_id,
         thread={name: found[item.column] for name, item in travelling(THREAD).items()},
         document=None if document is None else encode_document(document),
         tables={info.table.name: _read(session, info, key, user_id, thread_id) for info in INFOS.values()},
     )
-    return pack(content)
+    return _pack(content)
 
 
 def import_thread(
@@ -92,7 +116,7 @@ def import_thread(
         Conflict: there is such a thread already; `param` is `thread_id`.
         InvalidRequest: a given name that cannot be one.
     """
-    content = unpack(data, max_bytes)
+    content = _unpack(data, max_bytes)
     if unknown := content.tables.keys() - {info.table.name for info in INFOS.values()}:
         raise later(min(unknown))
     user_id = _name("user_id", content.user_id, user_id)
@@ -133,14 +157,67 @@ def _name(param: str, stored: str, given: str | None) -> str:
         raise damaged(f"{error.message}; import it under another {param}") from None
 
 
-# --- rows -----------------------------------------------------------------------------------------------------------
+class _Content(BaseModel):
+    """What is in a file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    user_id: str
+    thread_id: str
+    thread: JsonObject
+    document: str | None
+    tables: dict[str, list[JsonObject]]
+
+
+def _pack(content: _Content) -> bytes:
+    # Not Pydantic's JSON, which has other words for times and no fast way for values of any type.
+    body = zstandard.ZstdCompressor(level=6).compress(orjson.dumps(dict(content)))
+    kind = FORMAT_VERSION.to_bytes(2) + len(body).to_bytes(8)
+    return b"".join((_MAGIC, kind, hashlib.sha256(kind + body).digest(), body))
+
+
+def _unpack(data: bytes, limit: int) -> _Content:
+    if len(data) > limit:
+        raise _too_large(limit)
+    if data[: len(_MAGIC)] != _MAGIC:
+        raise damaged("it is no exported thread" if data else "it is empty")
+    if len(data) < _HEADER:
+        raise damaged("it is cut short")
+    version = int.from_bytes(data[12:14])
+    if version != FORMAT_VERSION:
+        raise UnsupportedStateVersion(
+            f"the file has format version {version}; this version of drsai_backend reads {FORMAT_VERSION}", param="file"
+        )
+    kind, body = data[12:22], data[_HEADER:]
+    length = int.from_bytes(data[14:22])
+    if len(body) < length:
+        raise damaged(f"it is cut short: {len(data)} of {_HEADER + length} bytes")
+    if hashlib.sha256(kind + body).digest() != data[22:_HEADER]:
+        raise damaged("it fails its checksum")
+    try:
+        text = inflate(body, limit)
+        check_json(text, limit)
+        return _Content.model_validate(orjson.loads(text))
+    except TooLarge:
+        raise _too_large(limit) from None
+    except (zstandard.ZstdError, MemoryError, orjson.JSONDecodeError):
+        raise damaged("it cannot be decompressed") from None
+    except ValidationError:
+        raise damaged("it does not have the parts of an exported thread") from None
+
+
+def _too_large(limit: int) -> DamagedState:
+    return damaged(
+        f"it is, or unpacks to, more than {limit} bytes, or more values than a thread of that size has; --max-size "
+        "(`max_bytes`) allows more"
+    )
 
 
 def _names(info: ModelInfo, user_id: str, thread_id: str) -> tuple[sa.ColumnElement[bool], ...]:
     return info.table.c.user_id == user_id, info.table.c.thread_id == thread_id
 
 
-def _read(session: Session, info: ModelInfo, key: int, user_id: str, thread_id: str) -> list[Row]:
+def _read(session: Session, info: ModelInfo, key: int, user_id: str, thread_id: str) -> list[JsonObject]:
     where = (info.table.c.thread_key == key,) if info.model in KEYED else _names(info, user_id, thread_id)
     fields = travelling(info)
     query = sa.select(*(item.column for item in fields.values())).where(*where)
@@ -157,28 +234,17 @@ def _refuse_taken(session: Session, user_id: str, thread_id: str) -> None:
             )
 
 
-def _rename_runs(session: Session, thread: Row, tables: Tables) -> None:
+def _rename_runs(session: Session, thread: JsonObject, tables: Tables) -> None:
     """Give all runs new ids, consistently, if one of theirs is taken in this database."""
+    stored = table_of(Run).c.run_id
     ids = [row["run_id"] for row in tables[Run]]
-    if not any(_taken(session, ids[start : start + _CHUNK]) for start in range(0, len(ids), _CHUNK)):
+    parts = (ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK))
+    if not any(session.execute(sa.select(stored).where(stored.in_(part)).limit(1)).first() for part in parts):
         return
     new = {run_id: f"run_{uuid4().hex}" for run_id in ids}
-    for row in _named_runs(thread, tables):
+    # A result that somebody stored says which run it stands for.
+    results = (row["value"] for row in tables[ThreadField] if row["name"] == "team_result" and row["value"])
+    for row in chain([thread], *tables.values(), results):
         for name in ("run_id", "joined"):
-            if isinstance(row.get(name), str) and row[name] in new:
-                row[name] = new[row[name]]
-
-
-def _named_runs(thread: Row, tables: Tables) -> Iterable[Row]:
-    yield thread
-    for model, rows in tables.items():
-        for row in rows:
-            yield row
-            # A result that somebody stored says which run it stands for.
-            if model is ThreadField and row["name"] == "team_result" and isinstance(row["value"], dict):
-                yield row["value"]
-
-
-def _taken(session: Session, run_ids: list[str]) -> bool:
-    runs = table_of(Run)
-    return session.execute(sa.select(runs.c.run_id).where(runs.c.run_id.in_(run_ids)).limit(1)).first() is not None
+            if isinstance(row.get(name), str):
+                row[name] = new.get(row[name], row[name])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sqlalchemy.dialects import postgresql
 
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database._filters import conditions, ordering
-from drsai_backend.database._model import model_info
+from drsai_backend.database.manager.filters import conditions, ordering
+from drsai_backend.database.manager.model import model_info
 from drsai_backend.datamodel import AutoGenMessage, Thread, UserInput
 from drsai_backend.errors import InvalidRequest
 from tests.database.tables import Note

@@ -18,7 +18,7 @@ from sqlalchemy.orm.exc import DetachedInstanceError
 from sqlmodel import SQLModel
 
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database._relations import load_options
+from drsai_backend.database.manager.relations import load_options
 from drsai_backend.datamodel import AutoGenMessage, JournalEntry, RunStatus, Thread, utcnow
 from drsai_backend.errors import Conflict, DrSaiError, InvalidRequest, ThreadBusy
 from tests.database.related import (

@@ -12,31 +12,20 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database._model import model_info
-from drsai_backend.datamodel import Run, RunStatus, Thread
+from drsai_backend.datamodel import JsonObject, Run, RunStatus, Thread, table_of
 
-_thread = model_info(Thread).table
-_run = model_info(Run).table
+_thread = table_of(Thread)
+_run = table_of(Run)
 
+_OF_RUN = ("status", "stop_reason", "first_seq", "last_seq", "usage", "started_at", "finished_at", "updated_at")
 _latest_runs = (
-    sa.select(
-        _thread.c.id,
-        _thread.c.run_id.label("latest"),
-        _run.c.status,
-        _run.c.stop_reason,
-        _run.c.first_seq,
-        _run.c.last_seq,
-        _run.c.usage,
-        _run.c.started_at,
-        _run.c.finished_at,
-        _run.c.updated_at,
-    )
+    sa.select(_thread.c.id, _thread.c.run_id.label("latest"), *(_run.c[name] for name in _OF_RUN))
     .outerjoin(_run, _run.c.run_id == _thread.c.run_id)
     .where(_thread.c.id.in_(sa.bindparam("keys", expanding=True)))
 )
 
 
-def stored_result(run_id: str | None, value: Any) -> dict[str, Any]:
+def stored_result(run_id: str | None, value: Any) -> JsonObject:
     """What a `ThreadField` row holds of a result that a user stored: it stands until the next run."""
     return {"run_id": run_id, "value": value}
 
@@ -53,12 +42,9 @@ def resolve_results(session: Session, keys: Sequence[int], stored: dict[int, Any
             results[row.id] = own["value"]
         elif row.status is not None and RunStatus(row.status) is not RunStatus.RUNNING:
             ended = row.finished_at or row.updated_at
+            range_ = {"first_seq": row.first_seq, "last_seq": row.last_seq}
             results[row.id] = {
-                "task_result": {
-                    "stop_reason": row.stop_reason,
-                    "first_seq": row.first_seq,
-                    "last_seq": row.last_seq,
-                },
+                "task_result": {"stop_reason": row.stop_reason, **range_},
                 "usage": row.usage or {},
                 "duration": (ended - row.started_at).total_seconds(),
                 "files": [],

@@ -7,26 +7,28 @@ sorted by code point, `like` minds case and takes `\\` as escape; NULLs sort fir
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import sqlalchemy as sa
 
-from drsai_backend.database._model import ModelField, ModelInfo, is_secret
 from drsai_backend.database._values import clean_text
-from drsai_backend.datamodel import AutoGenMessage, Thread
+from drsai_backend.database.manager.model import ModelField, ModelInfo
+from drsai_backend.datamodel import AutoGenMessage, Thread, table_of
 from drsai_backend.errors import InvalidRequest
 
-Filters = Mapping[str, Any]
-Order = str | Sequence[str]
+Filters: TypeAlias = Mapping[str, Any]
+Order: TypeAlias = str | Sequence[str]
 
 _COMPARE: Final[dict[str, Callable[[Any, Any], sa.ColumnElement[bool]]]] = {
-    "gt": lambda column, value: column > value,
-    "ge": lambda column, value: column >= value,
-    "lt": lambda column, value: column < value,
-    "le": lambda column, value: column <= value,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "lt": operator.lt,
+    "le": operator.le,
 }
 _OPERATORS: Final = ("eq", "ne", "in", "not_in", *_COMPARE, "like")
+_SEVERAL: Final = (list, tuple, set, frozenset)
 
 
 def conditions(info: ModelInfo, filters: Filters | None, dialect: str) -> list[sa.ColumnElement[bool]]:
@@ -44,24 +46,19 @@ def conditions(info: ModelInfo, filters: Filters | None, dialect: str) -> list[s
     if info.model is AutoGenMessage and all(isinstance(remaining.get(name), str) for name in ("user_id", "thread_id")):
         # By way of the thread: messages are indexed by its key, not by the two names.
         owner = {name: info.field(name).clean(remaining.pop(name)) for name in ("user_id", "thread_id")}
-        thread = cast("Any", Thread).__table__.c
+        thread = table_of(Thread).c
         key = sa.select(thread.id).where(*(thread[name] == value for name, value in owner.items()))
         terms.append(info.field("thread_key").column == key.scalar_subquery())
     for name, wanted in remaining.items():
         field = info.field(name)
-        operators: Mapping[str, Any]
+        words: Filters = {"in" if isinstance(wanted, _SEVERAL) else "eq": wanted}
         if isinstance(wanted, Mapping):
-            operators = cast("Mapping[str, Any]", wanted)
-        else:
-            several = isinstance(wanted, list | tuple | set | frozenset)
-            operators = {"in" if several else "eq": wanted}
-        for operator, value in operators.items():
-            _check(info, field, operator, value)
-            terms.append(_term(field, operator, value, dialect))
+            words = cast("Filters", wanted)
+        terms += [_term(field, word, value, dialect) for word, value in words.items()]
     return terms
 
 
-def ordering(info: ModelInfo, order: Order | None, dialect: str) -> list[Any]:
+def ordering(info: ModelInfo, order: Order | None, dialect: str) -> list[sa.ColumnElement[Any]]:
     """The ORDER BY clause. The primary key comes last, so that pages neither overlap nor leave a row out.
 
     Raises:
@@ -71,22 +68,20 @@ def ordering(info: ModelInfo, order: Order | None, dialect: str) -> list[Any]:
         names: Sequence[str] = ("thread_key", "seq") if info.model is AutoGenMessage else ()
     else:
         names = (order,) if isinstance(order, str) else order
-    result: list[Any] = []
-    seen: set[str] = set()
+    result: dict[str, sa.ColumnElement[Any]] = {}
     for name in (*names, *info.primary_key):
         plain = name.removeprefix("-")
-        if plain in seen:
+        if plain in result:
             continue
-        seen.add(plain)
         field = info.field(plain)
-        if field.is_json or is_secret(info, plain):
+        if field.is_json or field.is_secret:
             raise InvalidRequest(f"cannot order by {plain}", param=plain)
         column = _by_code_point(field, dialect)
-        clause = column.desc() if name.startswith("-") else column.asc()
+        clause = column.asc() if plain == name else column.desc()
         if field.column.nullable:
-            clause = clause.nulls_last() if name.startswith("-") else clause.nulls_first()
-        result.append(clause)
-    return result
+            clause = clause.nulls_first() if plain == name else clause.nulls_last()
+        result[plain] = clause
+    return list(result.values())
 
 
 def page(name: str, value: int | None) -> int | None:
@@ -100,40 +95,35 @@ def page(name: str, value: int | None) -> int | None:
     return value
 
 
-def _check(info: ModelInfo, field: ModelField, operator: str, value: Any) -> None:
-    name = field.name
-    if operator not in _OPERATORS:
+def _term(field: ModelField, word: str, value: Any, dialect: str) -> sa.ColumnElement[bool]:
+    name, column = field.name, field.column
+    if word not in _OPERATORS:
         raise InvalidRequest(f"{name}: unknown operator, use one of {', '.join(_OPERATORS)}", param=name)
-    if (field.is_json or is_secret(info, name)) and not (operator in ("eq", "ne") and value is None):
+    if (field.is_json or field.is_secret) and not (word in ("eq", "ne") and value is None):
         raise InvalidRequest(f"{name} can only be compared with None", param=name)
-    if operator in ("in", "not_in") and not isinstance(value, list | tuple | set | frozenset):
-        raise InvalidRequest(f"{name}: {operator} takes a list", param=name)
-    if operator in (*_COMPARE, "like") and value is None:
-        raise InvalidRequest(f"{name}: {operator} takes a value", param=name)
-
-
-def _term(field: ModelField, operator: str, value: Any, dialect: str) -> sa.ColumnElement[bool]:
-    column = field.column
-    if operator == "like":
-        return _like(field, value)
-    if operator in _COMPARE:
-        return _COMPARE[operator](_by_code_point(field, dialect), field.clean(value))
-    if operator in ("eq", "ne"):
+    if word in ("in", "not_in"):
+        if not isinstance(value, _SEVERAL):
+            raise InvalidRequest(f"{name}: {word} takes a list", param=name)
+        values = [field.clean(item) for item in cast("Sequence[Any]", value)]
+        present = [item for item in values if item is not None]
+        has_null = len(present) < len(values)
+        if word == "in":
+            return sa.or_(column.in_(present), column.is_(None)) if has_null else column.in_(present)
+        term = column.not_in(present)
+        return sa.and_(term, column.is_not(None)) if has_null else sa.or_(term, column.is_(None))
+    if word in ("eq", "ne"):
         cleaned = field.clean(value)
         if cleaned is None:
-            return column.is_(None) if operator == "eq" else column.is_not(None)
-        return column == cleaned if operator == "eq" else column.is_distinct_from(cleaned)
-    values = [field.clean(item) for item in value]
-    present = [item for item in values if item is not None]
-    with_null = len(present) < len(values)
-    if operator == "in":
-        term = column.in_(present)
-        return sa.or_(term, column.is_(None)) if with_null else term
-    term = column.not_in(present)
-    return sa.and_(term, column.is_not(None)) if with_null else sa.or_(term, column.is_(None))
+            return column.is_(None) if word == "eq" else column.is_not(None)
+        return column == cleaned if word == "eq" else column.is_distinct_from(cleaned)
+    if value is None:
+        raise InvalidRequest(f"{name}: {word} takes a value", param=name)
+    if word == "like":
+        return _like(field, value)
+    return _COMPARE[word](_by_code_point(field, dialect), field.clean(value))
 
 
-def _like(field: ModelField, pattern: Any) -> sa.ColumnElement[bool]:
+def _like(field: ModelField, pattern: object) -> sa.ColumnElement[bool]:
     name = field.name
     if not isinstance(pattern, str) or not isinstance(field.base_type, sa.String):
         raise InvalidRequest(f"{name}: like compares text", param=name)
@@ -143,7 +133,7 @@ def _like(field: ModelField, pattern: Any) -> sa.ColumnElement[bool]:
     return field.column.cast(sa.String).like(sa.literal(clean_text(pattern, name), sa.String), escape="\\")
 
 
-def _by_code_point(field: ModelField, dialect: str) -> Any:
+def _by_code_point(field: ModelField, dialect: str) -> sa.ColumnElement[Any]:
     if dialect == "postgresql" and isinstance(field.base_type, sa.String):
         return sa.collate(field.column, "C")
     return field.column

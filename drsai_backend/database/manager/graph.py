@@ -2,7 +2,7 @@
 
 `observe_graph` follows the relationships that an object holds, as a session's `save-update` cascade does, and copies
 what every row holds (in the caller's thread, before anything waits). `GraphWriter.store` compares each row with the
-stored one, under a lock and by the rules of `_rows`; then it puts what changed into copies of the rows in its session,
+stored one, under a lock and by the rules of `rows`; then it puts what changed into copies of the rows in its session,
 whose flush does the rest: the order of the rows, foreign keys, link tables, orphans.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import inspect
 from sqlalchemy.exc import CircularDependencyError
@@ -21,21 +21,25 @@ from sqlalchemy.orm.interfaces import RelationshipDirection
 from sqlmodel import SQLModel
 
 from drsai_backend.database._messages import store_message
-from drsai_backend.database._relations import foreign_key, held_relations, info_of, known_relations, members
-from drsai_backend.database._rows import Change, RowWriter, observe, refresh
 from drsai_backend.database._thread_change import StoredThread, ThreadChange, observe_thread, refresh_thread
 from drsai_backend.database._thread_io import ThreadIO
+from drsai_backend.database.manager.model import Values, model_info
+from drsai_backend.database.manager.relations import Relation, foreign_key, held_relations, known_relations, members
+from drsai_backend.database.manager.rows import Change, RowWriter, observe, refresh
 from drsai_backend.datamodel import AutoGenMessage, Thread, utcnow
 from drsai_backend.errors import Conflict, InvalidRequest
+
+Outcome: TypeAlias = StoredThread | Values | None
+"""What is stored of a row; None: it was not written, or deleted as an orphan."""
 
 
 @dataclass(slots=True)
 class Link:
     """A relationship that changed."""
 
-    relation: Any
-    added: list[Any]
-    removed: list[Any]
+    relation: Relation
+    added: list[SQLModel]
+    removed: list[SQLModel]
     replaces: bool
     """It was not read: whatever it holds in the database makes room for `added`."""
 
@@ -50,7 +54,7 @@ class Node:
     """False: no cascade leads here, so it is referred to and not written."""
     thread: ThreadChange | None = None
     links: list[Link] = field(default_factory=list[Link])
-    held: dict[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
+    held: dict[str, tuple[SQLModel, ...]] = field(default_factory=dict[str, tuple[SQLModel, ...]])
 
     @property
     def is_changed(self) -> bool:
@@ -66,8 +70,8 @@ class Copy:
     """A row's copy in the session; `before` is the stored row, None when there was none."""
 
     node: Node
-    before: dict[str, Any] | None
-    item: Any
+    before: Values | None
+    item: SQLModel
     stored: StoredThread | None = None
 
 
@@ -89,13 +93,12 @@ def observe_graph(root: SQLModel) -> list[Node]:
         except InvalidRequest as error:
             if not path:
                 raise
-            raise InvalidRequest(
-                f"{path}: {error.message}", param=".".join(filter(None, (path, error.param)))
-            ) from None
+            param = f"{path}.{error.param}" if error.param else path
+            raise InvalidRequest(f"{path}: {error.message}", param=param) from None
         for relation, now in held_relations(row, path) if follows else ():
             name = f"{path}.{relation.key}" if path else relation.key
-            known: tuple[Any, ...] | None = known_relations(row).get(relation.key)
-            before = () if known is None else known
+            known = known_relations(row).get(relation.key)
+            before = known or ()
             link = Link(relation, _without(now, before), _without(before, now), replaces=known is None)
             if relation.viewonly:
                 if link.added or link.removed:
@@ -119,7 +122,7 @@ def _observed(row: SQLModel, follows: bool) -> Node:
     return Node(row, change, follows)
 
 
-def _without(rows: Iterable[Any], others: Iterable[Any]) -> list[Any]:
+def _without(rows: Iterable[SQLModel], others: Iterable[SQLModel]) -> list[SQLModel]:
     known = set(map(id, others))
     return [row for row in rows if id(row) not in known]
 
@@ -131,13 +134,15 @@ class GraphWriter:
         self._rows = rows
         self._threads = threads
 
-    def store(self, session: Session, nodes: list[Node]) -> list[Any]:
-        """Writes what changed. What is stored then of each row, for `refresh_graph`; None: it was not written.
+    def store(self, session: Session, nodes: list[Node]) -> list[Outcome]:
+        """Writes what changed. What is stored then of each row, for `refresh_graph`.
 
         Raises:
             Conflict: one of the rows was deleted, or somebody else changed one of the fields since it was read.
             InvalidRequest: a required field is missing, or a relationship cannot be written; names the field.
         """
+        if len(nodes) == 1 and not nodes[0].links:
+            return [self._store_alone(session, nodes[0])]
         linked = {id(row) for node in nodes for link in node.links for row in (*link.added, *link.removed)}
         active = [n for n in nodes if n is nodes[0] or (n.follows and n.is_changed) or id(n.row) in linked]
         with session.no_autoflush:
@@ -148,7 +153,7 @@ class GraphWriter:
             linker = _Linker(copies)
             for node in active:
                 for link in node.links:
-                    linker.apply(node, link)
+                    linker.apply(copies[id(node.row)].item, link)
             linker.check()
         try:
             session.flush()
@@ -156,41 +161,42 @@ class GraphWriter:
             name = type(nodes[0].row).__name__
             text = f"the rows of the {name} refer to each other in a circle: map a relationship with post_update=True"
             raise InvalidRequest(text, param=name) from None
-        return [self._result(session, copies[id(node.row)]) if id(node.row) in copies else None for node in nodes]
+        return [self._outcome(session, copies[id(node.row)]) if id(node.row) in copies else None for node in nodes]
+
+    def _store_alone(self, session: Session, node: Node) -> StoredThread | Values:
+        if node.thread is not None:
+            return self._threads.store(session, node.thread)
+        if isinstance(node.row, AutoGenMessage):
+            return store_message(session, self._rows, node.change).values
+        return self._rows.store(session, node.change).values
 
     def _copy(self, session: Session, node: Node) -> Copy:
         change, info = node.change, node.change.info
-        stored = None
-        if node.thread is not None:
-            stored = self._threads.store(session, node.thread)
-        elif node.follows and isinstance(node.row, AutoGenMessage):
-            store_message(session, self._rows, change)
+        writes_itself = isinstance(node.row, Thread | AutoGenMessage)
+        whole = self._store_alone(session, node) if node.follows and writes_itself else None
         before = self._rows.lock(session, change)
         if before is not None:
             key = tuple(before[name] for name in info.primary_key)
             # Not what is eager by the mapping: PostgreSQL would lock it, too, or refuse to.
-            item = session.get(info.model, key, options=[lazyload("*")])
-            copy = Copy(node, before, item, stored)
-            if node.follows and not isinstance(node.row, Thread | AutoGenMessage):
-                fields = self._rows.differences(change, before)
+            item = session.get_one(info.model, key, options=[lazyload("*")])
+            if node.follows and not writes_itself and (fields := self._rows.differences(change, before)):
                 for name, value in fields.items():
-                    setattr(item, name, self._rows.sealed(info, name, value))
-                if fields:
-                    _touch(item)
-            return copy
+                    setattr(item, name, self._rows.sealed(info.fields[name], value))
+                _touch(item)
+            return Copy(node, before, item, whole if isinstance(whole, StoredThread) else None)
         if change.loaded or not node.follows:
             raise Conflict(f"the {info.model.__name__} was deleted since it was read")
-        item = info.model(**{name: self._rows.sealed(info, name, value) for name, value in change.initial.items()})
+        item = info.model(**{name: self._rows.sealed(info.fields[name], v) for name, v in change.initial.items()})
         _touch(item)
         return Copy(node, None, item)
 
-    def _result(self, session: Session, copy: Copy) -> Any:
+    def _outcome(self, session: Session, copy: Copy) -> Outcome:
         change, before = copy.node.change, copy.before
         if copy.stored is not None:
             return copy.stored
-        state: Any = inspect(copy.item)
-        if state.deleted:
-            return None  # An orphan.
+        state = inspect(copy.item)
+        if state.deleted or state.identity is None:
+            return None
         values = self._rows.read(session, change.info, state.identity)
         if before is None or change.loaded is None:
             return values
@@ -198,7 +204,8 @@ class GraphWriter:
             # What the flush has written by itself: foreign keys.
             item = change.info.fields[name]
             there = item.fingerprint(before[name])
-            if there != seen and item.fingerprint(values[name]) != there and not change.info.is_automatic(name):
+            automatic = change.info.touches and name == "updated_at"
+            if there != seen and item.fingerprint(values[name]) != there and not automatic:
                 raise Conflict(f"{name} was changed by somebody else since it was read", param=name)
         return values
 
@@ -210,11 +217,11 @@ class _Linker:
         self._copies = copies
         self._filled: set[tuple[int, str]] = set()
         """Foreign keys that will have a value, by the copy and the field's name."""
-        self._emptied: list[tuple[Any, str, str]] = []
+        self._emptied: list[tuple[SQLModel, str, str]] = []
         """Required ones that will have none: the copy, the field, the relationship."""
 
-    def apply(self, node: Node, link: Link) -> None:
-        relation, here = link.relation, self._copies[id(node.row)].item
+    def apply(self, here: SQLModel, link: Link) -> None:
+        relation = link.relation
         added = [self._copies[id(row)].item for row in link.added]
         removed = {id(self._copies[id(row)].item) for row in link.removed}
         to_many = relation.direction is RelationshipDirection.ONETOMANY
@@ -223,7 +230,7 @@ class _Linker:
                 owner = item if to_many else here
                 self._filled |= {(id(owner), name) for name in foreign_key(relation, owner)}
         there = members(getattr(here, relation.key), relation)
-        present = {id(item) for item in there}
+        joining = _without(added, there)
         leaving = [item for item in there if id(item) in removed or (link.replaces and item not in added)]
         if not relation.uselist:
             if any(item not in added and item not in leaving for item in there) and to_many:
@@ -233,22 +240,20 @@ class _Linker:
             adapter: Any = collection_adapter(getattr(here, relation.key))
             for item in leaving:
                 adapter.remove_with_event(item)
-            for item in added:
-                if id(item) not in present:
-                    adapter.append_with_event(item)
+            for item in joining:
+                adapter.append_with_event(item)
         if to_many:
-            for item in leaving:
-                self._empty(relation, item)
-            for item in (*leaving, *(item for item in added if id(item) not in present)):
+            if not relation.cascade.delete_orphan:
+                self._emptied += [
+                    (item, name, relation.key)
+                    for item in leaving
+                    for name in foreign_key(relation, item)
+                    if not model_info(type(item)).fields[name].column.nullable
+                ]
+            for item in (*leaving, *joining):
                 _touch(item)
-        elif relation.direction is RelationshipDirection.MANYTOONE and (leaving or present != set(map(id, added))):
+        elif relation.direction is RelationshipDirection.MANYTOONE and (leaving or joining):
             _touch(here)
-
-    def _empty(self, relation: Any, item: Any) -> None:
-        if not relation.cascade.delete_orphan:
-            fields = info_of(item).fields
-            names = [name for name in foreign_key(relation, item) if not fields[name].column.nullable]
-            self._emptied += [(item, name, relation.key) for name in names]
 
     def check(self) -> None:
         """Refuses what the database would refuse without a word about the field."""
@@ -267,9 +272,9 @@ class _Linker:
                     raise InvalidRequest(f"{name} of the {info.model.__name__} is required", param=name)
 
 
-def _touch(item: Any) -> None:
-    if info_of(item).touches:
-        item.updated_at = utcnow()
+def _touch(item: SQLModel) -> None:
+    if model_info(type(item)).touches:
+        setattr(item, "updated_at", utcnow())  # noqa: B010 - not every row has it
 
 
 def _lock_order(node: Node) -> tuple[bool, str, str]:
@@ -288,13 +293,14 @@ def _refuse_doubles(copies: Iterable[Copy]) -> None:
             said.add(id(copy.item))
 
 
-def refresh_graph(nodes: list[Node], stored: list[Any]) -> None:
+def refresh_graph(nodes: list[Node], stored: list[Outcome]) -> None:
     """Gives the objects the stored values, and remembers what their relationships hold."""
-    for node, values in zip(nodes, stored, strict=True):
+    for node, outcome in zip(nodes, stored, strict=True):
         if not node.follows:
             continue
-        if isinstance(node.row, Thread) and node.thread is not None and values is not None:
-            refresh_thread(node.row, node.thread, values)
-        elif values is not None:
-            refresh(node.row, node.change, values)
+        if isinstance(outcome, StoredThread):
+            if isinstance(node.row, Thread) and node.thread is not None:
+                refresh_thread(node.row, node.thread, outcome)
+        elif outcome is not None:
+            refresh(node.row, node.change, outcome)
         known_relations(node.row).update(node.held)

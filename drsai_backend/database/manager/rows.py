@@ -19,8 +19,8 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 from sqlmodel import SQLModel
 
-from drsai_backend.database._model import ModelInfo, is_secret, model_info
-from drsai_backend.database._secrets import SecretBox
+from drsai_backend.database.manager.model import ModelField, ModelInfo, Values, model_info
+from drsai_backend.database.manager.secrets import SecretBox
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import Conflict, InvalidRequest
 
@@ -31,18 +31,17 @@ _ATTEMPTS: Final = 5
 
 @dataclass(slots=True)
 class Change:
-    """What an upsert is to write.
-
-    `changed` holds the fields to write, `seen` the fingerprints of what the object held. `loaded` holds those of
-    the row when it was read: empty when there was no row then, None for an object that was not read.
-    """
+    """What an upsert is to write."""
 
     info: ModelInfo
     key: tuple[Any, ...] | None
-    changed: dict[str, Any]
-    loaded: dict[str, Any] | None
-    seen: dict[str, Any] = field(default_factory=dict[str, Any])
-    initial: dict[str, Any] = field(default_factory=dict[str, Any])
+    changed: Values
+    """The fields to write."""
+    loaded: Values | None
+    """Fingerprints of the row when it was read: empty when there was no row, None for an object that was not read."""
+    seen: Values = field(default_factory=Values)
+    """Fingerprints of what the object held."""
+    initial: Values = field(default_factory=Values)
     """All fields of an object that was not read, for an INSERT."""
 
 
@@ -50,7 +49,7 @@ class Change:
 class Stored:
     """A row as stored after a write."""
 
-    values: dict[str, Any]
+    values: Values
     inserted: bool
     written: bool
 
@@ -75,28 +74,27 @@ def observe(row: SQLModel) -> Change:
     """
     info = model_info(type(row))
     held = vars(row)
-    loaded: dict[str, Any] | None = memory_of(row).get("fields")
+    loaded: Values | None = memory_of(row).get("fields")
     values = {name: f.clean(held[name]) for name, f in info.fields.items() if name in held}
     seen = {name: info.fields[name].fingerprint(held[name]) for name in values}
     if loaded is not None:
         changed = {n: value for n, value in values.items() if info.fields[n].fingerprint(value) != loaded.get(n)}
-        if info.touches:
-            changed.pop("updated_at", None)
         for name in info.primary_key:
             if name in changed:
                 raise InvalidRequest(f"{name} is the key of the row and cannot change", param=name)
-        key = tuple(loaded[name] for name in info.primary_key)
-        return Change(info, key, changed, loaded, seen)
-    # A list or dict that was filled in place after the constructor counts as set.
-    explicit = row.model_fields_set | {name for name, f in info.fields.items() if f.is_json and values.get(name)}
-    changed = {name: value for name, value in values.items() if name in explicit and name not in info.primary_key}
+        change = Change(info, tuple(loaded[name] for name in info.primary_key), changed, loaded, seen)
+    else:
+        # A list or dict that was filled in place after the constructor counts as set.
+        explicit = row.model_fields_set | {name for name, f in info.fields.items() if f.is_json and values.get(name)}
+        changed = {name: value for name, value in values.items() if name in explicit and name not in info.primary_key}
+        key = tuple(values.get(name) for name in info.primary_key)
+        change = Change(info, None if None in key else key, changed, None, seen, initial=values)
     if info.touches:
-        changed.pop("updated_at", None)
-    key = tuple(values.get(name) for name in info.primary_key)
-    return Change(info, None if None in key else key, changed, None, seen, initial=values)
+        change.changed.pop("updated_at", None)
+    return change
 
 
-def refresh(row: SQLModel, change: Change, stored: dict[str, Any]) -> None:
+def refresh(row: SQLModel, change: Change, stored: Values) -> None:
     """Gives the object the stored values, but for fields that were set again while the write was under way."""
     held = vars(row)
     fields = change.info.fields
@@ -109,7 +107,7 @@ def refresh(row: SQLModel, change: Change, stored: dict[str, Any]) -> None:
     memory_of(row)["fields"] = {name: fields[name].fingerprint(value) for name, value in stored.items()}
 
 
-def is_still(fingerprint: Callable[[Any], Any], value: Any, seen: Any) -> bool:
+def is_still(fingerprint: Callable[[Any], object], value: object, seen: object) -> bool:
     """False when an attribute was set again while the write was under way: what it holds now is for the next one."""
     try:
         return fingerprint(value) == seen
@@ -131,18 +129,21 @@ class RowWriter:
             Conflict: the row was deleted, or somebody else changed one of the fields since it was read.
             InvalidRequest: a field may not be changed, or a required one is missing.
         """
+        info = change.info
         for _ in range(_ATTEMPTS):
-            found = self.lock(session, change)
-            if found is not None:
-                return self._update(session, change, found)
+            stored = self.lock(session, change)
+            if stored is not None:
+                if fields := self.differences(change, stored):
+                    return Stored(self.update(session, info, stored, fields), inserted=False, written=True)
+                return Stored(self.opened(info, stored), inserted=False, written=False)
             if change.loaded:
-                raise Conflict(f"the {change.info.model.__name__} was deleted since it was read")
+                raise Conflict(f"the {info.model.__name__} was deleted since it was read")
             inserted = self.insert(session, change)
             if inserted is not None:
                 return Stored(inserted, inserted=True, written=True)
-        raise Conflict(f"another {change.info.model.__name__} has the same unique values")
+        raise Conflict(f"another {info.model.__name__} has the same unique values")
 
-    def lock(self, session: Session, change: Change) -> dict[str, Any] | None:
+    def lock(self, session: Session, change: Change) -> Values | None:
         """The stored row that the change is about, locked to the end of the transaction; None: there is none.
 
         It is found by its primary key or, for an object that was not read, by a unique constraint.
@@ -155,33 +156,34 @@ class RowWriter:
         for key in keys:
             if None in key.values():
                 continue
-            terms = [info.fields[name].column == value for name, value in key.items()]
-            row = session.execute(sa.select(*self._columns(info)).where(*terms).with_for_update()).mappings().first()
-            if row is not None:
+            query = sa.select(*info.columns).where(*info.equal(key, key)).with_for_update()
+            if (row := session.execute(query).mappings().first()) is not None:
                 return info.values_of(row)
         return None
 
-    def insert(self, session: Session, change: Change, **more: Any) -> dict[str, Any] | None:
+    def insert(self, session: Session, change: Change, **more: Any) -> Values | None:
         """A new row; None when a unique value of it exists already."""
         info = change.info
         values = {**change.initial, **more}
         if info.touches:
             values["updated_at"] = utcnow()
         row: dict[Any, Any] = {}
-        for name, value in values.items():
-            column = info.fields[name].column
+        for name, item in info.fields.items():
+            value, column = values.get(name), item.column
             if value is None:
                 if name in info.primary_key or column.server_default is not None:
                     continue
+                if name not in values and (column.nullable or column.default is not None):
+                    continue
                 if not column.nullable:
-                    raise InvalidRequest(f"{name} is required", param=name)
-            row[column] = self.sealed(info, name, value)
+                    raise InvalidRequest(f"{name} of the {info.model.__name__} is required", param=name)
+            row[column] = self.sealed(item, value)
         make: Any = postgresql_insert if self.dialect == "postgresql" else sqlite_insert
-        statement = make(info.table).values(row).on_conflict_do_nothing().returning(*self._columns(info))
+        statement = make(info.table).values(row).on_conflict_do_nothing().returning(*info.columns)
         result = session.execute(statement).mappings().first()
         return None if result is None else self.opened(info, info.values_of(result))
 
-    def differences(self, change: Change, stored: dict[str, Any]) -> dict[str, Any]:
+    def differences(self, change: Change, stored: Values) -> Values:
         """The fields to write into a locked row.
 
         Raises:
@@ -189,57 +191,46 @@ class RowWriter:
             InvalidRequest: one of them may not be changed.
         """
         info = change.info
-        result: dict[str, Any] = {}
+        result: Values = {}
         for name, value in change.changed.items():
-            column = info.fields[name]
-            if is_secret(info, name) and change.loaded is None:
+            item = info.fields[name]
+            if item.is_secret and change.loaded is None:
                 result[name] = value  # Not compared: the stored one may be of a lost key, and this replaces it.
                 continue
-            there = column.fingerprint(self._opened(info, name, stored[name]))
+            there = item.fingerprint(self._opened(item, stored[name]))
             if change.loaded is not None and there != change.loaded.get(name):
                 # Even to the same value: of two writers that count up by one, one would be lost.
                 raise Conflict(f"{name} was changed by somebody else since it was read", param=name)
-            if there == column.fingerprint(value):
+            if there == item.fingerprint(value):
                 continue
-            if value is None and not column.column.nullable:
+            if value is None and not item.column.nullable:
                 raise InvalidRequest(f"{name} is required", param=name)
             result[name] = value
         info.refuse_change(result)
         return result
 
-    def update(
-        self, session: Session, info: ModelInfo, stored: dict[str, Any], fields: dict[str, Any]
-    ) -> dict[str, Any]:
+    def update(self, session: Session, info: ModelInfo, stored: Values, fields: Values) -> Values:
         """Writes fields of a locked row; the row as it is then."""
-        values = {info.fields[name].column: self.sealed(info, name, value) for name, value in fields.items()}
+        values: dict[Any, Any] = {info.fields[n].column: self.sealed(info.fields[n], v) for n, v in fields.items()}
         if info.touches:
             values[info.fields["updated_at"].column] = utcnow()
-        terms = [info.fields[name].column == stored[name] for name in info.primary_key]
-        statement = sa.update(info.table).where(*terms).values(values).returning(*self._columns(info))
+        statement = sa.update(info.table).where(*info.equal(stored)).values(values).returning(*info.columns)
         return self.opened(info, info.values_of(session.execute(statement).mappings().one()))
 
-    def read(self, session: Session, info: ModelInfo, key: Any) -> dict[str, Any]:
+    def read(self, session: Session, info: ModelInfo, key: tuple[Any, ...]) -> Values:
         """The row of that primary key, which is there."""
-        terms = [info.fields[name].column == value for name, value in zip(info.primary_key, key, strict=True)]
-        row = session.execute(sa.select(*self._columns(info)).where(*terms)).mappings().one()
-        return self.opened(info, info.values_of(row))
+        where = info.equal(dict(zip(info.primary_key, key, strict=True)))
+        return self.opened(
+            info, info.values_of(session.execute(sa.select(*info.columns).where(*where)).mappings().one())
+        )
 
-    def opened(self, info: ModelInfo, values: dict[str, Any]) -> dict[str, Any]:
+    def opened(self, info: ModelInfo, values: Values) -> Values:
         """A row with its secrets decrypted."""
-        return {name: self._opened(info, name, value) for name, value in values.items()}
+        return {name: self._opened(info.fields[name], value) for name, value in values.items()}
 
-    def sealed(self, info: ModelInfo, name: str, value: Any) -> Any:
+    def sealed(self, item: ModelField, value: Any) -> Any:
         """The value as its column takes it: encrypted, if it is a secret."""
-        return self._secrets.encrypt(value) if is_secret(info, name) and value is not None else value
+        return self._secrets.encrypt(value) if item.is_secret and value is not None else value
 
-    def _update(self, session: Session, change: Change, stored: dict[str, Any]) -> Stored:
-        fields = self.differences(change, stored)
-        if not fields:
-            return Stored(self.opened(change.info, stored), inserted=False, written=False)
-        return Stored(self.update(session, change.info, stored, fields), inserted=False, written=True)
-
-    def _columns(self, info: ModelInfo) -> list[sa.Column[Any]]:
-        return [item.column for item in info.fields.values()]
-
-    def _opened(self, info: ModelInfo, name: str, value: Any) -> Any:
-        return self._secrets.decrypt(value) if is_secret(info, name) and value is not None else value
+    def _opened(self, item: ModelField, value: Any) -> Any:
+        return self._secrets.decrypt(value) if item.is_secret and value is not None else value

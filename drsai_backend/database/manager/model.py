@@ -10,7 +10,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import cache
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, TypeAlias, cast
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -21,7 +21,10 @@ from sqlmodel import SQLModel
 
 from drsai_backend.database._values import clean_json, clean_text, digest
 from drsai_backend.datamodel import AutoGenMessage, Record, Thread, UserInput
-from drsai_backend.errors import Conflict, DrSaiError, InvalidRequest
+from drsai_backend.errors import Conflict, InvalidRequest
+
+Values: TypeAlias = dict[str, Any]
+"""What a row holds, by the names of the attributes."""
 
 _IMMUTABLE_TYPES: Final = (str, int, float, bool, bytes, datetime, date, time, timedelta, Decimal, Enum, UUID)
 
@@ -42,7 +45,9 @@ class ModelField:
     name: str
     column: sa.Column[Any]
     base_type: Any
-    adapter: TypeAdapter[Any] | None
+    adapter: TypeAdapter[object] | None
+    is_secret: bool
+    """The row holds ciphertext."""
 
     @property
     def is_json(self) -> bool:
@@ -64,23 +69,26 @@ class ModelField:
             self._convert(value)
             return value
         value = self._convert(value)
+        refusal = None
         if isinstance(value, str) and not isinstance(value, Enum):
             clean_text(value, self.name)
-            length = getattr(self.base_type, "length", None)
+            length: int | None = getattr(self.base_type, "length", None)
             if length is not None and len(value) > length:
-                raise InvalidRequest(f"{self.name} is longer than {length} characters", param=self.name)
+                refusal = f"is longer than {length} characters"
         elif isinstance(value, int) and isinstance(self.base_type, sa.Integer):
             bits = 63 if isinstance(self.base_type, sa.BigInteger) else 31
             if not -(2**bits) <= value < 2**bits:
-                raise InvalidRequest(f"{self.name} does not fit in {bits + 1} bits", param=self.name)
+                refusal = f"does not fit in {bits + 1} bits"
         elif isinstance(value, datetime) and not 1 < value.year < 9999:
             # Elsewhere it may be a day earlier or later, in a year that there is not.
-            raise InvalidRequest(f"{self.name} must be a time of the years 2 to 9998", param=self.name)
+            refusal = "must be a time of the years 2 to 9998"
         elif isinstance(value, float) and not math.isfinite(value):
-            raise InvalidRequest(f"{self.name} must not be NaN or infinite", param=self.name)
+            refusal = "must not be NaN or infinite"
+        if refusal is not None:
+            raise InvalidRequest(f"{self.name} {refusal}", param=self.name)
         return value
 
-    def fingerprint(self, value: Any) -> Any:
+    def fingerprint(self, value: Any) -> object:
         """Something that is equal for equal values, and that a later change of the value in place leaves alone."""
         if value is None:
             return None
@@ -88,7 +96,7 @@ class ModelField:
             return digest(value)
         return value if isinstance(value, _IMMUTABLE_TYPES) else copy.deepcopy(value)
 
-    def _convert(self, value: Any) -> Any:
+    def _convert(self, value: object) -> object:
         if self.adapter is None or value is None:
             return value
         try:
@@ -115,6 +123,10 @@ class ModelInfo:
         """True when the manager keeps `updated_at`."""
         return issubclass(self.model, Record)
 
+    @property
+    def columns(self) -> list[sa.Column[Any]]:
+        return [field.column for field in self.fields.values()]
+
     def field(self, name: str) -> ModelField:
         """The field of that name.
 
@@ -128,33 +140,27 @@ class ModelInfo:
             raise InvalidRequest(f"{name} {text}", param=name)
         return found
 
-    def values_of(self, row: Mapping[Any, Any]) -> dict[str, Any]:
+    def values_of(self, row: Mapping[Any, Any]) -> Values:
         """A result row by the names of the attributes."""
         return {name: row[field.column] for name, field in self.fields.items()}
 
-    def refuse_change(self, names: Iterable[str]) -> None:
-        """Raises when one of the fields of a stored row may not be changed by users of the manager."""
-        for name in names:
-            error = self._refusal(name)
-            if error is not None:
-                raise error
-
-    def is_automatic(self, name: str) -> bool:
-        """True for the time that the manager keeps."""
-        return self.touches and name == "updated_at"
+    def equal(self, values: Mapping[str, Any], names: Iterable[str] | None = None) -> list[sa.ColumnElement[bool]]:
+        """The WHERE clause for those values of the named fields; None: of the primary key."""
+        return [self.fields[name].column == values[name] for name in names or self.primary_key]
 
     def is_kept(self, name: str) -> bool:
         """True for a field of a thread that the engine and the manager keep."""
         return self.model is Thread and name in _THREAD_KEPT
 
-    def _refusal(self, name: str) -> DrSaiError | None:
-        if self.model is AutoGenMessage and name not in _MESSAGE_CHANGEABLE:
-            return Conflict(f"{name} of a stored message cannot change: states refer to it", param=name)
-        if self.is_kept(name):
-            return InvalidRequest(f"{name} of a thread is kept by the engine", param=name)
-        if name in self.primary_key:
-            return InvalidRequest(f"{name} is the key of the row and cannot change", param=name)
-        return None
+    def refuse_change(self, names: Iterable[str]) -> None:
+        """Raises when one of the fields of a stored row may not be changed by users of the manager."""
+        for name in names:
+            if self.model is AutoGenMessage and name not in _MESSAGE_CHANGEABLE:
+                raise Conflict(f"{name} of a stored message cannot change: states refer to it", param=name)
+            if self.is_kept(name):
+                raise InvalidRequest(f"{name} of a thread is kept by the engine", param=name)
+            if name in self.primary_key:
+                raise InvalidRequest(f"{name} is the key of the row and cannot change", param=name)
 
 
 def model_info(model: type[Any]) -> ModelInfo:
@@ -171,49 +177,43 @@ def _describe(model: Any) -> ModelInfo:
     table: Any = getattr(model, "__table__", None)
     if not isinstance(model, type) or not issubclass(model, SQLModel) or not isinstance(table, sa.Table):
         raise InvalidRequest("that is no SQLModel class with table=True")
-    mapper: Any = inspect(model)
     fields: dict[str, ModelField] = {}
     names: dict[Any, str] = {}
-    for attribute in mapper.column_attrs:
-        column: Any = attribute.columns[0]
+    for attribute in inspect(model).column_attrs:
+        column = attribute.columns[0]
         if isinstance(column, sa.Column) and column.table is table:
             names[column] = attribute.key
             if model is not Thread or attribute.key not in LONG_FIELDS:
                 fields[attribute.key] = _field(model, attribute.key, column)
-    groups: list[Any] = [constraint for constraint in table.constraints if isinstance(constraint, sa.UniqueConstraint)]
+    groups = [constraint for constraint in table.constraints if isinstance(constraint, sa.UniqueConstraint)]
     # An index with a condition is no key: rows outside of it may share the values.
-    groups += [index for index in table.indexes if index.unique and not _has_condition(index)]
+    indexes = [index for index in table.indexes if index.unique and not _has_condition(index)]
     return ModelInfo(
         model=model,
         table=cast("sa.Table", table),
         fields=fields,
         primary_key=tuple(names[column] for column in table.primary_key.columns),
-        unique=tuple(sorted(tuple(names[column] for column in group.columns) for group in groups)),
+        unique=tuple(sorted(tuple(names[column] for column in group.columns) for group in (*groups, *indexes))),
     )
 
 
-def _has_condition(index: Any) -> bool:
+def _has_condition(index: sa.Index) -> bool:
     return any(options.get("where") is not None for options in index.dialect_options.values())
 
 
-def is_secret(info: ModelInfo, name: str) -> bool:
-    """True for the field that is ciphertext in its row."""
-    return info.model is UserInput and name == "api_key"
-
-
-def _field(model: type[SQLModel], name: str, column: Any) -> ModelField:
+def _field(model: type[SQLModel], name: str, column: sa.Column[Any]) -> ModelField:
     declared: Any = model.model_fields.get(name)
-    adapter: TypeAdapter[Any] | None = None
+    adapter: TypeAdapter[object] | None = None
     if declared is not None and declared.annotation is not None:
-        annotated: Any = (
-            Annotated[(declared.annotation, *declared.metadata)] if declared.metadata else declared.annotation
-        )
+        kind: Any = declared.annotation
+        if declared.metadata:
+            kind = Annotated[(kind, *declared.metadata)]
         try:
-            adapter = TypeAdapter(annotated)
+            adapter = TypeAdapter(kind)
         except PydanticUserError:
             # A type that Pydantic does not know: the column's type has to cope with what it gets.
             adapter = None
     base_type: Any = column.type
     while isinstance(base_type, TypeDecorator):
         base_type = cast("Any", base_type).impl_instance
-    return ModelField(name=name, column=column, base_type=base_type, adapter=adapter)
+    return ModelField(name, column, base_type, adapter, is_secret=model is UserInput and name == "api_key")

@@ -6,8 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 import sqlalchemy as sa
 from pydantic import SecretStr
@@ -16,33 +15,29 @@ from sqlalchemy.orm.attributes import set_committed_value
 from sqlmodel import SQLModel
 
 from drsai_backend.database import migrations
-from drsai_backend.database._delete import delete_rows
-from drsai_backend.database._filters import Filters, Order, conditions, ordering, page
-from drsai_backend.database._graph import GraphWriter, observe_graph, refresh_graph
-from drsai_backend.database._messages import store_message
-from drsai_backend.database._model import is_secret, model_info
-from drsai_backend.database._relations import (
-    info_of,
+from drsai_backend.database._thread_change import show
+from drsai_backend.database._thread_io import StateStore, ThreadIO
+from drsai_backend.database.engine import DEFAULT_URL, Database
+from drsai_backend.database.manager.filters import Filters, Order, conditions, ordering, page
+from drsai_backend.database.manager.graph import GraphWriter, Outcome, observe_graph, refresh_graph
+from drsai_backend.database.manager.model import model_info
+from drsai_backend.database.manager.relations import (
+    delete_rows,
     load_options,
     reachable,
     refer_back,
-    relations_of,
     remember_relations,
 )
-from drsai_backend.database._rows import RowWriter, observe, refresh, remember
-from drsai_backend.database._secrets import SecretBox
-from drsai_backend.database._thread_change import observe_thread, refresh_thread, show
-from drsai_backend.database._thread_io import StateStore, ThreadIO
-from drsai_backend.database.engine import DEFAULT_URL, Database
-from drsai_backend.datamodel import AgentJson, AutoGenMessage, JournalEntry, Thread, ThreadSnapshot
-from drsai_backend.datamodel.base import table_of
+from drsai_backend.database.manager.rows import RowWriter, remember
+from drsai_backend.database.manager.secrets import SecretBox
+from drsai_backend.datamodel import AgentJson, JournalEntry, Thread, ThreadSnapshot, table_of
 from drsai_backend.errors import InvalidRequest
 
 M = TypeVar("M", bound=SQLModel)
 
 # Changed by hand, these would contradict each other; `Thread.state` is the way.
-_ENGINE_OWNED = (JournalEntry, ThreadSnapshot)
-_CREATE_LOCK = "SELECT pg_advisory_xact_lock(7231983340129)"
+_ENGINE_OWNED: Final = (JournalEntry, ThreadSnapshot)
+_CREATE_LOCK: Final = "SELECT pg_advisory_xact_lock(7231983340129)"
 
 
 class DatabaseManager:
@@ -204,9 +199,7 @@ class DatabaseManager:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __repr__(self) -> str:
@@ -223,14 +216,9 @@ class DatabaseManager:
         load_state: bool,
         load: Sequence[str],
     ) -> Callable[[Session], list[M]]:
-        info = model_info(model)
-        dialect = self._database.dialect
-        query: Any = (
-            sa.select(model).where(*conditions(info, filters, dialect)).order_by(*ordering(info, order, dialect))
-        )
-        query = query.limit(page("limit", limit)).offset(page("offset", offset))
-
-        query = query.options(*load_options(model, load))
+        info, dialect = model_info(model), self._database.dialect
+        query = sa.select(model).where(*conditions(info, filters, dialect)).order_by(*ordering(info, order, dialect))
+        query = query.limit(page("limit", limit)).offset(page("offset", offset)).options(*load_options(model, load))
 
         def fn(session: Session) -> list[M]:
             rows = list(session.scalars(query).unique())
@@ -239,14 +227,14 @@ class DatabaseManager:
 
         return fn
 
-    def _present(self, session: Session, rows: list[Any], messages: bool, state: bool) -> None:
+    def _present(self, session: Session, rows: list[SQLModel], messages: bool, state: bool) -> None:
         """Fills rows that were just read with what their columns do not hold, and remembers them."""
         for row in rows:
             refer_back(row)
         for row in rows:
-            info = info_of(row)
-            for name in info.fields:
-                if is_secret(info, name) and (sealed := getattr(row, name)) is not None:
+            info = model_info(type(row))
+            for name, item in info.fields.items():
+                if item.is_secret and (sealed := getattr(row, name)) is not None:
                     set_committed_value(row, name, self._secrets.decrypt(sealed))
             remember(row, info)
             remember_relations(row)
@@ -256,27 +244,12 @@ class DatabaseManager:
             for thread, stored in zip(threads, long, strict=True):
                 show(thread, stored)
 
-    def _upserting(self, row: SQLModel) -> tuple[Callable[[Session], Any], Callable[[Any], None]]:
+    def _upserting(self, row: SQLModel) -> tuple[Callable[[Session], list[Outcome]], Callable[[list[Outcome]], None]]:
         """A storage function, and what to do with its result after the commit."""
-        _refuse_engine_owned(type(row))
-        if relations_of(type(row)):
-            graph = observe_graph(row)
-            for node in graph:
-                _refuse_engine_owned(type(node.row))
-            return (lambda session: self._graphs.store(session, graph)), (lambda stored: refresh_graph(graph, stored))
-        if isinstance(row, Thread):
-            whole = observe_thread(row)
-            return (lambda session: self._threads.store(session, whole)), (
-                lambda stored: refresh_thread(row, whole, stored)
-            )
-        change = observe(row)
-
-        def fn(session: Session) -> dict[str, Any]:
-            if isinstance(row, AutoGenMessage):
-                return store_message(session, self._rows, change).values
-            return self._rows.store(session, change).values
-
-        return fn, lambda stored: refresh(row, change, stored)
+        graph = observe_graph(row)
+        for node in graph:
+            _refuse_engine_owned(type(node.row))
+        return lambda session: self._graphs.store(session, graph), lambda stored: refresh_graph(graph, stored)
 
     def _deleting(self, model: type[SQLModel], filters: Filters) -> Callable[[Session], int]:
         _refuse_engine_owned(model)
@@ -357,7 +330,7 @@ def _secret_box(database: Database, secret_key: SecretStr | None) -> SecretBox:
     return SecretBox(key_file=Path(f"{database.sqlite_path}.key"))
 
 
-def _refuse_engine_owned(model: type[Any]) -> None:
+def _refuse_engine_owned(model: type[SQLModel]) -> None:
     if model in _ENGINE_OWNED:
         raise InvalidRequest(f"{model.__name__} is written by the engine: set Thread.state instead", param="model")
 
