@@ -17,11 +17,7 @@ _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def dump_json(value: Any) -> str:
-    """JSON text of a value, as SQLAlchemy hands it to the driver. `JsonText` is that text already.
-
-    Raises:
-        InvalidRequest: it is no JSON.
-    """
+    """JSON text of a value, as SQLAlchemy hands it to the driver. `JsonText` is that text already."""
     if type(value) is JsonText:
         return value
     try:
@@ -35,11 +31,7 @@ load_json = orjson.loads
 
 
 def clean_text(value: str, field: str) -> str:
-    """The same text, when PostgreSQL can hold it: no NUL, no lone surrogate.
-
-    Raises:
-        InvalidRequest: it cannot; names the field.
-    """
+    """The same text, when PostgreSQL can hold it: no NUL, no lone surrogate. Else InvalidRequest names the field."""
     if "\x00" in value:
         raise InvalidRequest(f"{field} must not hold the character NUL", param=field)
     try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,6 @@ from alembic.script import ScriptDirectory
 from filelock import FileLock, Timeout
 from sqlalchemy import event
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 import drsai_backend
@@ -30,9 +30,8 @@ from drsai_backend.errors import ConfigurationError, DatabaseUnavailable, Schema
 # Not Alembic's default name: an application with migrations of its own may live in the same database.
 VERSION_TABLE: Final = "drsai_alembic_version"
 LOCK_SQL: Final = "SELECT pg_advisory_xact_lock(7231983340128)"
-
-_LOCK_TIMEOUT = 120.0
-BUSY_TIMEOUT = 30.0  # Seconds that SQLite waits for a writer of another process.
+_LOCK_TIMEOUT: Final = 120.0
+BUSY_TIMEOUT: Final = 30.0  # Seconds that SQLite waits for a writer of another process.
 
 
 def own_tables() -> frozenset[str]:
@@ -49,12 +48,12 @@ def upgrade(database_url: str, revision: str = "head") -> None:
         SchemaOutdated: the schema was made by a later version of this package.
         DatabaseError: a migration failed; nothing was changed.
     """
-    _migrate(database_url, lambda config: alembic.command.upgrade(config, revision))
+    _migrate(database_url, alembic.command.upgrade, revision)
 
 
 def downgrade(database_url: str, revision: str) -> None:
     """Takes the schema back to `revision`; "base" drops all tables and what they hold. Raises as `upgrade`."""
-    _migrate(database_url, lambda config: alembic.command.downgrade(config, revision))
+    _migrate(database_url, alembic.command.downgrade, revision)
 
 
 def head() -> str:
@@ -67,18 +66,26 @@ def head() -> str:
 def current(database: Database | str) -> str | None:
     """The revision of the database, None when it holds no tables of this package. Blocks."""
     if isinstance(database, Database):
-        return database.read_sync(_current)
+        return database.read_sync(lambda session: _revision_of(session.connection()))
     with connecting(database, write=False) as connection:
         return _revision_of(connection)
 
 
-def check_schema(database: Database) -> None:
+def check_schema(database: Database | str) -> None:
     """Makes sure that the schema is the one this package needs. Blocks.
 
     Raises:
         SchemaOutdated: it is older or newer. The text names the command to run.
     """
-    _compare(current(database))
+    found, needed = current(database), head()
+    if found == needed:
+        return
+    revisions = ScriptDirectory.from_config(_config()).walk_revisions()
+    if found is not None and found not in {script.revision for script in revisions}:
+        raise _unknown_revision()
+    raise SchemaOutdated(
+        f"the database schema is at {found or 'nothing'}, this version needs {needed}: run `drsai db upgrade`"
+    )
 
 
 def ensure_schema(database: Database | str) -> None:
@@ -94,35 +101,32 @@ def ensure_schema(database: Database | str) -> None:
     parsed = parse_url(url)
     if parsed.get_backend_name() == "postgresql":
         # By the URL: a Database would keep a connection for synchronous calls that may never come.
-        _compare(current(url))
-    elif not _in_memory(parsed):
-        if current(database) != head():
-            upgrade(url)
-    elif isinstance(database, Database):
-        if current(database) != head():
-            database.write_sync(_upgrade_here)
-    else:
+        check_schema(url)
+    elif _in_memory(parsed) and isinstance(database, str):
         raise ConfigurationError("a database in memory has no other connections: pass the Database")
-
-
-def _in_memory(url: sa.URL) -> bool:
-    return url.database in (None, "", ":memory:")
+    elif current(database) == head():
+        return
+    elif _in_memory(parsed) and isinstance(database, Database):
+        database.write_sync(lambda session: alembic.command.upgrade(_config(session.connection()), "head"))
+    else:
+        upgrade(url)
 
 
 @contextmanager
 def connecting(url: str, *, write: bool = True) -> Generator[sa.Connection]:
     """A connection for migrations, in a transaction that is committed at the end."""
     parsed = parse_url(url)
-    sqlite = parsed.get_backend_name() == "sqlite"
-    options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT}} if sqlite else {}
-    engine = sa.create_engine(parsed, poolclass=NullPool, hide_parameters=True, **options)
-    if sqlite:
+    options: dict[str, Any] = {"poolclass": NullPool, "hide_parameters": True}
+    if parsed.get_backend_name() == "sqlite":
         if not _in_memory(parsed):
             make_private(str(parsed.database))
+        engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT}, **options)
         # Python's sqlite3 would commit before every DDL statement; a migration that fails half-way must leave nothing.
         # Foreign keys stay off (SQLite's default): rebuilding a table would cascade into the tables that refer to it.
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_immediate if write else _begin)
+    else:
+        engine = sa.create_engine(parsed, **options)
     try:
         with engine.begin() as connection:
             yield connection
@@ -146,68 +150,38 @@ def _begin_immediate(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _migrate(url: str, command: Callable[[Config], None]) -> None:
+def _in_memory(url: sa.URL) -> bool:
+    return url.database in (None, "", ":memory:")
+
+
+def _migrate(url: str, command: Callable[[Config, str], None], revision: str) -> None:
     parsed = parse_url(url)
-    config = _config()
-    if parsed.get_backend_name() == "postgresql":  # `migrations/env.py` takes an advisory lock.
-        _run(url, config, command)
-        return
-    if _in_memory(parsed):
-        raise ConfigurationError("a database in memory is upgraded by ensure_schema(database)")
+    lock: AbstractContextManager[object] = contextlib.nullcontext()  # `migrations/env.py` takes one on PostgreSQL.
+    if parsed.get_backend_name() == "sqlite":
+        if _in_memory(parsed):
+            raise ConfigurationError("a database in memory is upgraded by ensure_schema(database)")
+        lock = FileLock(f"{parsed.database}.lock", timeout=_LOCK_TIMEOUT, mode=0o600)
     try:
-        with FileLock(f"{parsed.database}.lock", timeout=_LOCK_TIMEOUT, mode=0o600):
-            _run(url, config, command)
+        with lock, connecting(url) as connection:
+            command(_config(connection), revision)
     except Timeout as error:
         raise DatabaseUnavailable("another process is upgrading the database") from error
-
-
-def _run(url: str, config: Config, command: Callable[[Config], None]) -> None:
-    try:
-        with connecting(url) as connection:
-            config.attributes["connection"] = connection
-            command(config)
     except alembic.util.CommandError as error:
         raise _unknown_revision() from error
 
 
-def _upgrade_here(session: Session) -> None:
-    config = _config()
-    config.attributes["connection"] = session.connection()
-    alembic.command.upgrade(config, "head")
-
-
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(_script_location()).replace("%", "%%"))
-    return config
-
-
-def _script_location() -> Path:
+def _config(connection: sa.Connection | None = None) -> Config:
     package = Path(str(drsai_backend.__path__[0]))
     for directory in (package / "migrations", package.parent / "migrations"):
         if (directory / "env.py").is_file():
-            return directory
+            config = Config(attributes={"connection": connection})
+            config.set_main_option("script_location", str(directory).replace("%", "%%"))
+            return config
     raise ConfigurationError("the migration scripts are missing from this installation")
-
-
-def _current(session: Session) -> str | None:
-    return _revision_of(session.connection())
 
 
 def _revision_of(connection: sa.Connection) -> str | None:
     return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
-
-
-def _compare(found: str | None) -> None:
-    scripts = ScriptDirectory.from_config(_config())
-    needed = scripts.get_current_head()
-    if found == needed:
-        return
-    if found is not None and found not in {script.revision for script in scripts.walk_revisions()}:
-        raise _unknown_revision()
-    raise SchemaOutdated(
-        f"the database schema is at {found or 'nothing'}, this version needs {needed}: run `drsai db upgrade`"
-    )
 
 
 def _unknown_revision() -> SchemaOutdated:

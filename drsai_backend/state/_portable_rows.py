@@ -55,12 +55,7 @@ def travelling(info: ModelInfo) -> dict[str, ModelField]:
 
 
 def parse(info: ModelInfo, given: JsonObject) -> JsonObject:
-    """A row of a file as values for its table.
-
-    Raises:
-        DamagedState: a column is missing, or cannot hold what is given; names it.
-        UnsupportedStateVersion: a column that this version does not know.
-    """
+    """A row of a file as values for its table. Raises as `import_thread`."""
     fields = travelling(info)
     table = info.table.name
     if unknown := given.keys() - fields.keys():
@@ -98,12 +93,7 @@ def _value(info: ModelInfo, item: ModelField, given: Any) -> Any:
 
 
 def check(thread: JsonObject, tables: Tables, document: str | None, limit: int) -> None:
-    """What the rest of the package relies on, and no constraint of the database sees to, or only without a word.
-
-    Raises:
-        DamagedState: it does not hold; says where.
-        UnsupportedStateVersion: the state was written by a later version.
-    """
+    """What the rest of the package relies on, and no constraint of the database sees to, or only without a word."""
     for model, rows in tables.items():
         _check_unique(INFOS[model], rows)
     run_ids = {row["run_id"] for row in tables[Run]}

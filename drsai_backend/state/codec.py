@@ -28,6 +28,8 @@ import zstandard
 
 from drsai_backend.errors import DamagedState, StateError, UnsupportedStateVersion
 
+JsonObject: TypeAlias = dict[str, Any]
+
 FORMAT_VERSION: Final = 1
 _MAGIC: Final = b"DS"
 _HEADER: Final = 8
@@ -48,11 +50,7 @@ _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{,]', re.DOTALL)
 
 
 def dump_json(value: Any) -> bytes:
-    """JSON as UTF-8. Falls back to the standard library for what orjson refuses (lone surrogates, huge integers).
-
-    Raises:
-        TypeError: the value holds something that is not JSON.
-    """
+    """JSON as UTF-8, by `json` where orjson refuses (lone surrogates, huge integers). TypeError: it is no JSON."""
     try:
         return orjson.dumps(value)
     except TypeError:
@@ -67,17 +65,12 @@ def load_json(data: bytes) -> Any:
         return json.loads(data)
 
 
-JsonObject: TypeAlias = dict[str, Any]
 Exact: TypeAlias = tuple[bytes, bool]
 """JSON text, and whether it is Python's."""
 
 
 def dump_exact(value: Any) -> Exact:
-    """JSON that `load_exact` turns into an equal value, infinities and large integers included.
-
-    Raises:
-        TypeError: the value holds something that is not JSON.
-    """
+    """JSON that `load_exact` turns into an equal value, infinities and large integers included. TypeError: no JSON."""
     try:
         data = orjson.dumps(value)
         if b"null" in data:  # orjson writes it for NaN and infinities, too.
@@ -93,32 +86,23 @@ def load_exact(dumped: Exact) -> Any:
     return json.loads(data) if is_python else orjson.loads(data)
 
 
-# How much a stored or imported value may unpack to. A few kilobytes of zstd can hold gigabytes, and a few megabytes of
-# JSON can become a hundred times as much in memory: both are counted before they are believed.
-
-
 class TooLarge(ValueError):
-    """A value unpacks to more than is allowed."""
+    """A value unpacks to more than is allowed.
+
+    A few kilobytes of zstd can hold gigabytes, and a few megabytes of JSON can become a hundred times as much in
+    memory: both are counted before they are believed.
+    """
 
 
 def inflate(frame: bytes, limit: int) -> bytes:
-    """The content of a zstd frame that says its size, of at most `limit` bytes.
-
-    Raises:
-        TooLarge: it claims to be larger, or does not say how large it is.
-        zstandard.ZstdError: no such frame, cut short, changed, or something follows it.
-    """
+    """The content of a zstd frame that says its size, of at most `limit` bytes. Raises TooLarge or ZstdError."""
     if zstandard.get_frame_parameters(frame).content_size > limit:
         raise TooLarge
     return zstandard.ZstdDecompressor().decompress(frame, max_output_size=limit, allow_extra_data=False)
 
 
 def check_json(text: bytes, limit: int) -> None:
-    """Refuse JSON that would fill the memory, before it is parsed.
-
-    Raises:
-        TooLarge: longer than `limit` bytes, or of more values than a text of that length may have.
-    """
+    """TooLarge for JSON that would fill the memory: of more bytes, or more values than a text of `limit` bytes has."""
     if len(text) > limit:
         raise TooLarge
     most = limit // _BYTES_PER_VALUE
@@ -133,12 +117,7 @@ def check_json(text: bytes, limit: int) -> None:
 
 
 def encode_value(value: Any) -> str:
-    """Any JSON value as base64 text. See the module's docstring for the layout.
-
-    Raises:
-        TypeError: the value holds something that is not JSON.
-        StateError: it is larger than `decode_value` would take.
-    """
+    """Any JSON value as base64 text. TypeError: it is no JSON; StateError: it is larger than `decode_value` takes."""
     data, is_python = dump_exact(value)
     try:
         check_json(data, MAX_JSON_BYTES)
@@ -147,13 +126,11 @@ def encode_value(value: Any) -> str:
             f"the state is larger than the {MAX_JSON_BYTES} bytes that can be stored", param="state"
         ) from None
     flags = _PYTHON_FLAG if is_python else 0
-    body = data
     if len(data) >= _COMPRESS_FROM:
         flags |= _ZSTD_FLAG
-        body = zstandard.ZstdCompressor(level=3).compress(data)
+        data = zstandard.ZstdCompressor(level=3).compress(data)
     kind = bytes((FORMAT_VERSION, flags))
-    header = _MAGIC + kind + _checksum(kind, body)
-    return base64.b64encode(header + body).decode("ascii")
+    return base64.b64encode(_MAGIC + kind + _checksum(kind, data) + data).decode("ascii")
 
 
 def _checksum(kind: bytes, data: bytes) -> bytes:

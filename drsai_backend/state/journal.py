@@ -123,11 +123,7 @@ class Entry:
 
     @classmethod
     def decode(cls, payload: str) -> Entry:
-        """The entry of a payload.
-
-        Raises:
-            StateError: damaged, or written by a later version.
-        """
+        """The entry of a payload. StateError: damaged, or written by a later version."""
         try:
             return _entries.validate_python(decode_value(payload))
         except ValidationError:
@@ -144,11 +140,7 @@ def encode_document(document: Document) -> str:
 
 
 def decode_document(payload: str, *, limit: int = MAX_JSON_BYTES) -> Document:
-    """The document of a snapshot, of at most `limit` bytes of JSON.
-
-    Raises:
-        StateError: damaged, or written by a later version.
-    """
+    """The document of a snapshot, of at most `limit` bytes of JSON. StateError: damaged, or of a later version."""
     try:
         return _documents.validate_python(decode_value(payload, limit=limit))
     except ValidationError:
@@ -156,11 +148,7 @@ def decode_document(payload: str, *, limit: int = MAX_JSON_BYTES) -> Document:
 
 
 def fold(document: Document | None, entries: Iterable[Entry]) -> Document | None:
-    """The document after `entries`, oldest first. Changes and returns `document` where it can.
-
-    Raises:
-        DamagedState: an entry does not fit what it follows.
-    """
+    """The document after `entries`, oldest first; changes `document` where it can. DamagedState: one does not fit."""
     for entry in entries:
         if entry.doc is not None:
             document = entry.doc
@@ -188,14 +176,14 @@ def _apply(document: Document, entry: Entry) -> None:
         raise DamagedState("a journal entry names a part of the state that is not there", param="state") from None
 
 
-def put(tree: dict[str, Any], path: Path, value: Any) -> None:
+def put(tree: JsonObject, path: Path, value: Any) -> None:
     """Set `value` at `path`. Raises KeyError where a parent is missing."""
     for name in path[:-1]:
         tree = tree[name]
     tree[path[-1]] = value
 
 
-def expand(document: Document, configs: Mapping[int, dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+def expand(document: Document, configs: Mapping[int, JsonObject]) -> tuple[JsonObject, JsonObject]:
     """The full state and the extras. `configs` maps seq to the stored message dump.
 
     Message dumps are shared between the lists of the result, not copied: treat it as read-only.
@@ -214,12 +202,8 @@ def expand(document: Document, configs: Mapping[int, dict[str, Any]]) -> tuple[d
         raise DamagedState("the state is nested too deeply", param="state") from None
 
 
-def resolve(item: Item, configs: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
-    """What an item in reference form stands for.
-
-    Raises:
-        KeyError, IndexError, TypeError, ValueError: it refers to nothing, or is no item.
-    """
+def resolve(item: Item, configs: Mapping[int, JsonObject]) -> JsonObject:
+    """What an item in reference form stands for. KeyError, IndexError, TypeError, ValueError: nothing."""
     if isinstance(item, int):
         return configs[item]
     if isinstance(item, dict):
@@ -229,12 +213,8 @@ def resolve(item: Item, configs: Mapping[int, dict[str, Any]]) -> dict[str, Any]
         case "u":
             return {"content": config["content"], "source": config["source"], "type": "UserMessage"}
         case "a":
-            return {
-                "content": config["content"],
-                "thought": item[2] if len(item) > 2 else None,
-                "source": config["source"],
-                "type": "AssistantMessage",
-            }
+            said = {"content": config["content"], "thought": item[2] if len(item) > 2 else None}
+            return {**said, "source": config["source"], "type": "AssistantMessage"}
         case "f":
             return {"content": config["content"], "type": "FunctionExecutionResultMessage"}
         case kind:

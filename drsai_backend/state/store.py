@@ -13,8 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.runs.reads import StoredState, read_state
-from drsai_backend.datamodel import JournalEntry, Thread, ThreadSnapshot, utcnow
-from drsai_backend.datamodel.base import table_of
+from drsai_backend.datamodel import JournalEntry, Thread, ThreadSnapshot, table_of, utcnow
 from drsai_backend.state.codec import decode_state, encode_state
 from drsai_backend.state.journal import Document, Entry, ResumeRecord, decode_document, encode_document, expand, fold
 
@@ -27,22 +26,15 @@ _snapshot = table_of(ThreadSnapshot)
 
 
 def decode_stored(stored: StoredState) -> Document | None:
-    """The document of what is stored, or None for a thread without a state.
-
-    Raises:
-        StateError: damaged, or written by a later version.
-    """
+    """The document of what is stored, or None for a thread without a state. StateError: damaged, or of later format."""
     document = None if stored.snapshot is None else decode_document(stored.snapshot)
     return fold(document, (Entry.decode(payload) for payload in stored.entries))
 
 
 def compact(session: Session, key: int) -> int | None:
-    """Fold the journal of a thread into a new snapshot. Safe while a run goes on.
+    """Fold the journal of a thread into a new snapshot; safe while a run is live. StateError leaves all as it is.
 
     Returns the thread's new `journal_debt`; None: there was nothing to fold.
-
-    Raises:
-        StateError: what is stored is damaged or of a later version; it is left as it is.
     """
     connection = session.connection()
     # Two workers may both find that a snapshot is due.
@@ -67,17 +59,11 @@ def compact(session: Session, key: int) -> int | None:
         connection.execute(sa.update(_snapshot).where(_snapshot.c.thread_key == key).values(turn=turn, payload=payload))
     connection.execute(sa.delete(_journal).where(_journal.c.thread_key == key, _journal.c.turn <= turn))
     folded = sum(len(row.payload) for row in rows)
-    return connection.execute(
-        sa.update(_thread)
-        .where(_thread.c.id == key)
-        .values(journal_debt=_thread.c.journal_debt - folded - 2 * len(payload) + _earned(old))
-        .returning(_thread.c.journal_debt)
-    ).scalar_one()
-
-
-def _earned(old: sa.Row[tuple[int, int, str]] | None) -> int:
-    """What the last snapshot took off; its account is closed with it."""
-    return 0 if old is None else 2 * len(old.payload)
+    # What the last snapshot took off is closed with it.
+    earned = 0 if old is None else 2 * len(old.payload)
+    debt = _thread.c.journal_debt
+    statement = sa.update(_thread).where(_thread.c.id == key).returning(debt)
+    return connection.execute(statement.values(journal_debt=debt - folded - 2 * len(payload) + earned)).scalar_one()
 
 
 class JournalStateStore:

@@ -32,11 +32,7 @@ _SEVERAL: Final = (list, tuple, set, frozenset)
 
 
 def conditions(info: ModelInfo, filters: Filters | None, dialect: str) -> list[sa.ColumnElement[bool]]:
-    """The WHERE clause, as terms that all must hold.
-
-    Raises:
-        InvalidRequest: an unknown field or operator, or a value that the field cannot hold; names the field.
-    """
+    """The WHERE clause, as terms that all must hold. InvalidRequest names a field or operator that cannot be used."""
     if filters is None:
         return []
     if not isinstance(filters, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - users' scripts are untyped
@@ -59,11 +55,7 @@ def conditions(info: ModelInfo, filters: Filters | None, dialect: str) -> list[s
 
 
 def ordering(info: ModelInfo, order: Order | None, dialect: str) -> list[sa.ColumnElement[Any]]:
-    """The ORDER BY clause. The primary key comes last, so that pages neither overlap nor leave a row out.
-
-    Raises:
-        InvalidRequest: an unknown field.
-    """
+    """The ORDER BY clause. The primary key comes last, so that pages neither overlap nor leave a row out."""
     if order is None:
         names: Sequence[str] = ("thread_key", "seq") if info.model is AutoGenMessage else ()
     else:
@@ -85,11 +77,7 @@ def ordering(info: ModelInfo, order: Order | None, dialect: str) -> list[sa.Colu
 
 
 def page(name: str, value: int | None) -> int | None:
-    """A limit or an offset, checked.
-
-    Raises:
-        InvalidRequest: it is no integer, or negative.
-    """
+    """A limit or an offset, checked."""
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidRequest(f"{name} must be an integer and not negative", param=name)
     return value

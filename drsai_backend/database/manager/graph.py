@@ -76,12 +76,7 @@ class Copy:
 
 
 def observe_graph(root: SQLModel) -> list[Node]:
-    """The rows that an upsert of `root` writes or refers to; `root` first.
-
-    Raises:
-        InvalidRequest: a field of one of them holds what it cannot hold, or a relationship changed that cannot be
-            written; names the field.
-    """
+    """The rows that an upsert of `root` writes or refers to; `root` first. InvalidRequest names the path of a field."""
     nodes: dict[int, Node] = {}
     queue: deque[tuple[SQLModel, str, bool]] = deque([(root, "", True)])
     while queue:
@@ -135,12 +130,7 @@ class GraphWriter:
         self._threads = threads
 
     def store(self, session: Session, nodes: list[Node]) -> list[Outcome]:
-        """Writes what changed. What is stored then of each row, for `refresh_graph`.
-
-        Raises:
-            Conflict: one of the rows was deleted, or somebody else changed one of the fields since it was read.
-            InvalidRequest: a required field is missing, or a relationship cannot be written; names the field.
-        """
+        """Writes what changed. Returns what is stored then of each row. Raises as `DatabaseManager.upsert`."""
         if len(nodes) == 1 and not nodes[0].links:
             return [self._store_alone(session, nodes[0])]
         linked = {id(row) for node in nodes for link in node.links for row in (*link.added, *link.removed)}

@@ -321,13 +321,10 @@ class SyncDatabaseManager:
 
 
 def _secret_box(database: Database, secret_key: SecretStr | None) -> SecretBox:
-    if secret_key is not None:
+    if secret_key is not None or database.dialect == "postgresql":
         return SecretBox(secret_key)
-    if database.dialect == "postgresql":
-        return SecretBox()
-    if database.sqlite_path is None:
-        return SecretBox.random()
-    return SecretBox(key_file=Path(f"{database.sqlite_path}.key"))
+    path = database.sqlite_path
+    return SecretBox.random() if path is None else SecretBox(key_file=Path(f"{path}.key"))
 
 
 def _refuse_engine_owned(model: type[SQLModel]) -> None:

@@ -61,8 +61,7 @@ class ModelField:
     def clean(self, value: Any) -> Any:
         """The value as the column takes it: JSON as a copy, other values converted to the field's type.
 
-        Raises:
-            InvalidRequest: the field cannot hold it, on SQLite or on PostgreSQL; names the field, not the value.
+        InvalidRequest, if the field cannot hold it on both databases; it names the field and not the value.
         """
         if self.is_json:
             value = clean_json(value, self.name)
@@ -128,11 +127,7 @@ class ModelInfo:
         return [field.column for field in self.fields.values()]
 
     def field(self, name: str) -> ModelField:
-        """The field of that name.
-
-        Raises:
-            InvalidRequest: the table has none, or it cannot be compared in the database.
-        """
+        """The field of that name; InvalidRequest, if the table has none that the database can compare."""
         found = self.fields.get(name)
         if found is None:
             known = self.model is Thread and name in LONG_FIELDS
@@ -164,11 +159,7 @@ class ModelInfo:
 
 
 def model_info(model: type[Any]) -> ModelInfo:
-    """Describes a table.
-
-    Raises:
-        InvalidRequest: `model` is no SQLModel class with `table=True`.
-    """
+    """Describes a table; InvalidRequest, if `model` is no SQLModel class with `table=True`."""
     return _describe(cast("Any", model))
 
 

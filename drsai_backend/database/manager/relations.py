@@ -37,11 +37,7 @@ def members(value: Any, relation: Relation) -> list[SQLModel]:
 
 
 def load_options(model: type[SQLModel], load: Iterable[str]) -> list[ORMOption]:
-    """What loads relationships, given as paths ("items", "items.tags"), with the rows.
-
-    Raises:
-        InvalidRequest: there is no such relationship; names the path.
-    """
+    """What loads relationships, given as paths ("items", "items.tags"), with the rows; InvalidRequest names one."""
     options: list[ORMOption] = []
     for path in load:
         option: Any = None
@@ -114,13 +110,7 @@ def foreign_key(relation: Relation, row: SQLModel) -> list[str]:
 
 
 def delete_rows(session: Session, dialect: str, info: ModelInfo, terms: Sequence[sa.ColumnElement[bool]]) -> int:
-    """Deletes the rows that match, with what belongs to them; returns how many matched.
-
-    Raises:
-        Conflict: they are single messages; or others need them, and the mapping says neither to delete those nor to
-            empty their foreign keys.
-        ThreadBusy: they are threads, and a run is live on one of them.
-    """
+    """Deletes the rows that match, with what belongs to them; returns how many. Raises as `DatabaseManager.delete`."""
     if info.model is AutoGenMessage:
         raise Conflict("states refer to messages by number: delete their thread", param="model")
     if info.model is Thread:

@@ -67,11 +67,7 @@ def remember(row: SQLModel, info: ModelInfo) -> None:
 
 
 def observe(row: SQLModel) -> Change:
-    """What the object holds, and which of it is new.
-
-    Raises:
-        InvalidRequest: it is no table row, or a field holds what it cannot hold; names the field.
-    """
+    """What the object holds, and which of it is new. InvalidRequest names a field that holds what it cannot hold."""
     info = model_info(type(row))
     held = vars(row)
     loaded: Values | None = memory_of(row).get("fields")
@@ -123,12 +119,7 @@ class RowWriter:
         self._secrets = secrets
 
     def store(self, session: Session, change: Change) -> Stored:
-        """Inserts the row, or writes the fields that changed.
-
-        Raises:
-            Conflict: the row was deleted, or somebody else changed one of the fields since it was read.
-            InvalidRequest: a field may not be changed, or a required one is missing.
-        """
+        """Inserts the row, or writes the fields that changed. Raises as `DatabaseManager.upsert`."""
         info = change.info
         for _ in range(_ATTEMPTS):
             stored = self.lock(session, change)
@@ -184,12 +175,7 @@ class RowWriter:
         return None if result is None else self.opened(info, info.values_of(result))
 
     def differences(self, change: Change, stored: Values) -> Values:
-        """The fields to write into a locked row.
-
-        Raises:
-            Conflict: somebody else changed one of them since the row was read.
-            InvalidRequest: one of them may not be changed.
-        """
+        """The fields to write into a locked row: Conflict, if somebody else changed one since the row was read."""
         info = change.info
         result: Values = {}
         for name, value in change.changed.items():
