@@ -159,14 +159,14 @@ class TeamResult(BaseModel):
     (`input_request`, as in `RunEnded`); with `queued_behind` by that run: this one's message still waits in the queue.
     """
 
-    task_result: JsonObject
+    task_result: dict[str, Any]
     usage: dict[str, int] = PydanticField(default_factory=dict)
     duration: float = 0.0
-    files: list[JsonObject] = PydanticField(default_factory=list)
+    files: list[dict[str, Any]] = PydanticField(default_factory=list)
     thread_id: str | None = None
     run_id: str | None = None
     status: RunStatus | None = None
-    input_request: JsonObject | None = None
+    input_request: dict[str, Any] | None = None
     queued_behind: str | None = None
 
     _output: BaseModel | None = PrivateAttr(default=None)

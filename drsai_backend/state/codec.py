@@ -179,7 +179,7 @@ def _is_canonical(text: str, raw: bytes) -> bool:
     return base64.b64encode(raw[whole * 3 :]).decode() == text[whole * 4 :]
 
 
-def encode_state(state: JsonObject) -> str:
+def encode_state(state: dict[str, Any]) -> str:
     """A team's state (what `team.save_state()` returns) as base64 text.
 
     Raises:
@@ -190,7 +190,7 @@ def encode_state(state: JsonObject) -> str:
     return encode_value(state)
 
 
-def decode_state(text: str) -> JsonObject:
+def decode_state(text: str) -> dict[str, Any]:
     """What `team.load_state()` takes, from the text that `encode_state` gave.
 
     Raises:
@@ -200,4 +200,4 @@ def decode_state(text: str) -> JsonObject:
     state = decode_value(text)
     if not isinstance(state, dict):
         raise DamagedState("the stored state is not an object", param="state")
-    return cast(JsonObject, state)
+    return cast("dict[str, Any]", state)

@@ -24,7 +24,6 @@ from drsai_backend.database.manager.model import model_info
 from drsai_backend.database.manager.relations import (
     delete_rows,
     load_options,
-    reachable,
     refer_back,
     remember_relations,
 )
@@ -222,13 +221,14 @@ class DatabaseManager:
 
         def fn(session: Session) -> list[M]:
             rows = list(session.scalars(query).unique())
-            self._present(session, reachable(rows), load_messages, load_state)
+            self._present(session, load_messages, load_state)
             return rows
 
         return fn
 
-    def _present(self, session: Session, rows: list[SQLModel], messages: bool, state: bool) -> None:
-        """Fills rows that were just read with what their columns do not hold, and remembers them."""
+    def _present(self, session: Session, messages: bool, state: bool) -> None:
+        """Fills all rows that were just read with what their columns do not hold, and remembers them."""
+        rows: list[SQLModel] = list(session)
         for row in rows:
             refer_back(row)
         for row in rows:

@@ -6,12 +6,10 @@ import copy
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import datetime
 from enum import Enum
 from functools import cache
 from typing import Annotated, Any, Final, TypeAlias, cast
-from uuid import UUID
 
 import sqlalchemy as sa
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
@@ -26,7 +24,7 @@ from drsai_backend.errors import Conflict, InvalidRequest
 Values: TypeAlias = dict[str, Any]
 """What a row holds, by the names of the attributes."""
 
-_IMMUTABLE_TYPES: Final = (str, int, float, bool, bytes, datetime, date, time, timedelta, Decimal, Enum, UUID)
+_IMMUTABLE_TYPES: Final = (str, int, float, bytes, datetime, Enum)
 
 # Kept outside the row of a thread; see `_thread_io`.
 LONG_FIELDS: Final = ("messages", "state", "user_input", "tasks", "team_result", "meta")

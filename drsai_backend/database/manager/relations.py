@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -52,18 +51,6 @@ def load_options(model: type[SQLModel], load: Iterable[str]) -> list[ORMOption]:
             here = relations[name].mapper.class_
         options.append(option)
     return options
-
-
-def reachable(rows: Iterable[SQLModel]) -> list[SQLModel]:
-    """The rows, and all that were loaded with them."""
-    found: dict[int, SQLModel] = {}
-    queue = deque(rows)
-    while queue:
-        row = queue.popleft()
-        if id(row) not in found:
-            found[id(row)] = row
-            queue.extend(other for _, others in held_relations(row) for other in others)
-    return list(found.values())
 
 
 def refer_back(row: SQLModel) -> None:
