@@ -126,7 +126,7 @@ def by_database(value: Any) -> JsonObject:
 
 def counter(description: str, start: float = 0) -> Any:
     """A number that begins at 0, for the database to fill in."""
-    return Field(default=start, nullable=False, sa_column_kwargs=by_database("0"), description=description)
+    return Field(default=start, sa_column_kwargs=by_database("0"), description=description)
 
 
 class Record(SQLModel):
@@ -136,16 +136,16 @@ class Record(SQLModel):
     """
 
     id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
-    created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, nullable=False)
-    updated_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, nullable=False)
+    created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
+    updated_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
     version: str = Field(default=SCHEMA_VERSION)
 
 
 class NamedRecord(Record):
     """Base of the tables whose rows name their thread."""
 
-    user_id: str = Field(nullable=False)
-    thread_id: str = Field(nullable=False)
+    user_id: str
+    thread_id: str
 
 
 def table_of(model: type[SQLModel]) -> sa.Table:

@@ -48,13 +48,11 @@ class Run(Record, table=True):
         _partial("ix_run_waiting", f"status IN {WAITING_STATUSES}", "thread_key"),
     )
 
-    run_id: str = Field(nullable=False)
+    run_id: str
     thread_key: int | None = thread_key_field(default=None, nullable=False)
-    team: str = Field(nullable=False)
+    team: str
     status: RunStatus = Field(default=RunStatus.RUNNING, sa_type=StatusType)
-    attempt: int = Field(
-        default=1, nullable=False, description="How often a worker has taken it up; 1: never taken over."
-    )
+    attempt: int = Field(default=1, description="How often a worker has taken it up; 1: never taken over.")
     idempotency_key: str | None = None
     fingerprint: str | None = Field(default=None, description="SHA-256 of the request; with an idempotency key only.")
     usage: JsonObject | None = json_field(
@@ -71,15 +69,15 @@ class Run(Record, table=True):
     answers: list[JsonObject] | None = json_field(
         description="A person's answers that the turn in flight has not used up yet, in order."
     )
-    first_seq: int = Field(default=0, nullable=False, description="The first message of the run.")
-    last_seq: int = Field(default=0, nullable=False, description="The last message of the run, once it has ended.")
+    first_seq: int = Field(default=0, description="The first message of the run.")
+    last_seq: int = Field(default=0, description="The last message of the run, once it has ended.")
     stop_reason: str | None = long_text()
-    started_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, nullable=False)
+    started_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
     finished_at: datetime | None = Field(default=None, sa_type=UTCDateTime)
     epoch: int = counter("The thread's epoch when it was taken up last.")
     retries: int = counter("How often its worker has died since turn `retry_turn` was stored.")
     retry_turn: int | None = None
-    background: bool = Field(default=False, nullable=False, sa_column_kwargs=by_database(sa.false()))
+    background: bool = Field(default=False, sa_column_kwargs=by_database(sa.false()))
     joined: str | None = Field(default=None, description="The run that took this one's input up.")
     deadline: datetime | None = Field(
         default=None, sa_type=UTCDateTime, description="Until when a person may answer what the run waits for."
@@ -100,12 +98,12 @@ class JournalEntry(SQLModel, table=True):
 
     thread_key: int = thread_key_field(primary_key=True)
     turn: int = Field(primary_key=True, sa_type=sa.Integer, sa_column_kwargs={"autoincrement": False})
-    created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, nullable=False)
-    run_id: str = Field(nullable=False)
-    epoch: int = Field(nullable=False)
-    first_seq: int = Field(nullable=False, description="First message the turn stored.")
-    last_seq: int = Field(nullable=False, description="Last message the turn stored; below first_seq: none.")
-    payload: str = Field(sa_type=sa.Text, nullable=False)
+    created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
+    run_id: str
+    epoch: int
+    first_seq: int = Field(description="First message the turn stored.")
+    last_seq: int = Field(description="Last message the turn stored; below first_seq: none.")
+    payload: str = Field(sa_type=sa.Text)
 
 
 class TurnStep(SQLModel, table=True):
@@ -120,11 +118,11 @@ class TurnStep(SQLModel, table=True):
     thread_key: int = thread_key_field(primary_key=True)
     agent: str = Field(primary_key=True, description="Names from the outermost team's member down, joined by `/`.")
     step: str = Field(primary_key=True, description="Names the step among those of the agent in the turn.")
-    created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, nullable=False)
-    run_id: str = Field(nullable=False)
-    turn: int = Field(nullable=False)
-    epoch: int = Field(nullable=False)
-    digest: str = Field(nullable=False, description="Hash of what was asked.")
+    created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
+    run_id: str
+    turn: int
+    epoch: int
+    digest: str = Field(description="Hash of what was asked.")
     value: Any = Field(default=None, sa_type=json_type(), nullable=False)  # pyright: ignore[reportArgumentType]
 
 
@@ -134,16 +132,15 @@ class QueuedInput(SQLModel, table=True):
     __table_args__ = (sa.UniqueConstraint("run_id"), sa.Index(None, "thread_key"))
 
     id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
-    created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, nullable=False)
-    thread_key: int = thread_key_field(nullable=False)
-    run_id: str = Field(nullable=False, description="The run that the input will be, status CREATED until then.")
-    policy: str = short_text(12, nullable=False, description="The request's `on_busy`.")
-    request: JsonObject = json_field(default_factory=dict, nullable=False)
+    created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
+    thread_key: int = thread_key_field()
+    run_id: str = Field(description="The run that the input will be, status CREATED until then.")
+    policy: str = short_text(12, description="The request's `on_busy`.")
+    request: JsonObject = json_field(default_factory=dict)
     api_key: str | None = long_text(repr=False)
     on_question: str = short_text(
         12,
         default="wait",
-        nullable=False,
         sa_column_kwargs=by_database("wait"),
         description="What it is to a question that is asked while it waits: `wait`, or the `answer`.",
     )

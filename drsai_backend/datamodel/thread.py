@@ -79,14 +79,14 @@ class Thread(NamedRecord, table=True):
 
     team: str | None = Field(default=None, description="Model id of the team that ran last.")
     title: str | None = Field(default=None, description="The first words of the first user message.")
-    revision: int = Field(default=0, nullable=False, description="Counts the changes of this row.")
-    last_seq: int = Field(default=0, nullable=False, description="`seq` of the newest message; 0: none.")
-    turn: int = Field(default=0, nullable=False, description="Number of the newest journal entry; 0: none.")
+    revision: int = Field(default=0, description="Counts the changes of this row.")
+    last_seq: int = Field(default=0, description="`seq` of the newest message; 0: none.")
+    turn: int = Field(default=0, description="Number of the newest journal entry; 0: none.")
     journal_debt: int = Field(
-        default=0, nullable=False, description="Journal bytes since the snapshot, less what it earned; see state.store."
+        default=0, description="Journal bytes since the snapshot, less what it earned; see state.store."
     )
     run_id: str | None = Field(default=None, description="The latest run.")
-    epoch: int = Field(default=0, nullable=False, description="Fencing token: grows with every lease.")
+    epoch: int = Field(default=0, description="Fencing token: grows with every lease.")
     lease_owner: str | None = Field(default=None)
     lease_expires_at: datetime | None = Field(default=None, sa_type=UTCDateTime)
     control: str | None = short_text(
@@ -109,8 +109,8 @@ class ThreadSnapshot(SQLModel, table=True):
     """The folded journal of a thread up to and including `turn`, encoded by `drsai_backend.state.codec`."""
 
     thread_key: int = thread_key_field(primary_key=True)
-    turn: int = Field(nullable=False)
-    payload: str = Field(sa_type=sa.Text, nullable=False)
+    turn: int
+    payload: str = Field(sa_type=sa.Text)
 
 
 class AutoGenMessage(NamedRecord, table=True):
@@ -131,7 +131,7 @@ class AutoGenMessage(NamedRecord, table=True):
         ).ddl_if(dialect="postgresql"),
     )
 
-    config: JsonObject = json_field(default_factory=dict, nullable=False)
+    config: JsonObject = json_field(default_factory=dict)
     message_meta: JsonObject | None = json_field()
     thread_key: int | None = thread_key_field(default=None, nullable=False)
     seq: int | None = Field(default=None, nullable=False, description="1, 2, 3 … within the thread.")
@@ -167,7 +167,7 @@ class SingleTask(NamedRecord, table=True):
 
     __table_args__ = (sa.UniqueConstraint("user_id", "thread_id", "task_id"),)
 
-    task_id: str = Field(nullable=False)
+    task_id: str
     is_node_task: bool = False
     node_task_id: str | None = None
     previous_id: str | None = None
@@ -183,7 +183,7 @@ class Tasks(NamedRecord, table=True):
 
     __table_args__ = (sa.UniqueConstraint("user_id", "thread_id", "tasks_id"),)
 
-    tasks_id: str = Field(nullable=False)
+    tasks_id: str
     content: str | None = long_text()
     files: list[JsonObject] | None = json_field()
     tasks: list[JsonObject] | None = json_field()
@@ -205,5 +205,5 @@ class AgentJson(Record, table=True):
 
     __table_args__ = (sa.Index(None, "user_id"),)
 
-    user_id: str = Field(nullable=False)
-    component: JsonObject = json_field(default_factory=dict, nullable=False)
+    user_id: str
+    component: JsonObject = json_field(default_factory=dict)

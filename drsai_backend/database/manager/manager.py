@@ -228,7 +228,7 @@ class DatabaseManager:
 
     def _present(self, session: Session, messages: bool, state: bool) -> None:
         """Fills all rows that were just read with what their columns do not hold, and remembers them."""
-        rows: list[SQLModel] = list(session)
+        rows = [row for row in session if isinstance(row, SQLModel)]
         for row in rows:
             refer_back(row)
         for row in rows:
