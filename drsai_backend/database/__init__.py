@@ -1,7 +1,7 @@
 """Storage: `Database` runs storage functions on SQLite and PostgreSQL, `DatabaseManager` reads and writes rows with it.
 
-`base` says what a storage backend is; `manager` is the object mapper; `migrations` keeps the schema; `threads` holds
-the statements of a run.
+`backends` are those two (`base` says what one is), `manager` is the object mapper, `runs` holds the statements of a run;
+`migrations` keeps the schema.
 """
 
 from drsai_backend.database._live import is_live

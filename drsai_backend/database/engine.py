@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
+from drsai_backend.database.backends.base import Backend
 from drsai_backend.database.backends.postgres import PostgresBackend
 from drsai_backend.database.backends.sqlite import SQLiteBackend
-from drsai_backend.database.base import Backend
 from drsai_backend.errors import ConfigurationError
 
 T = TypeVar("T")

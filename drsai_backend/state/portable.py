@@ -31,9 +31,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sqlalchemy.orm import Session
 
 from drsai_backend.database import is_live
-from drsai_backend.database.runs.reads import read_state
 from drsai_backend.database.manager.model import ModelInfo, model_info
 from drsai_backend.database.retention import NAMED
+from drsai_backend.database.runs.reads import read_state
 from drsai_backend.datamodel import AutoGenMessage, JsonObject, QueuedInput, Run, ThreadField, ThreadSnapshot, table_of
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import (

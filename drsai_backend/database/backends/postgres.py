@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 from sqlalchemy.orm import Session
 
 from drsai_backend.database._values import dump_json, load_json
+from drsai_backend.database.backends.base import StorageFunction
 from drsai_backend.database.backends.errors import translate
 from drsai_backend.database.backends.prepared import CommitUncertain, is_lost
-from drsai_backend.database.backends.sqlite import StorageFunction
 from drsai_backend.errors import ConfigurationError, DatabaseError
 
 _SYNC_POOL_SIZE = 2

@@ -29,10 +29,9 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from drsai_backend.database._values import dump_json, load_json
+from drsai_backend.database.backends.base import StorageFunction
 from drsai_backend.database.backends.errors import translate
 from drsai_backend.errors import ConfigurationError, DatabaseError
-
-StorageFunction = Callable[[Session], Any]
 
 _MAX_BATCH = 64  # Writes per commit: bounds how long the first of them waits for its answer.
 _MAX_HERE = 16  # Writes per tick in the loop's thread, of some 0.1 ms each: bounds how long the loop stands still.
