@@ -1,6 +1,6 @@
 """Storage: `Database` runs storage functions on SQLite and PostgreSQL, `DatabaseManager` reads and writes rows with it.
 
-`backends` are those two (`base` says what one is), `manager` is the object mapper, `runs` holds the statements of a run;
+`backends` are those two (`base` says what one is), `manager` is the object mapper, `runs` has the statements of a run;
 `migrations` keeps the schema.
 """
 
