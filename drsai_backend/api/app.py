@@ -6,21 +6,19 @@ from typing import Final
 
 from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Route
 from starlette.types import Lifespan
 
-from drsai_backend.api._backend import ApiSettings, Engine
-from drsai_backend.api.body import Bodies
-from drsai_backend.api.document import install_document
-from drsai_backend.api.errors import install_error_handlers
 from drsai_backend.api.health import health_routes
-from drsai_backend.api.hosts import Hosts
-from drsai_backend.api.middleware import OpenOnly, RequestBoundary, RequestGuard, RequestId
-from drsai_backend.api.openai import chat
-from drsai_backend.api.openai.models import model_routes
-from drsai_backend.api.query import known_parameters
-from drsai_backend.api.runs import run_routes
+from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.http.document import install_document
+from drsai_backend.api.http.errors import install_error_handlers
+from drsai_backend.api.http.middleware import Hosts, RequestBoundary, RequestGuard
+from drsai_backend.api.http.parameters import known_parameters
+from drsai_backend.api.openai.chat import ChatRoute, model_routes
+from drsai_backend.api.runs.routes import run_routes
 from drsai_backend.api.threads import thread_routes
+from drsai_backend.config import Settings
+from drsai_backend.runs import Engine
 
 PING_SECONDS: Final = 15.0
 _EXPOSED: Final = ("X-Request-Id", "X-Thread-Id", "X-Run-Id", "X-Ignored-Fields", "Location", "Retry-After")
@@ -28,7 +26,7 @@ _EXPOSED: Final = ("X-Request-Id", "X-Thread-Id", "X-Run-Id", "X-Ignored-Fields"
 
 def create_app(
     engine: Engine,
-    settings: ApiSettings,
+    settings: Settings,
     *,
     lifespan: Lifespan[FastAPI] | None = None,
     hosts: Hosts | None = None,
@@ -48,19 +46,16 @@ def create_app(
         dependencies=[Depends(known_parameters)],
     )
     bodies = Bodies(settings.max_body_bytes, settings.max_bodies_bytes)
-    endpoint = chat.ChatCompletions(engine, bodies, max_messages=settings.max_messages, ping=ping_seconds)
     # First, because routes are tried in order and this is the one that is asked for.
-    app.router.routes.insert(0, Route(chat.PATH, endpoint, methods=["POST"]))
+    app.router.routes.insert(0, ChatRoute(engine, bodies, max_messages=settings.max_messages, ping=ping_seconds))
     app.include_router(model_routes(engine))
-    # Before the threads, whose names may hold anything: `/v1/threads/{thread_id}/runs` is none of them.
     app.include_router(run_routes(engine, bodies, ping=ping_seconds))
-    app.include_router(thread_routes(engine))
+    app.include_router(thread_routes(engine, bodies, ping=ping_seconds))
     app.include_router(health_routes(engine, "offline demo model" if settings.is_demo else None))
     install_error_handlers(app)
     install_document(app)
     # The last one added is the outermost.
-    app.add_middleware(OpenOnly, check=engine.check_open)
-    app.add_middleware(RequestBoundary)
+    app.add_middleware(RequestBoundary, check=engine.check_open)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -72,5 +67,4 @@ def create_app(
     if hosts is None and settings.allowed_hosts:
         hosts = Hosts(settings.allowed_hosts, any_address=True)
     app.add_middleware(RequestGuard, hosts=hosts)
-    app.add_middleware(RequestId)
     return app

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from drsai_backend import jobs
 from drsai_backend.api import create_app
-from drsai_backend.api.hosts import Hosts
+from drsai_backend.api.http.middleware import Hosts
 from drsai_backend.cli.database import show_url
 from drsai_backend.cli.logs import configure_logging
 from drsai_backend.cli.screen import make_console, print_rows

@@ -1,47 +1,73 @@
-"""`POST /v1/chat/completions`: a user input for a thread, answered by a team.
+"""`POST /v1/chat/completions`: a user input for a thread, answered by a team; `GET /v1/models`: the teams.
 
-1. `body.Bodies` reads the JSON, `inputs.parse_call` makes a `RunRequest` of it.
+1. `http.body.Bodies` reads the JSON, `inputs.parse_call` makes a `RunRequest` of it.
 2. The engine starts the run, or queues it; from here on it is the engine's, whatever the client does.
-3. `stream` sends what happens (or waits for the end), in the words of `wire`.
+3. What happens is sent as it comes (or when it is over), in the words of `wire`.
 """
 
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
-from typing import Any, Final
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from typing import Annotated, Any, cast
 from urllib.parse import quote
 
+from fastapi import APIRouter, Header
+from fastapi.routing import APIRoute
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from drsai_backend.api._backend import Engine, RunHandle
-from drsai_backend.api._connection import ClientLeft
-from drsai_backend.api._json import dumps
-from drsai_backend.api._objects import RUN_SCHEMA, json_response, run_headers, run_object
-from drsai_backend.api.auth import ANONYMOUS, NAME_SCHEMA
-from drsai_backend.api.body import Bodies
-from drsai_backend.api.errors import RunMoved, error_response
+from drsai_backend.api.auth import ANONYMOUS
+from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.http.document import ERROR_CONTENT
+from drsai_backend.api.http.errors import InternalError, RunMoved, error_response
+from drsai_backend.api.http.json import answers, json_response
+from drsai_backend.api.http.parameters import check_query
+from drsai_backend.api.http.stream import ClientLeft, EventStream, Frames, Watch
+from drsai_backend.api.objects import RUN_SCHEMA, run_headers, run_object
 from drsai_backend.api.openai.inputs import ChatBody, ChatCall, parse_call
-from drsai_backend.api.openai.stream import gather, send_chunks
-from drsai_backend.api.openai.wire import BROKEN, COMPLETION_SCHEMA, ChunkWriter, failure
-from drsai_backend.api.query import check_query
-from drsai_backend.errors import DrSaiError, IllegalTransition, NotFound
+from drsai_backend.api.openai.wire import BROKEN, COMPLETION_SCHEMA, ChunkWriter, CompletionWriter, error_frame, failure
+from drsai_backend.datamodel.thread import NAME_SCHEMA
+from drsai_backend.errors import DrSaiError, IllegalTransition, NotFound, UnknownModel
+from drsai_backend.runs import Engine, Handle, RunEnded, RunEvent
 
 _log = logging.getLogger(__name__)
-PATH: Final = "/v1/chat/completions"
 
 
-class ChatCompletions:
-    """The endpoint, as a plain ASGI application: FastAPI's own way costs more than all the rest of a short answer."""
+class ChatRoute(APIRoute):
+    """The endpoint. FastAPI describes it, and a plain ASGI application answers: FastAPI's own way costs more than all
+    the rest of a short answer."""
 
     def __init__(self, engine: Engine, bodies: Bodies, *, max_messages: int, ping: float) -> None:
+        super().__init__(
+            "/v1/chat/completions",
+            _described,
+            methods=["POST"],
+            tags=["chat"],
+            summary="Continue a thread, or begin one",
+            operation_id="create_chat_completion",
+            response_model=None,
+            responses={
+                200: {
+                    "description": "The answer; with `stream`, server-sent events that end with `[DONE]`.",
+                    "content": {
+                        "application/json": {"schema": COMPLETION_SCHEMA},
+                        "text/event-stream": {"schema": {"type": "string"}},
+                    },
+                },
+                **answers(202, RUN_SCHEMA, "The run, with `background`; the header `Location` is where to ask for it."),
+                404: {"description": "There is no such model.", "content": ERROR_CONTENT},
+                502: {"description": "The run ended as an error.", "content": ERROR_CONTENT},
+            },
+        )
+        self.app = self._answer
         self._engine = engine
         self._bodies = bodies
         self._max_messages = max_messages
         self._ping = ping
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         check_query(scope, ())
         async with self._bodies.read(scope, receive) as body:
             models = self._engine.teams.names()
@@ -54,11 +80,14 @@ class ChatCompletions:
         try:
             if call.request.stream:
                 writer = ChunkWriter(handle, include_usage=call.include_usage)
-                await send_chunks(handle, writer, headers, receive, send, ping=self._ping)
+                what = f"the answer of run {handle.run_id}"
+                stream = EventStream(headers, opening=writer.opening(), failing=error_frame, what=what, ping=self._ping)
+                await stream.send(_frames(handle, writer), receive, send)
                 return
-            response = await (
-                self._accepted(call, handle, scope) if call.request.background else self._whole(call, handle, receive)
-            )
+            if call.request.background:
+                response = await self._accepted(call, handle, scope)
+            else:
+                response = await self._whole(call, handle, receive)
         except ClientLeft:
             if call.cancel_on_disconnect:
                 await self._cancel(call, handle)
@@ -66,10 +95,19 @@ class ChatCompletions:
         response.raw_headers.extend(headers)
         await response(scope, receive, send)
 
-    async def _whole(self, call: ChatCall, handle: RunHandle, receive: Receive) -> Response:
-        writer, ended = await gather(handle, receive, ping=self._ping)
+    async def _whole(self, call: ChatCall, handle: Handle, receive: Receive) -> Response:
+        writer = CompletionWriter(handle)
+        with Watch(receive, self._ping):
+            async with aclosing(_events(handle)) as events:
+                async for event in events:
+                    writer.take((event, *handle.poll()))
+                    if writer.ended is not None:
+                        break
+        ended = writer.ended
+        if ended is None:
+            raise InternalError("the run ended without a result")
         if ended.status not in BROKEN:
-            return Response(dumps(writer.body(ended)), media_type="application/json")
+            return json_response(writer.body(ended))
         error = failure(ended)
         response = error_response(error, code=ended.error_code)
         if isinstance(error, RunMoved) and call.request.idempotency_key is None:
@@ -77,16 +115,16 @@ class ChatCompletions:
             response.headers["x-should-retry"] = "false"
         return response
 
-    async def _accepted(self, call: ChatCall, handle: RunHandle, scope: Scope) -> Response:
+    async def _accepted(self, call: ChatCall, handle: Handle, scope: Scope) -> Response:
         user_id = call.request.user_id
-        response = json_response(run_object(await self._engine.get_run(user_id, handle.run_id)), 202)
         # Where the application is mounted, or what a proxy in front has taken away.
         path = quote(scope.get("root_path", "").rstrip("/"))
         whose = "" if user_id == ANONYMOUS else f"?user={quote(user_id, safe='')}"
-        response.headers["location"] = f"{path}/v1/runs/{quote(handle.run_id, safe='')}{whose}"
-        return response
+        location = f"{path}/v1/runs/{quote(handle.run_id, safe='')}{whose}"
+        run = await self._engine.get_run(user_id, handle.run_id)
+        return json_response(run_object(run), 202, {"location": location})
 
-    async def _cancel(self, call: ChatCall, handle: RunHandle) -> None:
+    async def _cancel(self, call: ChatCall, handle: Handle) -> None:
         try:
             with suppress(IllegalTransition, NotFound):  # it has just ended
                 await self._engine.cancel_run(call.request.user_id, handle.run_id)
@@ -96,38 +134,59 @@ class ChatCompletions:
             _log.exception("run %s was not cancelled when its client left", handle.run_id)
 
 
-def operation() -> dict[str, Any]:
-    """The endpoint's entry in the OpenAPI document."""
-    schema = ChatBody.model_json_schema(ref_template="#/components/schemas/{model}")
-    definitions = schema.pop("$defs", {})
-    return {
-        "path": {
-            "post": {
-                "tags": ["chat"],
-                "summary": "Go on with a thread, or begin one",
-                "operationId": "create_chat_completion",
-                "parameters": [
-                    {"name": name, "in": "header", "required": False, "schema": NAME_SCHEMA}
-                    for name in ("X-Thread-Id", "X-OpenWebUI-Chat-Id", "Idempotency-Key")
-                ],
-                "requestBody": {
-                    "required": True,
-                    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ChatBody"}}},
-                },
-                "responses": {
-                    "200": {
-                        "description": "The answer; with `stream`, server-sent events that end with `[DONE]`.",
-                        "content": {
-                            "application/json": {"schema": COMPLETION_SCHEMA},
-                            "text/event-stream": {"schema": {"type": "string"}},
-                        },
-                    },
-                    "202": {
-                        "description": "The run, with `background`; the header `Location` is where to ask for it.",
-                        "content": {"application/json": {"schema": RUN_SCHEMA}},
-                    },
-                },
-            }
-        },
-        "schemas": {"ChatBody": schema, **definitions},
-    }
+def _header(name: str) -> Any:
+    return Header(alias=name, json_schema_extra=NAME_SCHEMA)
+
+
+async def _described(
+    body: ChatBody,
+    thread_id: Annotated[str | None, _header("X-Thread-Id")] = None,
+    chat_id: Annotated[str | None, _header("X-OpenWebUI-Chat-Id")] = None,
+    key: Annotated[str | None, _header("Idempotency-Key")] = None,
+) -> None:
+    """What the OpenAPI document says of the endpoint; never called."""
+
+
+async def _frames(handle: Handle, writer: ChunkWriter) -> Frames:
+    """One write for all events that are ready."""
+    async with aclosing(_events(handle)) as events:
+        async for event in events:
+            batch = [event, *handle.poll()]
+            last = isinstance(batch[-1], RunEnded)
+            if (frames := writer.frames(batch)) or last:
+                yield frames, not last
+            if last:
+                return
+    raise InternalError("the run ended without a result")
+
+
+def _events(handle: Handle) -> AsyncGenerator[RunEvent]:
+    return cast("AsyncGenerator[RunEvent]", handle.events())
+
+
+def model_routes(engine: Engine) -> APIRouter:
+    """The teams that can be asked, as OpenAI lists models."""
+    router = APIRouter(prefix="/v1/models", tags=["models"])
+
+    def entry(name: str) -> dict[str, Any]:
+        return {
+            "id": name,
+            "object": "model",
+            "created": engine.teams.created,
+            "owned_by": "drsai",
+            "description": engine.teams.description(name),
+        }
+
+    @router.get("")
+    async def list_models() -> Response:
+        """The teams that are served, as OpenAI lists models."""
+        return json_response({"object": "list", "data": [entry(name) for name in engine.teams.names()]})
+
+    @router.get("/{model:path}")
+    async def get_model(model: str) -> Response:
+        """One team."""
+        if model not in engine.teams.names():
+            raise UnknownModel(f"there is no model {model!r} here; GET /v1/models lists them", param="model")
+        return json_response(entry(model))
+
+    return router

@@ -12,11 +12,13 @@ else the message is a block of its own.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 
-from drsai_backend.runs.events import MessageDone, RunEnded, RunEvent, RunStarted, TextDelta
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.runs import MessageDone, RunEnded, RunEvent, RunStarted, TextDelta
 
 _QUEUED: Final = (
     "This message waits in the queue and is worked on later: a question came first, and what you send next is the "
@@ -31,39 +33,26 @@ class Piece(NamedTuple):
     text: str
 
 
+@dataclass(slots=True, eq=False)
 class _Segment:
-    """A message in the making. `shown` parts were given out, `held` parts wait for their turn; `before` them is what an
+    """A message in the making. `shown` parts were given out, `held` parts wait for their turn; before them is what an
     earlier attempt had shown of the message (`repeats`)."""
 
-    __slots__ = (
-        "before",
-        "complete",
-        "headed",
-        "held",
-        "message_id",
-        "queued",
-        "repeats",
-        "shown",
-        "source",
-        "stored",
-        "unsure",
-    )
-
-    def __init__(self, source: str, message_id: str | None) -> None:
-        self.source = source
-        self.message_id = message_id
-        self.before = ""
-        self.repeats: _Segment | None = None
-        self.unsure = False  # whether it repeats something is not known yet
-        self.headed = False  # its block has begun
-        self.shown: list[str] = []
-        self.held: list[str] = []
-        self.complete = False  # nothing follows, so the next segment may be shown
-        self.stored = False
-        self.queued = True
+    source: str
+    message_id: str | None
+    repeats: _Segment | None = None
+    unsure: bool = False
+    """Whether it repeats something is not known yet."""
+    headed: bool = False
+    """Its block has begun."""
+    shown: list[str] = field(default_factory=list[str])
+    held: list[str] = field(default_factory=list[str])
+    complete: bool = False
+    """Nothing follows, so the next segment may be shown."""
+    stored: bool = False
 
     def text(self) -> str:
-        return self.before + "".join(self.shown) + "".join(self.held)
+        return (self.repeats.text() if self.repeats else "") + "".join(self.shown) + "".join(self.held)
 
 
 class Speech:
@@ -84,7 +73,7 @@ class Speech:
         self.stored: list[MessageDone] = []
 
     def hear(self, event: RunEvent) -> list[Piece]:
-        """Take the next event, whatever it is."""
+        """What an event adds to the text; the end of a run adds what was held back, and the question it ends with."""
         match event:
             case TextDelta():
                 return self.delta(event)
@@ -92,8 +81,9 @@ class Speech:
                 return self.done(event)
             case RunStarted():
                 return self.restart()
-            case RunEnded(input_request={"source": source, "prompt": prompt}, queued_behind=queued):
-                return self.question(source, prompt, queued=queued is not None)
+            case RunEnded(status=RunStatus.AWAITING_INPUT, input_request=dict() as asked):
+                source, prompt = str(asked.get("source") or "assistant"), str(asked.get("prompt") or "")
+                return self._question(source, prompt, queued=event.queued_behind is not None)
             case RunEnded():
                 return self.end()
             case _:
@@ -109,7 +99,7 @@ class Speech:
         segment = open_segments[-1] if open_segments else None
         if segment is None or segment.complete or segment.message_id != event.message_id:
             if segment is not None:
-                segment.complete = True  # its speaker went on to the next message
+                segment.complete = True  # its speaker continues with the next message
             segment = self._begin(event.source, event.message_id)
             open_segments.append(segment)
         elif self._queue[0] is segment and segment.headed and not segment.held:
@@ -143,7 +133,11 @@ class Speech:
         self.stored.append(event)
         text = message.to_text()
         segment = self._match(message, text)
-        self._close_before(message.source, segment)
+        begun = self._open.get(message.source, [])
+        end = len(begun) if segment is None else begun.index(segment) + 1
+        for earlier in begun[:end]:  # a stored message ends what its speaker had begun up to it
+            earlier.complete = True
+        del begun[:end]
         if isinstance(message_id := getattr(message, "id", None), str):
             self._settled.add(message_id)
         if segment is None:
@@ -156,7 +150,15 @@ class Speech:
             self._void.pop(message.source, None)  # it says something else this time
         return self._drain()
 
-    def question(self, source: str, prompt: str, *, queued: bool = False) -> list[Piece]:
+    def end(self) -> list[Piece]:
+        """What is stored but still held back. Text that never became a message is not shown any more."""
+        for segment in self._queue:
+            segment.complete = True
+            if not segment.stored:
+                segment.held.clear()
+        return self._drain()
+
+    def _question(self, source: str, prompt: str, *, queued: bool) -> list[Piece]:
         """The question that the run ends with, unless a message that was shown ends with it already. `queued`: another
         run asks it, and the message that this answers waits behind that one."""
         if queued:
@@ -166,14 +168,6 @@ class Speech:
         if not asked or (self.stored and self.stored[-1].message.to_text().strip().endswith(asked)):
             return pieces
         return [*pieces, Piece(source, self._heading(source) + prompt)]
-
-    def end(self) -> list[Piece]:
-        """What is stored but still held back. Text that never became a message is not shown any more."""
-        for segment in self._queue:
-            segment.complete = True
-            if not segment.stored:
-                segment.held.clear()
-        return self._drain()
 
     def _begin(self, source: str, message_id: str | None) -> _Segment:
         segment = _Segment(source, message_id)
@@ -198,7 +192,6 @@ class Speech:
                 self._last = head
             if not head.complete:
                 break
-            head.queued = False
             del queue[0]
         return pieces
 
@@ -210,37 +203,34 @@ class Speech:
         """The segment that became this message: by id, else by its text (agents may store under another id)."""
         candidates = self._open.get(message.source, ())
         message_id = getattr(message, "id", None)
-        for segment in candidates:
-            if segment.message_id is not None and segment.message_id == message_id:
-                return segment
-        for segment in candidates:
-            so_far = segment.text()
-            if so_far.endswith(text) or (segment.queued and text.startswith(so_far)):
-                return segment
-        return None
+        by_id = (one for one in candidates if one.message_id is not None and one.message_id == message_id)
+        by_text = (
+            one
+            for one in candidates
+            if one.text().endswith(text) or (one in self._queue and text.startswith(one.text()))
+        )
+        return next(by_id, None) or next(by_text, None)
 
     def _complete_text(self, segment: _Segment, text: str) -> None:
         """Add to the segment what its final text has and it has not."""
         so_far = segment.text()
-        if segment.headed:
-            if so_far.endswith(text):
-                return
-            if text.startswith(so_far):
+        if not so_far.endswith(text):
+            if not segment.headed:
+                if segment.repeats is not None:  # it does not, after all
+                    self._void.setdefault(segment.source, []).append(segment.repeats)
+                    segment.repeats = None
+                segment.held = [text]
+            elif text.startswith(so_far):
                 segment.held.append(text[len(so_far) :])
             else:
                 segment.held.append("\n\n" + text)  # the agent changed what it had said
-        else:
-            if not so_far.endswith(text):
-                self._forget_repeat(segment)
-                segment.held = [text]
-            if segment.repeats is None:
-                self._compare(segment, final=True)
-        if not segment.queued and segment.held:
+        if not segment.headed and segment.repeats is None:
+            self._compare(segment, final=True)
+        if segment.held and segment not in self._queue:
             # Others have spoken since: the rest is a block of its own.
             if segment.headed:
                 segment.headed = False
                 segment.held = ["".join(segment.held).lstrip("\n")]
-            segment.queued = True
             self._queue.append(segment)
 
     def _compare(self, segment: _Segment, *, final: bool) -> None:
@@ -255,41 +245,16 @@ class Speech:
             return
         segment.repeats = max(said, key=lambda one: len(one.text()))
         void.remove(segment.repeats)
-        segment.before = segment.repeats.text()
-        segment.held = [text[len(segment.before) :]]
-
-    def _forget_repeat(self, segment: _Segment) -> None:
-        if segment.repeats is not None:
-            self._void.setdefault(segment.source, []).append(segment.repeats)
-            segment.repeats, segment.before = None, ""
-
-    def _close_before(self, source: str, segment: _Segment | None) -> None:
-        """A stored message ends what its speaker had begun up to it."""
-        open_segments = self._open.get(source, [])
-        end = len(open_segments) if segment is None else open_segments.index(segment) + 1
-        for earlier in open_segments[:end]:
-            earlier.complete = True
-        del open_segments[:end]
+        segment.held = [text[len(segment.repeats.text()) :]]
 
     def _settle_hidden(self, message: BaseChatMessage | BaseAgentEvent) -> None:
         """A stored message that is not shown: its deltas, where they were not shown live, are not shown either."""
         message_id = getattr(message, "id", None)
         for segment in self._open.get(message.source, ()):
             if segment.message_id is not None and segment.message_id == message_id:
-                # A thought can share its id with text that goes on, so the segment stays open for a match.
+                # A thought can share its id with text that continues, so the segment stays open for a match.
                 segment.complete = True
                 if not segment.shown and segment.text() == message.to_text():
                     segment.held.clear()
             elif isinstance(message, BaseChatMessage):
                 segment.complete = True  # a chat message is the last thing that a speaker does in its turn
-
-
-def message_entry(event: MessageDone) -> dict[str, Any]:
-    """A stored message as the `drsai` field of an answer lists it."""
-    message = event.message
-    return {
-        "seq": event.seq,
-        "source": message.source,
-        "type": getattr(message, "type", type(message).__name__),
-        "content": message.to_text(),
-    }

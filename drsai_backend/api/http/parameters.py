@@ -1,15 +1,37 @@
-"""Query parameters: those that a route does not know are refused, instead of being left aside in silence."""
+"""Parameters in paths and queries: what they may be, and that a query has none that its route does not know."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
-from fastapi import Request
+from fastapi import Path, Query, Request
+from pydantic import AfterValidator
 from starlette.types import Scope
 
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.runs.views import CURSOR_PATTERN
+
+
+def _name(param: str) -> Any:
+    return AfterValidator(partial(check_name, param=param))
+
+
+def _after(pattern: str) -> Any:
+    shape = {"anyOf": [{"type": "string", "pattern": pattern}]}
+    return Query(description="`next` of the page before.", json_schema_extra=shape)
+
+
+ThreadId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("thread_id")]
+RunId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("run_id")]
+Limit = Annotated[int, Query(ge=1, le=100)]
+After = Annotated[str | None, _after(CURSOR_PATTERN)]
+AfterRun = Annotated[str | None, _after(r"^[0-9]{1,18}$")]
+Status = Annotated[RunStatus | None, Query(description="Only those of this status.")]
 
 
 def check_query(scope: Scope, known: Iterable[str]) -> None:

@@ -5,27 +5,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
 from typing import Any, Final, Self, cast
 
 from starlette.types import Receive, Send
 
-from drsai_backend.api.errors import InternalError, error_body
+from drsai_backend.api.http.errors import InternalError, error_body
 from drsai_backend.errors import DrSaiError
 
 _log = logging.getLogger(__name__)
-PING: Final = b": ping\n\n"
+_PING: Final = b": ping\n\n"
+_HEADERS: Final = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
 PATIENCE: Final = 0.1
 """Seconds after which the headers go out although there is nothing to say yet, and the client is watched."""
 
 Headers = Iterable[tuple[bytes, bytes]]
+Frames = AsyncGenerator[tuple[bytes, bool]]
+"""Frames that are sent in one write, and whether more follow."""
 
 
 class ClientLeft(Exception):
     """Nobody is listening any more."""
 
 
+@dataclass(eq=False)
 class Watch:
     """Looks after a connection while there is nothing to send; a context around the waiting.
 
@@ -33,24 +42,16 @@ class Watch:
     `idle` at once and then every `interval` seconds, and when the client leaves it ends the waiting with `ClientLeft`.
     """
 
-    def __init__(
-        self,
-        receive: Receive,
-        interval: float,
-        idle: Callable[[], Awaitable[None]] | None = None,
-        *,
-        patience: float = PATIENCE,
-    ) -> None:
-        self._receive = receive
-        self._interval = interval
-        self._idle = idle
-        self._patience = patience
-        self._left = False
-        self._task: asyncio.Task[None] | None = None
+    receive: Receive
+    interval: float
+    idle: Callable[[], Awaitable[None]] | None = None
+    patience: float = PATIENCE
+    _left: bool = field(default=False, init=False)
+    _task: asyncio.Task[None] | None = field(default=None, init=False)
 
     def __enter__(self) -> Self:
         self._owner = cast("asyncio.Task[Any]", asyncio.current_task())
-        self._timer = asyncio.get_running_loop().call_later(self._patience, self._start)
+        self._timer = asyncio.get_running_loop().call_later(self.patience, self._start)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
@@ -67,52 +68,39 @@ class Watch:
         kind = ""
         with suppress(ClientLeft):
             while kind != "http.disconnect":
-                if self._idle is not None:
-                    await self._idle()
+                if self.idle is not None:
+                    await self.idle()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._interval):
-                        kind = (await self._receive())["type"]
+                    async with asyncio.timeout(self.interval):
+                        kind = (await self.receive())["type"]
         self._left = True
         self._owner.cancel()
 
 
+@dataclass(eq=False)
 class EventStream:
     """An answer of server-sent events, as one client gets it.
 
-    Args:
-        opening: makes what the answer begins with.
+    Attributes:
+        opening: what the answer begins with.
         failing: makes the frame that tells of an error, when it is too late for an error status.
         what: names the answer in the log.
+        ping: seconds of silence after which a comment keeps the connection open.
         patience: see `Watch`. An error within that time is raised, and becomes an error status.
     """
 
-    def __init__(
-        self,
-        headers: Headers,
-        *,
-        opening: Callable[[], bytes],
-        failing: Callable[[dict[str, Any]], bytes],
-        what: str,
-        ping: float,
-        patience: float = PATIENCE,
-    ) -> None:
-        self._headers = [
-            (b"content-type", b"text/event-stream; charset=utf-8"),
-            (b"cache-control", b"no-cache"),
-            (b"x-accel-buffering", b"no"),
-            *headers,
-        ]
-        self._opening = opening
-        self._failing = failing
-        self._what = what
-        self._ping = ping
-        self._patience = patience
-        self._quiet = False
-        self._writing = asyncio.Lock()
-        self.opened = False
+    headers: Headers
+    opening: bytes
+    failing: Callable[[dict[str, Any]], bytes]
+    what: str
+    ping: float
+    patience: float = PATIENCE
+    opened: bool = field(default=False, init=False)
+    _quiet: bool = field(default=False, init=False)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
-    async def send(self, batches: AsyncGenerator[tuple[bytes, bool]], receive: Receive, send: Send) -> None:
-        """Send an answer to its end. `batches` are frames, and whether more follow.
+    async def send(self, batches: Frames, receive: Receive, send: Send) -> None:
+        """Send an answer to its end.
 
         Raises:
             ClientLeft: before the end.
@@ -120,27 +108,24 @@ class EventStream:
         """
         self._send = send
         try:
-            with Watch(receive, self._ping / 2, self._keep_alive, patience=self._patience):
-                async for frames, more in batches:
-                    await self._write(frames, more=more)
-                    if not more:
-                        return
+            async with aclosing(batches):
+                with Watch(receive, self.ping / 2, self._keep_alive, self.patience):
+                    async for frames, more in batches:
+                        await self._write(frames, more=more)
+                        if not more:
+                            return
         except ClientLeft:
             raise
         except Exception as error:
             if not self.opened:
                 raise
-            _log.exception("%s broke off", self._what)
+            _log.exception("%s broke off", self.what)
             shown = error if isinstance(error, DrSaiError) else InternalError("something went wrong here")
-            await self._write(self._failing(error_body(shown)), more=False)
-        finally:
-            await batches.aclose()
+            await self._write(self.failing(error_body(shown)), more=False)
 
     async def _keep_alive(self) -> None:
-        if not self.opened:
-            await self._write(b"", more=True)
-        elif self._quiet:
-            await self._write(PING, more=True)
+        if not self.opened or self._quiet:
+            await self._write(_PING if self.opened else b"", more=True)
         self._quiet = True
 
     async def _write(self, frames: bytes, *, more: bool) -> None:
@@ -149,15 +134,9 @@ class EventStream:
             try:
                 if not self.opened:
                     self.opened = True
-                    await self._send({"type": "http.response.start", "status": 200, "headers": self._headers})
-                    frames = self._opening() + frames
+                    headers = [*_HEADERS, *self.headers]
+                    await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+                    frames = self.opening + frames
                 await self._send({"type": "http.response.body", "body": frames, "more_body": more})
             except OSError as error:  # how ASGI servers of specification 2.4 on say it
                 raise ClientLeft from error
-
-
-async def close(events: AsyncIterator[Any]) -> None:
-    """End an iterator that may be a generator."""
-    aclose = getattr(events, "aclose", None)
-    if aclose is not None:
-        await aclose()

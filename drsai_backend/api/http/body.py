@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import math
+import re
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import accumulate
 from typing import Any, Final, TypeVar, cast
 
@@ -16,18 +17,18 @@ import orjson
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-from drsai_backend.api.errors import BodyTooLarge, MalformedJSON, Overloaded, UnsupportedMediaType, path_of
+from drsai_backend.api.http.errors import BodyTooLarge, MalformedJSON, Overloaded, UnsupportedMediaType, path_of
 from drsai_backend.errors import InvalidRequest
 
 _DEEPEST: Final = 64
 _MOST_VALUES: Final = 200_000
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _DRAIN_SECONDS: Final = 10.0
-SMALL: Final = 64 * 1024
+_SMALL: Final = 64 * 1024
 """Bytes up to which a body is parsed at once, and not counted."""
 
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
+_T = TypeVar("_T")
 
 
 def header_of(scope: Scope, name: bytes) -> bytes | None:
@@ -48,12 +49,11 @@ class Bodies:
 
     def __init__(self, limit: int, total: int) -> None:
         self._limit = limit
-        self._free = max(limit, total)
-        self._total = self._free
+        self._free = self._total = max(limit, total)
         # Of its own: tools may keep the event loop's default one busy. Two, as big bodies are parsed under the GIL.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="drsai-body")
 
-    @contextlib.asynccontextmanager
+    @asynccontextmanager
     async def read(self, scope: Scope, receive: Receive, *, optional: bool = False) -> AsyncGenerator[dict[str, Any]]:
         """The request's JSON object. The context is left when nothing of it is needed any more. With `optional` the
         body may be empty, but of no other type.
@@ -70,97 +70,90 @@ class Bodies:
         media_type = content_type.partition(b";")[0].strip().lower()
         if media_type != b"application/json" and not media_type.endswith(b"+json"):
             raise UnsupportedMediaType("send JSON with the header `Content-Type: application/json`")
-        charge = _Charge()
+        body = await self._receive(scope, receive)
+        counted = _counted(len(body))
         try:
-            body = await self._receive(scope, receive, charge)
             if optional and not body:
                 yield {}
                 return
-            if len(body) <= SMALL:
-                value = _parse(body)
-            else:
-                value = await self.off_loop(_parse, body)
+            value = _parse(body) if len(body) <= _SMALL else await self.off_loop(partial(_parse, body))
             del body
             if not isinstance(value, dict):
                 raise InvalidRequest("the body must be a JSON object")
             yield cast(dict[str, Any], value)
         finally:
-            self._free += charge.bytes
+            self._free += counted
 
-    async def off_loop(self, work: Callable[[_In], _Out], given: _In) -> _Out:
+    async def off_loop(self, work: Callable[[], _T]) -> _T:
         """Do what takes long for a big body, in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, given)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _count(self, charge: _Charge, size: int) -> None:
-        """Count a body that has now `size` bytes. Raises Overloaded."""
-        more = size - charge.bytes
-        if more > self._free:
-            raise Overloaded(f"the bodies of all requests under way have {self._total} bytes already; try again")
-        charge.bytes = size
-        self._free -= more
-
-    async def _receive(self, scope: Scope, receive: Receive, charge: _Charge) -> bytes:
+    async def _receive(self, scope: Scope, receive: Receive) -> bytearray:
+        """A body, which is counted then."""
         limit = self._limit
         declared = header_of(scope, b"content-length")
         if declared is not None and declared.isdigit() and int(declared) > limit:
             if header_of(scope, b"expect") is None:  # else the client has sent nothing yet
                 await _drain(receive, limit)
             raise BodyTooLarge(f"the body has {int(declared)} bytes; this server accepts {limit}")
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            part = message.get("body", b"")
-            size += len(part)
-            if size > limit:
-                parts.clear()
-                await _drain(receive, limit)
-                raise BodyTooLarge(f"the body is longer than the {limit} bytes that this server accepts")
-            if size > SMALL:
-                self._count(charge, size)
-            parts.append(part)
-            if not message.get("more_body", False):
-                return parts[0] if len(parts) == 1 else b"".join(parts)
+        body, more, counted = bytearray(), True, 0
+        try:
+            while more:
+                part, more = await _next(receive)
+                body += part
+                if len(body) > limit:
+                    body.clear()
+                    await _drain(receive, limit)
+                    raise BodyTooLarge(f"the body is longer than the {limit} bytes that this server accepts")
+                self._free += counted - _counted(len(body))
+                counted = _counted(len(body))
+                if counted and self._free < 0:
+                    text = f"the bodies of all requests under way have {self._total} bytes already; try again"
+                    raise Overloaded(text)
+            return body
+        except BaseException:
+            self._free += counted
+            raise
 
 
-@dataclass(slots=True)
-class _Charge:
-    """What one body takes of the bound over all."""
+def _counted(size: int) -> int:
+    return size if size > _SMALL else 0
 
-    bytes: int = 0
+
+async def _next(receive: Receive) -> tuple[bytes, bool]:
+    """The next part of a body, and whether more follows."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return message.get("body", b""), message.get("more_body", False)
 
 
 async def _drain(receive: Receive, limit: int) -> None:
     """Let some more of a body that is too long pass by. Most clients read the answer only when they have sent all; one
     that sends without end is cut off."""
     passed = 0
-    with contextlib.suppress(TimeoutError):
+    with suppress(TimeoutError):
         async with asyncio.timeout(_DRAIN_SECONDS):
-            while passed <= 4 * limit:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnect
-                passed += len(message.get("body", b""))
-                if not message.get("more_body", False):
-                    return
+            more = True
+            while more and passed <= 4 * limit:
+                part, more = await _next(receive)
+                passed += len(part)
 
 
-def _parse(body: bytes) -> Any:
+def _parse(body: bytearray) -> Any:
     brackets = _brackets(body)
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise _explain(body, error) from None
     if max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets), default=0) > _DEEPEST:
-        _check_depth(value)
+        _refuse(value, lambda _: None)
     if b"\\u0000" in body and b"\\u0000" in body.replace(b"\\\\", b""):
-        _refuse(value, lambda item: isinstance(item, str) and "\0" in item, "must not hold NUL characters")
+        _refuse(value, lambda item: "must not hold NUL characters" if isinstance(item, str) and "\0" in item else None)
     return value
 
 
-def _brackets(body: bytes) -> bytes:
+def _brackets(body: bytearray) -> bytearray:
     """The brackets of the body's objects and lists; none where there are too few to matter.
 
     Raises InvalidRequest when it holds more values than can be looked at in a short time. Told from the bytes, before
@@ -168,24 +161,22 @@ def _brackets(body: bytes) -> bytes:
     """
     opening = body.count(b"[") + body.count(b"{")
     if opening <= _DEEPEST and body.count(b",") <= _MOST_VALUES:
-        return b""
+        return bytearray()
     # Only what is outside of texts counts, each of which begins and ends with a quotation mark.
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     if plain.count(b'"') <= 4 * _MOST_VALUES:  # a name and a text for each value
-        outside = b"".join(plain.split(b'"')[::2])
+        outside = bytearray().join(plain.split(b'"')[::2])
         if outside.count(b",") + outside.count(b"[") + outside.count(b"{") <= _MOST_VALUES:
             return outside.translate(None, _NO_BRACKETS)
     raise InvalidRequest(f"the body holds more than {_MOST_VALUES} values")
 
 
-def _explain(body: bytes, error: orjson.JSONDecodeError) -> InvalidRequest:
+def _explain(body: bytearray, error: orjson.JSONDecodeError) -> InvalidRequest:
     """Why the body was refused. The lenient parser of the standard library shows which field it was, where it can."""
     if not body.strip():
         return MalformedJSON("the body is empty; a JSON object is needed")
     try:
-        value = json.loads(body)
-        _refuse(value, _has_surrogate, "is not valid Unicode (a lone surrogate)")
-        _refuse(value, lambda item: isinstance(item, float) and not math.isfinite(item), "must be a finite number")
+        _refuse(json.loads(body), _unstorable)
     except InvalidRequest as found:
         return found
     except (ValueError, RecursionError):
@@ -193,48 +184,35 @@ def _explain(body: bytes, error: orjson.JSONDecodeError) -> InvalidRequest:
     return MalformedJSON(f"the body is not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})")
 
 
-def _has_surrogate(item: Any) -> bool:
-    if not isinstance(item, str):
-        return False
-    try:
-        item.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
+def _unstorable(item: Any) -> str | None:
+    if isinstance(item, float) and not math.isfinite(item):
+        return "must be a finite number"
+    if isinstance(item, str) and _SURROGATE.search(item):
+        return "is not valid Unicode (a lone surrogate)"
+    return None
 
 
-def _refuse(value: Any, bad: Callable[[Any], bool], reason: str) -> None:
-    """Raise for the first string, key or number in `value` that is bad, and name it."""
+def _refuse(value: Any, fault: Callable[[Any], str | None]) -> None:
+    """Raise InvalidRequest for a key or value that is at fault, or nested too deeply for what stores it; name it."""
     stack: list[tuple[tuple[int | str, ...], Any]] = [((), value)]
     while stack:
         path, item = stack.pop()
+        children: list[tuple[int | str, Any]] = []
         if isinstance(item, dict):
-            for key, child in cast(dict[str, Any], item).items():
-                if bad(key):
-                    raise InvalidRequest(f"a key of {_named(path)} {reason}", param=path_of(path) or None)
-                stack.append(((*path, key), child))
+            children += cast(dict[str, Any], item).items()
         elif isinstance(item, list):
-            stack.extend(((*path, index), child) for index, child in enumerate(cast(list[Any], item)))
-        elif bad(item):
+            children += enumerate(cast(list[Any], item))
+        elif reason := fault(item):
             raise InvalidRequest(f"{_named(path)} {reason}", param=path_of(path) or None)
+        if len(path) >= _DEEPEST and isinstance(item, dict | list):
+            raise InvalidRequest(
+                f"{_named(path[:1])} is nested deeper than {_DEEPEST} levels", param=path_of(path[:1]) or None
+            )
+        for key, child in children:
+            if reason := fault(key):
+                raise InvalidRequest(f"a key of {_named(path)} {reason}", param=path_of(path) or None)
+            stack.append(((*path, key), child))
 
 
 def _named(path: tuple[int | str, ...]) -> str:
     return f"`{path_of(path)}`" if path else "the body"
-
-
-def _check_depth(value: Any) -> None:
-    """Raise when `value` is nested too deeply for what stores it; names the field it is in."""
-    level: list[tuple[str, Any]] = [("", value)]
-    for _ in range(_DEEPEST):
-        deeper: list[tuple[str, Any]] = []
-        for top, item in level:
-            if isinstance(item, dict):
-                deeper.extend((top or key, child) for key, child in cast(dict[str, Any], item).items())
-            elif isinstance(item, list):
-                deeper.extend((top, child) for child in cast(list[Any], item))
-        if not deeper:
-            return
-        level = deeper
-    top = level[0][0]
-    raise InvalidRequest(f"`{top}` is nested deeper than {_DEEPEST} levels", param=top or None)

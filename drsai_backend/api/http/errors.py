@@ -1,0 +1,177 @@
+"""Errors as OpenAI's clients read them: `{"error": {"message", "type", "param", "code"}}`, whatever went wrong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Match
+
+from drsai_backend.api.http.json import json_response
+from drsai_backend.errors import DatabaseError, DrSaiError, InvalidRequest, RunFailed
+
+_log = logging.getLogger("drsai.api")
+_TYPES: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+_CODES: Final = {404: "not_found", 405: "method_not_allowed"}
+_METHODS: Final = ("DELETE", "GET", "PATCH", "POST", "PUT")
+# OpenAI's clients repeat these by themselves. A busy thread stays busy for as long as its run takes, and a failed run
+# has taken the message: to repeat it would say it twice.
+_NO_RETRY: Final = frozenset({409, 500, 502})
+_REASONS: Final = {
+    "missing": "is required",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be an integer"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    "string_type": "must be a string",
+    "list_type": "must be a list",
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
+    "greater_than": "must be more than {gt:g}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_short": "must have at least one entry",
+    "too_long": "must have at most {max_length} entries",
+    **dict.fromkeys(("literal_error", "enum"), "must be {expected}"),
+    "union_tag_not_found": "is required",
+    "union_tag_invalid": "must be one of {expected_tags}",
+    "extra_forbidden": "is not known here",
+    "value_error": "{error}",
+}
+"""What pydantic's errors say, in the words of an API and without the value (it may be a secret)."""
+
+
+class MalformedJSON(InvalidRequest, code="invalid_json"):
+    """The body is not JSON."""
+
+
+class UnsupportedMediaType(InvalidRequest, code="unsupported_media_type", status=415):
+    """The body is not declared as JSON."""
+
+
+class BodyTooLarge(InvalidRequest, code="request_too_large", status=413):
+    """The body is larger than this server accepts."""
+
+
+class Overloaded(DrSaiError, code="overloaded", status=503):
+    """As much is under way as this server takes at once. Nothing was stored."""
+
+
+class HostNotAllowed(InvalidRequest, code="host_not_allowed"):
+    """The request's `Host` is none that this server serves."""
+
+
+class RunMoved(DrSaiError, code="run_moved", status=503):
+    """The run that was waited for continues where this process cannot follow it. Its input is stored."""
+
+
+class InternalError(DrSaiError):
+    """Something that nobody expected. What it was is in the log, under the request id."""
+
+
+def error_body(error: DrSaiError, *, code: str | None = None) -> dict[str, Any]:
+    """The four keys of an error."""
+    return _body(error.message, error.status, code or error.code, error.param)
+
+
+def error_response(error: DrSaiError, *, code: str | None = None) -> Response:
+    """The answer to a request that cannot be served. A 503 says in how many seconds to ask again."""
+    if not isinstance(error, RunFailed | InternalError):  # the log has these already, with more
+        extra = {"code": code or error.code, "status": error.status, "param": error.param, "reason": error.message}
+        _log.info("request refused", extra=extra)
+    headers: dict[str, str] = {}
+    if error.status == 503:
+        headers["retry-after"] = "5" if isinstance(error, DatabaseError) else "1"
+    elif error.status == 413:
+        headers["connection"] = "close"  # or the server would read the rest of the body, whatever its length
+    elif error.status in _NO_RETRY:
+        headers["x-should-retry"] = "false"
+    return json_response(error_body(error, code=code), error.status, headers)
+
+
+def _body(message: str, status: int, code: str, param: str | None = None) -> dict[str, Any]:
+    kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def path_of(location: tuple[int | str, ...]) -> str:
+    """`("messages", 0, "content")` as `messages[0].content`."""
+    path = ""
+    for step in location:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path
+
+
+def refusal(error: ValidationError, body: Any, texts: Mapping[str, str] | None = None) -> InvalidRequest:
+    """What is wrong with a body, by its first field that is; of a union, by the alternative that got furthest.
+
+    `texts` says it better: by the name of a field of the body, whatever is wrong in it, or as `tools.name`, by that and
+    the name of the field that is wrong.
+    """
+    found = [(_path_in(body, each), each) for each in error.errors(include_url=False, include_input=False)]
+    first = found[0][0]
+    path, worst = max((each for each in found if each[0][: len(first)] == first), key=lambda each: len(each[0]))
+    texts = texts or {}
+    if reason := texts.get(str(path[0])):
+        return InvalidRequest(f"`{path[0]}` {reason}", param=str(path[0]))
+    return _refused(path, worst, texts.get(f"{path[0]}.{path[-1]}"))
+
+
+def _path_in(body: Any, error: ErrorDetails) -> tuple[int | str, ...]:
+    """Where in a body an error is. Pydantic also names the alternatives of unions, which are not in the body."""
+    path: list[int | str] = []
+    for step in error["loc"]:
+        with suppress(KeyError, IndexError, TypeError):
+            body = body[step]
+            path.append(step)
+    if error["type"] == "missing":
+        path.append(error["loc"][-1])
+    elif error["type"].startswith("union_tag"):
+        path.append(error.get("ctx", {})["discriminator"].strip("'"))
+    return tuple(path)
+
+
+def _refused(path: tuple[int | str, ...], error: Mapping[str, Any], reason: str | None = None) -> InvalidRequest:
+    param = path_of(path)
+    reason = reason or _REASONS.get(error["type"], "is not valid").format_map(error.get("ctx", {}))
+    return InvalidRequest(f"`{param}` {reason}", param=param or None)
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Answer all errors below the routes in OpenAI's shape; `middleware.RequestBoundary` does it for what is left."""
+
+    async def expected(_: Request, error: Exception) -> Response:
+        assert isinstance(error, DrSaiError)
+        return error_response(error)
+
+    async def http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        status, message, headers = error.status_code, error.detail, dict(error.headers or {})
+        code = _CODES.get(status, "invalid_request" if status < 500 else "internal_error")
+        if status == 404 and message == "Not Found":  # Starlette's own; a route's says more
+            message = f"there is no {request.url.path!r} here"
+        elif status == 405:
+            # Starlette names the methods of one route only; a path has several.
+            scopes = ({**request.scope, "method": method} for method in _METHODS)
+            routes = request.app.router.routes
+            fitting = (each for each in scopes if any(route.matches(each)[0] is Match.FULL for route in routes))
+            headers["Allow"] = ", ".join(each["method"] for each in fitting)
+            message = f"{request.method} is not allowed for {request.url.path!r}; use {headers['Allow']}"
+        return json_response(_body(message, status, code), status, headers)
+
+    async def invalid(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        return error_response(_refused(tuple(first["loc"][1:]), first))
+
+    app.add_exception_handler(DrSaiError, expected)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(RequestValidationError, invalid)

@@ -1,0 +1,187 @@
+"""The event log of a run or a thread as server-sent events over one connection.
+
+Each event has a name (`event:`), the place where it stands in the log (`id:`) and JSON data with at least `type` (its
+name again), `thread_id` and `run_id`. A run that ends with a question or an error has that as an event of its own, just
+before its `end`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing
+from typing import Any, Final, cast
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from drsai_backend.api.http.errors import error_body
+from drsai_backend.api.http.json import dumps
+from drsai_backend.api.http.stream import ClientLeft, EventStream, Frames, Headers
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.errors import RunFailed
+from drsai_backend.runs import (
+    Logged,
+    MessageDone,
+    Position,
+    QueuedBehind,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+)
+from drsai_backend.runs.events import MessageRead
+from drsai_backend.teams.messages import dump_of, read_message
+
+_OPENING: Final = b"retry: 1000\n\n"
+_PATIENCE: Final = 0.5
+"""Seconds within which an error still becomes an error status."""
+_AHEAD: Final = 256
+"""Events that are read ahead of a slow client."""
+
+
+class LogResponse(Response):
+    """Server-sent events of a log, for a reader who has read it up to `after`, with all messages up to its `seq`.
+
+    Args:
+        log: the events; closed at the end, or when the client leaves.
+        over: what is read ends when `log` has nothing to tell. Then the answer is 204, at which browsers stop to
+            connect again.
+    """
+
+    def __init__(
+        self,
+        log: AsyncIterator[Logged],
+        thread_id: str,
+        after: Position | None,
+        headers: Headers,
+        *,
+        ping: float,
+        over: bool = False,
+    ) -> None:
+        super().__init__()
+        self._log = log
+        self._thread_id = thread_id
+        self._after = after or Position()
+        self._over = over
+        self._stream = EventStream(
+            headers, opening=_OPENING, failing=_broken, what="an event stream", ping=ping, patience=_PATIENCE
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._stream.send(self._frames(), receive, send)
+            if not self._stream.opened:
+                await Response(status_code=204)(scope, receive, send)
+        except ClientLeft:
+            return
+
+    async def _frames(self) -> Frames:
+        silent = True
+        async with aclosing(_batches(self._log)) as batches:
+            async for batch in batches:
+                silent = False
+                if frames := b"".join(frame for logged in batch for frame in self._told(*logged)):
+                    yield frames, True
+        if not silent or not self._over or self._stream.opened:
+            yield b"", False
+
+    def _told(self, position: Position, run_id: str, event: RunEvent) -> Iterable[bytes]:
+        """The frames of an event."""
+        if isinstance(event, RunEnded):
+            yield from self._ending(position, run_id, event)
+        elif isinstance(event, QueuedBehind):
+            fields = {"queued_behind": event.run_id, "input_request": event.input_request}
+            yield self._frame(None, run_id, "queued", fields)  # without an id: it is no part of the log
+        elif not isinstance(event, MessageDone | MessageRead) or event.seq > self._after.seq:
+            yield self._frame(position, run_id, *_fields(event))
+
+    def _ending(self, position: Position, run_id: str, ended: RunEnded) -> Iterable[bytes]:
+        if ended.status is RunStatus.RUNNING:
+            return  # it continues elsewhere
+        before = position._replace(n=position.n - 1)
+        if before > self._after:
+            if ended.status is RunStatus.ERROR:
+                error = RunFailed(ended.error_message or "the run failed")
+                yield self._frame(before, run_id, "error", error_body(error, code=ended.error_code))
+            elif ended.input_request is not None:
+                yield self._frame(before, run_id, "input_request", {"input_request": ended.input_request})
+        fields = {
+            "status": ended.status.value,
+            "stop_reason": ended.stop_reason,
+            "stop_code": ended.stop_code,
+            "usage": ended.usage,
+            "duration": round(ended.duration, 3),
+        }
+        yield self._frame(position, run_id, "end", fields)
+
+    def _frame(self, position: Position | None, run_id: str, name: str, fields: dict[str, Any]) -> bytes:
+        data = dumps({"type": name, "thread_id": self._thread_id, "run_id": run_id, **fields})
+        place = "" if position is None else f"id: {position}\n"
+        return b"event: %b\n%bdata: %b\n\n" % (name.encode(), place.encode(), data)
+
+
+def _broken(body: dict[str, Any]) -> bytes:
+    """Says why the stream breaks off. Without an id: the log continues, and so does a reader who comes back."""
+    return b"event: error\ndata: " + dumps({"type": "error", **body}) + b"\n\n"
+
+
+def _fields(event: RunEvent) -> tuple[str, dict[str, Any]]:
+    """The name and the fields of an event that is not an end."""
+    match event:
+        case TextDelta():
+            return "delta", {"source": event.source, "text": event.text, "message_id": event.message_id}
+        case MessageDone() | MessageRead():
+            config = event.config if isinstance(event, MessageRead) else dump_of(event.message)
+            message = read_message(config) if isinstance(event, MessageRead) else event.message
+            return "message", {
+                "seq": event.seq,
+                "source": config.get("source", ""),
+                "message_type": config.get("type", ""),
+                "content": message.to_text(),
+                "shown": event.shown,
+                "message": config,
+            }
+        case ToolStarted():
+            call = {"source": event.source, "call_id": event.call_id, "name": event.name}
+            return "tool_call", {**call, "arguments": event.arguments}
+        case ToolFinished():
+            call = {"source": event.source, "call_id": event.call_id, "name": event.name}
+            return "tool_result", {**call, "result": event.result, "is_error": event.is_error}
+        case RunStarted():
+            return "status", {"status": RunStatus.RUNNING.value, "team": event.team, "attempt": event.attempt}
+        case RunEnded() | QueuedBehind():
+            raise AssertionError("these are told in another way")
+
+
+async def _batches(log: AsyncIterator[Logged]) -> AsyncGenerator[list[Logged]]:
+    """The events of a log, all that are ready at once."""
+    ready: asyncio.Queue[Logged | Exception | None] = asyncio.Queue(_AHEAD)
+
+    async def read_ahead() -> None:
+        try:
+            async with aclosing(cast("AsyncGenerator[Logged]", log)) as events:
+                async for logged in events:
+                    await ready.put(logged)
+            await ready.put(None)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the reader of the batches gets it in its place
+            await ready.put(error)
+
+    reading = asyncio.create_task(read_ahead())
+    try:
+        while True:
+            items = [await ready.get()]
+            while not ready.empty():
+                items.append(ready.get_nowait())
+            last = items[-1]
+            if batch := [item for item in items if isinstance(item, Logged)]:
+                yield batch
+            if isinstance(last, Exception):
+                raise last
+            if last is None:
+                return
+    finally:
+        reading.cancel()
+        await asyncio.wait({reading})

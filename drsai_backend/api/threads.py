@@ -1,0 +1,174 @@
+"""`/v1/threads`: a user's own conversations, and what can be done to them while or after they run. Those of others do
+not exist here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.responses import Response
+
+from drsai_backend.api.auth import ANONYMOUS, NamedUser, User, UserBody, described, read_body
+from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.parameters import After, AfterRun, Limit, Status, ThreadId
+from drsai_backend.api.objects import (
+    MESSAGE_SCHEMA,
+    RUN_SCHEMA,
+    SUMMARY_SCHEMA,
+    THREAD_SCHEMA,
+    message_object,
+    run_headers,
+    run_object,
+    thread_object,
+)
+from drsai_backend.api.runs.events import LogResponse
+from drsai_backend.api.runs.routes import EVENTS, AfterEvent, LastEventId, follow_run, position_of
+from drsai_backend.errors import InvalidRequest
+from drsai_backend.runs import Answer, Engine, Position
+from drsai_backend.runs.views import ThreadDetail
+
+_DELETED: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["id", "object", "deleted"],
+    "properties": {"id": {"type": "string"}, "object": {"const": "thread.deleted"}, "deleted": {"const": True}},
+}
+
+
+class _ThreadName(PathConvertor):
+    """A thread by itself, and nothing of it: what else has a path of its own is answered there, or is a 405."""
+
+    regex = ".+" + "".join(
+        f"(?<!/{part})" for part in ("messages", "runs", "events", "cancel", "pause", "resume", "input")
+    )
+
+
+register_url_convertor("thread", _ThreadName())
+
+
+class InputBody(UserBody):
+    """An answer to an input request."""
+
+    id: str = Field(min_length=1, max_length=255, description="`id` of the input request.")
+    text: str | None = Field(default=None, description="The answer to a question, or the result of a tool call.")
+    decision: Literal["approve", "deny", "edit", "run", "result", "stop"] | None = Field(
+        default=None, description="What to do about a tool call."
+    )
+    reason: str | None = Field(default=None, description="Why it is denied; the agent reads it.")
+    arguments: dict[str, Any] | None = Field(default=None, description="What to call the tool with instead.")
+    stream: bool | None = Field(default=None, description="Send the run's events instead of the run.")
+
+
+def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
+    """`ping`: seconds of silence after which a stream sends a comment."""
+    router = APIRouter(prefix="/v1/threads", tags=["threads"])
+
+    @router.get("", responses=answers(200, page_of(SUMMARY_SCHEMA)))
+    async def list_threads(
+        user: User = ANONYMOUS, limit: Limit = 20, after: After = None, status: Status = None
+    ) -> Response:
+        """The user's threads, newest first."""
+        page = await engine.list_threads(user, after=after, limit=limit, status=status)
+        return list_response([thread_object(item) for item in page.items], page.next)
+
+    @router.get("/{thread_id:thread}", responses=answers(200, THREAD_SCHEMA))
+    async def get_thread(thread_id: ThreadId, user: User = ANONYMOUS) -> Response:
+        """A thread, without its messages and state."""
+        return json_response(thread_object(await engine.get_thread(user, thread_id)))
+
+    @router.delete("/{thread_id:thread}", responses=answers(200, _DELETED))
+    async def delete_thread(thread_id: ThreadId, user: User = ANONYMOUS) -> Response:
+        """Delete a thread with all that belongs to it. 409 while a run is live."""
+        await engine.delete_thread(user, thread_id)
+        return json_response({"id": thread_id, "object": "thread.deleted", "deleted": True})
+
+    @router.get("/{thread_id:path}/messages", responses=answers(200, page_of(MESSAGE_SCHEMA)))
+    async def list_messages(
+        thread_id: ThreadId,
+        user: User = ANONYMOUS,
+        after: Annotated[int, Query(ge=0, le=2**31 - 1, description="The `seq` to continue after.")] = 0,
+        limit: Limit = 100,
+    ) -> Response:
+        """The messages of a thread, oldest first."""
+        # One more than asked for tells whether there are more.
+        messages = await engine.list_messages(user, thread_id, after=after, limit=limit + 1)
+        shown = messages[:limit]
+        following = shown[-1].seq if len(messages) > limit else None
+        return list_response([message_object(item) for item in shown], following)
+
+    @router.get("/{thread_id:path}/runs", responses=answers(200, page_of(RUN_SCHEMA)))
+    async def list_runs(
+        thread_id: ThreadId,
+        user: User = ANONYMOUS,
+        limit: Limit = 20,
+        after: AfterRun = None,
+        status: Status = None,
+    ) -> Response:
+        """The runs of a thread, newest first."""
+        page = await engine.list_runs(user, thread_id, after=after, limit=limit, status=status)
+        return list_response([run_object(item) for item in page.items], page.next)
+
+    @router.get("/{thread_id:path}/events", responses={200: EVENTS, 204: {"description": "This server stops."}})
+    async def follow_thread(
+        thread_id: ThreadId, user: User = ANONYMOUS, after: AfterEvent = None, last_event_id: LastEventId = None
+    ) -> Response:
+        """What all runs of a thread tell, as server-sent events, until the client leaves."""
+        position = position_of(after, last_event_id)
+        # Before the stream: once it is open, it is too late for an error status.
+        await engine.check_thread(user, thread_id)
+        log = engine.follow_thread(user, thread_id, position)
+        return LogResponse(log, thread_id, position, [(b"x-thread-id", thread_id.encode())], ping=ping)
+
+    def control(name: str, act: Callable[[str, str], Awaitable[ThreadDetail]], summary: str) -> None:
+        async def endpoint(request: Request, thread_id: ThreadId, user: NamedUser = None) -> Response:
+            _, user_id = await read_body(bodies, request, UserBody, user)
+            return json_response(thread_object(await act(user_id, thread_id)))
+
+        router.add_api_route(
+            f"/{{thread_id:path}}/{name}",
+            endpoint,
+            methods=["POST"],
+            name=f"{name}_thread",
+            description=summary,
+            responses=answers(200, THREAD_SCHEMA),
+            openapi_extra=described(UserBody),
+        )
+
+    control("cancel", engine.cancel, "Stop what a thread does, at once; its finished turns stay.")
+    control("pause", engine.pause, "Pause a thread's run at its next turn boundary.")
+    control("resume", engine.resume, "Resume a paused run.")
+
+    @router.post(
+        "/{thread_id:path}/input",
+        status_code=202,
+        responses={**answers(202, RUN_SCHEMA), 200: EVENTS},
+        openapi_extra=described(InputBody),
+    )
+    async def answer_input(
+        request: Request,
+        thread_id: ThreadId,
+        user: NamedUser = None,
+        after: AfterEvent = None,
+        last_event_id: LastEventId = None,
+    ) -> Response:
+        """Answer what a thread waits for. The run is resumed; with `stream`, its events follow."""
+        body, user_id = await read_body(bodies, request, InputBody, user)
+        await engine.check_thread(user_id, thread_id)
+        if body.text is None and body.decision is None:
+            raise InvalidRequest("`text` or `decision` is required", param="text")
+        position = position_of(after, last_event_id)
+        if body.stream and position is None:
+            # Whoever answers knows what was said before. The epoch is not known here; 0 is before all of them.
+            position = Position((await engine.get_thread(user_id, thread_id)).message_count)
+        answer = Answer(body.id, body.text, body.decision, body.reason, body.arguments)
+        handle = await engine.answer(user_id, thread_id, answer)
+        if body.stream:
+            return await follow_run(engine, user_id, handle.run_id, position, ping=ping)
+        response = json_response(run_object(await engine.get_run(user_id, handle.run_id)), 202)
+        response.raw_headers.extend(run_headers(handle.thread_id, handle.run_id))
+        return response
+
+    return router
