@@ -12,9 +12,9 @@ from random import Random
 
 from tests.chaos.databases import query
 from tests.chaos.model import Models
-from tests.support.commands import Command, Commands
+from tests.support.commands import ROOT, Command, Commands
 
-TEAMS = Path(__file__).with_name("teams.py")
+TEAMS = ROOT / "tests/support/teams/served.py"
 
 QUICK = {"DRSAI_LEASE_SECONDS": "4", "DRSAI_HEARTBEAT_SECONDS": "1", "DRSAI_SWEEP_SECONDS": "1"}
 """Settings that save time."""

@@ -40,8 +40,8 @@ from drsai_backend.errors import (
 from drsai_backend.state.portable import TABLES, export_thread, import_thread
 from tests.database.every_row import RUN, SECRET, add_thread, rows_of, tables_of_threads
 from tests.support.running import comparable
-from tests.support.scenarios import agent
 from tests.support.scripted import Answer, Rule, counting
+from tests.support.teams.scenarios import agent
 
 _thread = table_of(Thread)
 

@@ -35,8 +35,8 @@ from drsai_backend.state import decode_document
 from drsai_backend.state.codec import decode_value, encode_value
 from drsai_backend.state.portable import export_thread, import_thread
 from tests.database.every_row import add_thread
-from tests.support.scenarios import agent
 from tests.support.scripted import counting
+from tests.support.teams.scenarios import agent
 
 Path_ = tuple[str | int, ...]
 _MISSING = object()

@@ -24,8 +24,8 @@ from autogen_core.model_context import BufferedChatCompletionContext
 from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext, SelectorGroupChat, Swarm, Thread
 from drsai_backend.datamodel import AutoGenMessage
 from tests.e2e.conftest import Serve, Service
-from tests.runs.crew import until
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply
+from tests.support.teams.crew import until
 
 Said = list[dict[str, Any]]
 SYSTEM = {"role": "system", "content": "Be kind."}

@@ -20,8 +20,8 @@ from drsai_backend.errors import Conflict, InvalidRequest, NotFound, StaleAnswer
 from drsai_backend.runs.events import MessageRead, RunEnded
 from drsai_backend.teams.messages import UserInputReceivedEvent
 from tests.runs.conftest import Make
-from tests.runs.crew import QUICK, ended, request, sources, thread_of
 from tests.support.scripted import ScriptedClient
+from tests.support.teams.crew import QUICK, ended, request, sources, thread_of
 
 
 class Office:

@@ -10,7 +10,7 @@ from drsai_backend import DrSai, RunStatus
 from drsai_backend.datamodel import QueuedInput, Run
 from drsai_backend.errors import TeamBuildError, ThreadBusy
 from tests.runs.conftest import Make
-from tests.runs.crew import QUICK, WHERE, Crew, ended, reached, request, said, sources, thread_of, turns, until
+from tests.support.teams.crew import QUICK, WHERE, Crew, ended, reached, request, said, sources, thread_of, turns, until
 
 ROUND = ["user", "ann", "bob", "eve"]
 

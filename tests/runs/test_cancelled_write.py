@@ -7,7 +7,7 @@ from typing import Any
 
 from drsai_backend import DrSai, RunStatus
 from tests.runs.conftest import Make
-from tests.runs.crew import Crew, request, sources, thread_of
+from tests.support.teams.crew import Crew, request, sources, thread_of
 
 
 class SlowWrites:

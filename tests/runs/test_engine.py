@@ -30,8 +30,8 @@ from drsai_backend.errors import (
 from drsai_backend.runs import InputMessage, RunRequest
 from tests.runs.conftest import Make
 from tests.support.running import comparable
-from tests.support.scenarios import agent
 from tests.support.scripted import Answer, ScriptedClient, counting, user_count
+from tests.support.teams.scenarios import agent
 
 WHERE = {"user_id": "anonymous", "thread_id": "t"}
 

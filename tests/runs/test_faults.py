@@ -19,8 +19,20 @@ from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest
 from drsai_backend.runs import RunEnded, _leases
 from drsai_backend.runs.events import MessageRead
 from tests.runs.conftest import Make
-from tests.runs.crew import QUICK, Crew, disown, ended, reached, request, said, sources, thread_of, turns, until
 from tests.support.scripted import ScriptedClient
+from tests.support.teams.crew import (
+    QUICK,
+    Crew,
+    disown,
+    ended,
+    reached,
+    request,
+    said,
+    sources,
+    thread_of,
+    turns,
+    until,
+)
 
 LATE: dict[str, Any] = {"sweep_seconds": 60, "heartbeat_seconds": 60, "lease_seconds": 120}
 MANY = range(5, 505)

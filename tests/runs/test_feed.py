@@ -18,7 +18,7 @@ from drsai_backend.runs._feed import _from_live
 from drsai_backend.runs._live import LiveRun
 from drsai_backend.runs.events import MessageRead
 from tests.runs.conftest import Make
-from tests.runs.crew import QUICK, Crew, disown, ended, request, sources, thread_of, turns
+from tests.support.teams.crew import QUICK, Crew, disown, ended, request, sources, thread_of, turns
 
 
 def told(log: list[Logged]) -> list[Any]:

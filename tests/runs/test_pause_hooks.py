@@ -14,7 +14,7 @@ from autogen_core import CancellationToken
 
 from drsai_backend import DrSai, RunStatus
 from tests.runs.conftest import Make
-from tests.runs.crew import QUICK, Crew, ended, request, sources, thread_of, turns
+from tests.support.teams.crew import QUICK, Crew, ended, request, sources, thread_of, turns
 
 
 class Pausable(BaseChatAgent):

@@ -17,8 +17,8 @@ from drsai_backend import Answer, DrSai, DrSaiAgent, RunStatus
 from drsai_backend.datamodel import QueuedInput, Run, utcnow
 from drsai_backend.runs import Handle, QueuedBehind
 from tests.runs.conftest import Make
-from tests.runs.crew import QUICK, disown, request, run_of, thread_of, until
 from tests.support.scripted import ScriptedClient
+from tests.support.teams.crew import QUICK, disown, request, run_of, thread_of, until
 
 
 class Desk:

@@ -11,7 +11,7 @@ import pytest
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.errors import DatabaseUnavailable
 from tests.runs.conftest import Make, settings
-from tests.runs.crew import QUICK, Crew, disown, ended, request, run_of, sources, thread_of, turns, until
+from tests.support.teams.crew import QUICK, Crew, disown, ended, request, run_of, sources, thread_of, turns, until
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from drsai_backend import DrSai, RunStatus
 from drsai_backend.errors import RunFailed, StateError
 from drsai_backend.teams import resources
 from tests.runs.conftest import Make
-from tests.runs.crew import until
 from tests.support.scripted import Answer, ScriptedClient
+from tests.support.teams.crew import until
 
 pytestmark = pytest.mark.filterwarnings("ignore:No approval function set for CodeExecutorAgent")
 SERVER = Path(__file__).parents[1] / "support" / "mcp_server.py"

@@ -24,7 +24,7 @@ from drsai_backend.state import (
     fold,
 )
 from tests.support.running import Stored, TurnRun
-from tests.support.scenarios import SCENARIOS
+from tests.support.teams.scenarios import SCENARIOS
 
 CORPUS = Path(__file__).parent / "corpus"
 TEAMS = {scenario.name: scenario for scenario in SCENARIOS}

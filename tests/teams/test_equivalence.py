@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.running import Stored, TurnRun, comparable, run_stock
-from tests.support.scenarios import SCENARIOS, Scenario
+from tests.support.teams.scenarios import SCENARIOS, Scenario
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

@@ -27,8 +27,8 @@ from autogen_core import CancellationToken, FunctionCall, SingleThreadedAgentRun
 from autogen_core.models import CreateResult
 
 from tests.support.running import Stored, TurnRun, comparable, run_stock
-from tests.support.scenarios import agent, tool_rule
 from tests.support.scripted import Answer, ScriptedClient, counting
+from tests.support.teams.scenarios import agent, tool_rule
 
 pytestmark = pytest.mark.usefixtures("spotless")
 
@@ -341,7 +341,7 @@ async def test_the_same_messages_come_before_it_as_on_stock(case: Case, embedded
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_tools_error_is_a_result(stream: bool) -> None:
     def build() -> BaseGroupChat:
-        from tests.support.scenarios import add, fail
+        from tests.support.teams.scenarios import add, fail
 
         return RoundRobinGroupChat([agent("ann", stream, tool_rule, tools=[add, fail])], max_turns=2)
 

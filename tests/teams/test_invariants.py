@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from drsai_backend.state import expand
 from drsai_backend.state.codec import dump_json
 from drsai_backend.teams.recording.recorder import WarmState
-from tests.support import conversations
-from tests.support.conversations import Spec, build
 from tests.support.running import Stored, TurnRun, comparable, run_stock
+from tests.support.teams import conversations
+from tests.support.teams.conversations import Spec, build
 
 HUNT = int(os.environ.get("DRSAI_HUNT", "0"))
 quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
@@ -253,7 +253,7 @@ async def test_another_process_goes_on(spec: Spec) -> None:
     assert cut is not None
     done = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, "-m", "tests.support.conversations"],
+        [sys.executable, "-m", "tests.support.teams.conversations"],
         input=json.dumps(cut),
         capture_output=True,
         text=True,

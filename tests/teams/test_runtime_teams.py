@@ -34,8 +34,8 @@ from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
 from drsai_backend.teams.runtime.wiring import wire
 from drsai_backend.teams.team_tree import as_team
 from tests.support.running import Stored, TurnRun, as_messages, comparable, run_stock
-from tests.support.scenarios import Tally, agent, ledger_rule, selecting
 from tests.support.scripted import Answer, ScriptedClient, counting
+from tests.support.teams.scenarios import Tally, agent, ledger_rule, selecting
 
 pytestmark = pytest.mark.usefixtures("spotless")
 

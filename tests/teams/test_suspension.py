@@ -26,8 +26,8 @@ from drsai_backend.teams.suspension import InputBroker, InputRequired
 from drsai_backend.teams.team_tree import parts
 from tests.support.repeated import Story
 from tests.support.running import Stored, TurnRun, comparable, run_stock
-from tests.support.scenarios import agent
 from tests.support.scripted import Answer, ScriptedClient, counting
+from tests.support.teams.scenarios import agent
 
 pytestmark = pytest.mark.usefixtures("spotless")
 

@@ -38,8 +38,8 @@ from drsai_backend.teams.replay.workbench import RecordedWorkbench
 from drsai_backend.teams.runtime.tool_tasks import ALL_CALLS, ONE_CALL
 from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
 from drsai_backend.teams.runtime.wiring import container_of, manager_of, wire
-from tests.support.scenarios import SCENARIOS, Scenario, add, agent, round_robin, society
 from tests.support.scripted import ScriptedClient, counting
+from tests.support.teams.scenarios import SCENARIOS, Scenario, add, agent, round_robin, society
 
 TEAMS = [scenario for scenario in SCENARIOS if scenario.name != "odd_texts"]
 

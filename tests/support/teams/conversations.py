@@ -1,7 +1,7 @@
 """Random teams and conversations, described by JSON, so that another process builds the same.
 
 A member's answer is chosen by a hash of the seed, its name and what it is shown. As a program, it continues a cut run:
-`python -m tests.support.conversations` reads a JSON object from standard input and writes what the rest of the run was.
+`python -m tests.support.teams.conversations` reads a JSON object from standard input and writes the rest of the run.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ from pydantic import BaseModel
 
 from drsai_backend.state import expand
 from tests.support.running import Stored, TurnRun, comparable
-from tests.support.scenarios import Chatty, Tally, Trimmed, add, fail, ledger_rule, tiny_image
 from tests.support.scripted import Answer, Rule, ScriptedClient
+from tests.support.teams.scenarios import Chatty, Tally, Trimmed, add, fail, ledger_rule, tiny_image
 
 Spec = dict[str, Any]
 

@@ -1,0 +1,5 @@
+"""The teams of the tests.
+
+`scenarios`: one or more of every kind, on scripted models in the process. `conversations`: random ones, from JSON.
+`served`: teams of servers, on models that answer over HTTP. `crew`: a few whose models the test holds in its hand.
+"""
