@@ -25,14 +25,8 @@ def schedule(pytestconfig: pytest.Config) -> Schedule:
     return Schedule(pytestconfig.getoption("--chaos-seed"))
 
 
-@pytest.fixture(scope="session")
-def chaos_commands() -> Iterator[Commands]:
-    with Commands() as commands:
-        yield commands
-
-
 @pytest.fixture
-def world(chaos_commands: Commands, schedule: Schedule, database_url: str, tmp_path: Path) -> Iterator[Make]:
+def world(commands: Commands, schedule: Schedule, database_url: str, tmp_path: Path) -> Iterator[Make]:
     """Makes a world on the test's database."""
     with ExitStack() as stack:
 
@@ -40,7 +34,7 @@ def world(chaos_commands: Commands, schedule: Schedule, database_url: str, tmp_p
             databases.audit(database_url)
             served = stack.enter_context(Models(schedule.part("models"), **models))
             kind = sa.make_url(database_url).get_backend_name()
-            return World(kind, database_url, served, chaos_commands, tmp_path, settings)
+            return World(kind, database_url, served, commands, tmp_path, settings)
 
         yield make
 

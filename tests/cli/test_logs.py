@@ -55,9 +55,9 @@ def read_lines(text: str, form: str) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
-def test_a_line_for_everything_that_happens_to_a_run(tmp_path: Path, form: str) -> None:
+def test_a_line_for_everything_that_happens_to_a_run(commands: Commands, tmp_path: Path, form: str) -> None:
     (tmp_path / "teams.py").write_text(TEAMS)
-    with ModelServer([Reply(tool_calls=[ToolCall("fail", {"text": "x"})]), "Said."]) as model, Commands() as commands:
+    with ModelServer([Reply(tool_calls=[ToolCall("fail", {"text": "x"})]), "Said."]) as model:
         environment = {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "k", "DRSAI_LOG_FORMAT": form}
         server = commands.start("serve", "teams.py", "--port", "0", cwd=tmp_path, env=environment)
         with httpx.Client(base_url=server.base_url(), timeout=20) as client:

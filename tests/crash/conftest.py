@@ -11,10 +11,10 @@ import httpx
 import openai
 import pytest
 
-from tests.support.commands import Command, Commands
+from tests.support.commands import ROOT, Command, Commands
 from tests.support.model_server import ModelServer
 
-TEAMS = Path(__file__).with_name("teams.py")
+TEAMS = ROOT / "tests/support/teams/served.py"
 
 
 class Serving:
@@ -73,12 +73,6 @@ class Serving:
         """(seq, source, text) of the stored messages."""
         data = self.get(f"/threads/{thread_id}/messages")["data"]
         return [(item["seq"], item["source"], item["content"]) for item in data]
-
-
-@pytest.fixture(scope="session")
-def commands() -> Iterator[Commands]:
-    with Commands() as running:
-        yield running
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ def test_killed_between_runs(serving: Serving, model: ModelServer) -> None:
 
 
 def test_a_person_answers_after_any_number_of_kills(serving: Serving, model: ModelServer) -> None:
-    def ann(request: ModelRequest) -> Reply | str:
+    def asker(request: ModelRequest) -> Reply | str:
         last = said(request)[-1]
         if last == ("person", "In June."):
             return "June it is. DONE"
@@ -114,7 +114,7 @@ def test_a_person_answers_after_any_number_of_kills(serving: Serving, model: Mod
             return Reply("What do you mean by that?")
         return "When does it start?"
 
-    model.script("You are ann.", ann)
+    model.script("You are asker.", asker)
     asked = serving.say("t", "Plan a trip.", model="asking")
     assert asked.drsai["status"] == "awaiting_input"
     question = asked.drsai["input_request"]["prompt"]
@@ -136,7 +136,7 @@ def test_a_person_answers_after_any_number_of_kills(serving: Serving, model: Mod
         ("me", "What do you mean by that?"),
         ("person", "In June."),
     ]
-    assert [text for _, source, text in serving.messages("t") if source == "ann"] == [
+    assert [text for _, source, text in serving.messages("t") if source == "asker"] == [
         "When does it start?",
         "What do you mean by that?",
         "June it is. DONE",
@@ -144,11 +144,11 @@ def test_a_person_answers_after_any_number_of_kills(serving: Serving, model: Mod
 
 
 def test_killed_while_an_answer_is_worked_on(serving: Serving, model: ModelServer) -> None:
-    model.script("You are ann.", lambda _: "When does it start?")
+    model.script("You are asker.", lambda _: "When does it start?")
     serving.say("t", "Plan a trip.", model="asking")
-    model.script("You are ann.", lambda _: Reply("June it is and nothing else", chunk_delay=0.15))
+    model.script("You are asker.", lambda _: Reply("June it is and nothing else", chunk_delay=0.15))
     cut_in_the_middle(serving, "t", "In June.", at="June it", model="asking")
-    model.script("You are ann.", lambda _: "June it is. DONE")
+    model.script("You are asker.", lambda _: "June it is. DONE")
     serving.start()
     assert serving.settled("t")["status"] == "completed"
     said = [(source, text) for _, source, text in serving.messages("t") if text]
@@ -156,10 +156,10 @@ def test_killed_while_an_answer_is_worked_on(serving: Serving, model: ModelServe
     # the question, and as what the person says in the chat.
     assert said == [
         ("user", "Plan a trip."),
-        ("ann", "When does it start?"),
+        ("asker", "When does it start?"),
         ("user", "In June."),
         ("person", "In June."),
-        ("ann", "June it is. DONE"),
+        ("asker", "June it is. DONE"),
     ]
 
 

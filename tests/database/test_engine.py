@@ -28,10 +28,8 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-async def sqlite(tmp_path: Path, sqlite_template: bytes) -> AsyncIterator[Database]:
-    path = tmp_path / "one.db"
-    path.write_bytes(sqlite_template)
-    async with Database(f"sqlite:///{path}", busy_timeout=0.3) as database:
+async def sqlite(migrated_sqlite: str) -> AsyncIterator[Database]:
+    async with Database(migrated_sqlite, busy_timeout=0.3) as database:
         yield database
 
 
@@ -360,20 +358,16 @@ async def test_storage_functions_do_not_nest(sqlite: Database):
         await sqlite.read(lambda _: sqlite.read_sync(names))
 
 
-def test_several_event_loops_one_after_the_other(tmp_path: Path, sqlite_template: bytes):
-    path = tmp_path / "loops.db"
-    path.write_bytes(sqlite_template)
-    database = Database(f"sqlite:///{path}")
+def test_several_event_loops_one_after_the_other(migrated_sqlite: str):
+    database = Database(migrated_sqlite)
     for name in ("a", "b", "c"):
         assert asyncio.run(database.write(add(name))) == name
     assert asyncio.run(database.read(names)) == ["a", "b", "c"]
     database.close_sync()
 
 
-def test_an_event_loop_that_ended_harms_nobody(tmp_path: Path, sqlite_template: bytes):
-    path = tmp_path / "gone.db"
-    path.write_bytes(sqlite_template)
-    database = Database(f"sqlite:///{path}")
+def test_an_event_loop_that_ended_harms_nobody(migrated_sqlite: str):
+    database = Database(migrated_sqlite)
     release = threading.Event()
 
     async def leave() -> None:

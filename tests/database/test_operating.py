@@ -23,12 +23,10 @@ async def test_a_trial_write_leaves_nothing(db: DatabaseManager) -> None:
     assert await db.get(AgentJson) == []
 
 
-async def test_a_locked_database_takes_no_writes(tmp_path: Path, sqlite_template: bytes) -> None:
-    path = tmp_path / "drsai.db"
-    path.write_bytes(sqlite_template)
-    database = Database(f"sqlite:///{path}", busy_timeout=0.1)
+async def test_a_locked_database_takes_no_writes(tmp_path: Path, migrated_sqlite: str) -> None:
+    database = Database(migrated_sqlite, busy_timeout=0.1)
     db = DatabaseManager(database=database)
-    other = sqlite3.connect(path, isolation_level=None)
+    other = sqlite3.connect(tmp_path / "drsai.db", isolation_level=None)
     try:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(DatabaseUnavailable, match="locked"):
@@ -63,12 +61,8 @@ asyncio.run(work())
 """
 
 
-def test_a_full_disk_takes_no_writes(tmp_path: Path, sqlite_template: bytes) -> None:
-    path = tmp_path / "drsai.db"
-    path.write_bytes(sqlite_template)
-    done = subprocess.run(
-        [sys.executable, "-c", _FULL, f"sqlite:///{path}"], capture_output=True, text=True, check=False
-    )
+def test_a_full_disk_takes_no_writes(migrated_sqlite: str) -> None:
+    done = subprocess.run([sys.executable, "-c", _FULL, migrated_sqlite], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("the disk of the database"), done.stderr
     assert done.stdout.endswith("\nready\n"), done.stderr
 

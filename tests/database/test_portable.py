@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 from drsai_backend import DrSai, decode_state
 from drsai_backend.agents import idempotent
 from drsai_backend.config import Settings
-from drsai_backend.database import DatabaseManager, migrations
+from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import AutoGenMessage, QueuedInput, Run, RunStatus, Thread, UserInput, utcnow
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.errors import (
@@ -38,7 +38,7 @@ from drsai_backend.errors import (
     UnsupportedStateVersion,
 )
 from drsai_backend.state.portable import TABLES, export_thread, import_thread
-from tests.database.every_row import RUN, SECRET, add_thread, rows_of, tables_of_threads
+from tests.support.every_row import RUN, SECRET, add_thread, rows_of, tables_of_threads
 from tests.support.running import comparable
 from tests.support.scripted import Answer, Rule, counting
 from tests.support.teams.scenarios import agent
@@ -47,12 +47,9 @@ _thread = table_of(Thread)
 
 
 @pytest.fixture(params=["sqlite to postgresql", "postgresql to sqlite"])
-def urls(request: pytest.FixtureRequest, tmp_path: Path, sqlite_template: bytes, empty_postgres: str) -> list[str]:
+def urls(request: pytest.FixtureRequest, migrated_sqlite: str, migrated_postgres: str) -> list[str]:
     """The URLs of two fresh databases: where a thread comes from, where it goes to."""
-    path = tmp_path / "drsai.db"
-    path.write_bytes(sqlite_template)
-    migrations.upgrade(empty_postgres)
-    both = [f"sqlite:///{path}", empty_postgres]
+    both = [migrated_sqlite, migrated_postgres]
     return both if request.param.startswith("sqlite") else both[::-1]
 
 

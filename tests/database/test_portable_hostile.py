@@ -34,7 +34,7 @@ from drsai_backend.runs import _queries
 from drsai_backend.state import decode_document
 from drsai_backend.state.codec import decode_value, encode_value
 from drsai_backend.state.portable import export_thread, import_thread
-from tests.database.every_row import add_thread
+from tests.support.every_row import add_thread
 from tests.support.scripted import counting
 from tests.support.teams.scenarios import agent
 

@@ -15,7 +15,7 @@ from drsai_backend.database.retention import OVER, count_prunable, prune
 from drsai_backend.datamodel import RunStatus, Thread, utcnow
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.errors import InvalidRequest
-from tests.database.every_row import add_thread, rows_of, tables_of_threads
+from tests.support.every_row import add_thread, rows_of, tables_of_threads
 
 DAY = timedelta(days=1)
 _thread = table_of(Thread)

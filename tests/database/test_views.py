@@ -45,10 +45,8 @@ def rows(manager: DatabaseManager) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.fixture
-def both(tmp_path: Path, sqlite_template: bytes, empty_postgres: str):
-    (tmp_path / "x.db").write_bytes(sqlite_template)
-    migrations.upgrade(empty_postgres)
-    managers = [DatabaseManager(f"sqlite:///{tmp_path}/x.db"), DatabaseManager(empty_postgres)]
+def both(migrated_sqlite: str, migrated_postgres: str):
+    managers = [DatabaseManager(migrated_sqlite), DatabaseManager(migrated_postgres)]
     yield managers
     for manager in managers:
         manager.sync.close()

@@ -6,7 +6,7 @@ import contextlib
 import signal
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,6 @@ import pytest
 import sqlalchemy as sa
 
 from tests.support.commands import Command, Commands
-
-
-@pytest.fixture(scope="module")
-def commands() -> Iterator[Commands]:
-    with Commands() as commands:
-        yield commands
 
 
 class Rows:

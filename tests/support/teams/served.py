@@ -1,4 +1,4 @@
-"""The teams that the servers under test serve. `model.py` plays their models; it knows agents by their system messages.
+"""The teams that the servers under test serve. A model server plays their models; a system message says who asks.
 
 The tools write a line into the file `CHAOS_TOOLS` when they take effect, each line with one write: what has happened is
 there whatever becomes of the process.
@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from autogen_agentchat.agents import UserProxyAgent
-from autogen_agentchat.conditions import MaxMessageTermination, TextMentionTermination
+from autogen_agentchat.conditions import HandoffTermination, MaxMessageTermination, TextMentionTermination
 
 from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext, SelectorGroupChat, Swarm
 from drsai_backend.agents import idempotent
@@ -52,6 +52,11 @@ def solo(context: RunContext) -> AssistantAgent:
     return _agent(context, "sam")
 
 
+def pair(context: RunContext) -> RoundRobinGroupChat:
+    """Two agents, one after the other."""
+    return RoundRobinGroupChat([_agent(context, "ann"), _agent(context, "bob")], max_turns=2)
+
+
 def rounds(context: RunContext) -> RoundRobinGroupChat:
     """Three agents, one after the other."""
     return RoundRobinGroupChat([_agent(context, name) for name in ("ann", "bob", "cid")], max_turns=3)
@@ -70,6 +75,16 @@ def swarm(context: RunContext) -> Swarm:
     return Swarm([clerk, expert], termination_condition=TextMentionTermination("DONE") | MaxMessageTermination(12))
 
 
+def desk(context: RunContext) -> Swarm:
+    """A clerk who hands over to an expert, who hands over to the user."""
+    clerk = _agent(context, "clerk", handoffs=["expert"])
+    expert = _agent(context, "expert", handoffs=["user"])
+    return Swarm(
+        [clerk, expert],
+        termination_condition=HandoffTermination(target="user") | TextMentionTermination("DONE", sources=["expert"]),
+    )
+
+
 def tools(context: RunContext) -> RoundRobinGroupChat:
     """An agent with both kinds of tools, several rounds of them in a turn, and one who sums up."""
     worker = _agent(context, "worker", tools=[look, pay], max_tool_iterations=4)
@@ -84,4 +99,13 @@ def asking(context: RunContext) -> RoundRobinGroupChat:
     )
 
 
-teams = {"solo": solo, "rounds": rounds, "chosen": chosen, "swarm": swarm, "tools": tools, "asking": asking}
+teams = {
+    "solo": solo,
+    "pair": pair,
+    "rounds": rounds,
+    "chosen": chosen,
+    "swarm": swarm,
+    "desk": desk,
+    "tools": tools,
+    "asking": asking,
+}
