@@ -311,10 +311,11 @@ async def test_a_message_while_the_answer_is_worked_on_waits(make: Make) -> None
     office = Office()
     drsai = await make({"crew": office}, **QUICK)
     await asked(drsai)
-    office.client.delay = 0.3
+    office.client.hold()
     answered = await drsai.engine.start(request("approve"))
     office.client.rule = lambda messages, _: "fine"
     following = await drsai.engine.start(request("thanks"))
+    office.client.release()
     assert (await answered.wait()).status is RunStatus.COMPLETED
     assert (await following.wait()).status is RunStatus.COMPLETED
     assert sources(await thread_of(drsai))[-2:] == ["user", "clerk"]

@@ -27,11 +27,12 @@ def where(request: pytest.FixtureRequest) -> int:
 
 async def test_inputs_wait_in_the_order_of_their_arrival(make: Make, where: int) -> None:
     crew = Crew()
-    crew.ann.delay = 0.2
+    crew.ann.hold()
     workers = await two(make, crew)
     handles = [await workers[0].engine.start(request("0"))]
     for number in range(1, 4):
         handles.append(await workers[where].engine.start(request(str(number))))
+    crew.ann.release()
     ends = await asyncio.gather(*(handle.wait() for handle in handles))
     assert [end.status for end in ends] == [RunStatus.COMPLETED] * 4
     thread = await thread_of(workers[0])
@@ -47,11 +48,12 @@ async def test_inputs_wait_in_the_order_of_their_arrival(make: Make, where: int)
 
 async def test_reject(make: Make, where: int) -> None:
     crew = Crew()
-    crew.ann.delay = 0.3
+    crew.ann.hold()
     workers = await two(make, crew)
     handle = await workers[0].engine.start(request("x"))
     with pytest.raises(ThreadBusy):
         await workers[where].engine.start(request("y", on_busy="reject"))
+    crew.ann.release()
     await handle.wait()
     assert said(await thread_of(workers[0])) == ["x"]
 
@@ -75,11 +77,12 @@ async def test_interrupt_keeps_finished_turns_and_goes_first(make: Make, where: 
 
 async def test_steer_hands_the_message_to_everybody_at_the_next_boundary(make: Make, where: int) -> None:
     crew = Crew()
-    crew.bob.delay = 0.5
+    crew.bob.hold()
     workers = await two(make, crew)
     first = await workers[0].engine.start(request("x"))
     await turns(workers[0], 1)
     steered = await workers[where].engine.start(request("and y", on_busy="steer"))
+    crew.bob.release()
     end = await steered.wait()
     assert (await first.wait()).status is end.status is RunStatus.COMPLETED
     thread = await thread_of(workers[0])
@@ -95,11 +98,12 @@ async def test_steer_hands_the_message_to_everybody_at_the_next_boundary(make: M
 
 async def test_steer_too_late_is_the_next_input(make: Make) -> None:
     crew = Crew()
-    crew.eve.delay = 0.3
+    crew.eve.hold()
     drsai = await make({"crew": crew}, **QUICK)
     await drsai.engine.start(request("x"))
     await turns(drsai, 2)
     late = await drsai.engine.start(request("y", on_busy="steer"))
+    crew.eve.release()
     assert (await late.wait()).status is RunStatus.COMPLETED
     assert sources(await thread_of(drsai)) == ROUND * 2
 
@@ -126,11 +130,12 @@ async def test_inputs_that_wait_survive_the_process(make: Make, database_url: st
 
 async def test_a_queued_input_that_cannot_run_does_not_hold_up_the_others(make: Make) -> None:
     crew = Crew()
-    crew.ann.delay = 0.3
+    crew.ann.hold()
     drsai = await make({"crew": crew, "other": crew}, **QUICK)
     await drsai.engine.start(request("x"))
     stranger = await drsai.engine.start(request("y", team="other"))
     after = await drsai.engine.start(request("z"))
+    crew.ann.release()
     end = await stranger.wait()
     assert end.status is RunStatus.ERROR
     assert "crew" in (end.error_message or "")
@@ -140,7 +145,7 @@ async def test_a_queued_input_that_cannot_run_does_not_hold_up_the_others(make: 
 
 async def test_a_team_that_cannot_be_built_is_refused_at_once(make: Make) -> None:
     crew = Crew()
-    crew.ann.delay = 0.3
+    crew.ann.hold()
     broken = False
 
     def factory() -> object:
@@ -153,19 +158,21 @@ async def test_a_team_that_cannot_be_built_is_refused_at_once(make: Make) -> Non
     broken = True
     with pytest.raises(TeamBuildError):
         await drsai.engine.start(request("y"))
+    crew.ann.release()
     await handle.wait()
     assert await drsai.db.get(QueuedInput) == []
 
 
 async def test_a_queued_input_can_be_withdrawn(make: Make) -> None:
     crew = Crew()
-    crew.ann.delay = 0.3
+    crew.ann.hold()
     drsai = await make({"crew": crew}, **QUICK)
     first = await drsai.engine.start(request("x"))
     second = await drsai.engine.start(request("y"))
     view = await drsai.engine.cancel_run("anonymous", second.run_id)
     assert view.status is RunStatus.STOPPED
     assert (await second.wait()).status is RunStatus.STOPPED
+    crew.ann.release()
     assert (await first.wait()).status is RunStatus.COMPLETED
     assert said(await thread_of(drsai)) == ["x"]
 
@@ -196,7 +203,7 @@ async def test_an_unknown_thread_takes_a_background_inputs_history(make: Make) -
 
 async def test_idempotency_of_background_and_queued_inputs(make: Make) -> None:
     crew = Crew()
-    crew.ann.delay = 0.2
+    crew.ann.hold()
     drsai = await make({"crew": crew}, **QUICK)
     handles = [
         await drsai.engine.start(request("x", background=True, idempotency_key="k")),
@@ -204,6 +211,7 @@ async def test_idempotency_of_background_and_queued_inputs(make: Make) -> None:
         await drsai.engine.start(request("y", idempotency_key="l")),
         await drsai.engine.start(request("y", idempotency_key="l")),
     ]
+    crew.ann.release()
     for handle in handles:
         assert (await handle.wait()).status is RunStatus.COMPLETED
     assert handles[0].run_id == handles[1].run_id != handles[2].run_id == handles[3].run_id
@@ -225,11 +233,12 @@ async def test_runs_are_listed(make: Make) -> None:
 
 async def test_a_pause_takes_hold_at_the_boundary_and_survives_restarts(make: Make, where: int) -> None:
     crew = Crew()
-    crew.bob.delay = 0.3
+    crew.bob.hold()
     workers = await two(make, crew)
     first = await workers[0].engine.start(request("x"))
     await turns(workers[0], 1)
     await workers[where].engine.pause("anonymous", "t")
+    crew.bob.release()
     assert (await first.wait()).status is RunStatus.PAUSED
     thread = await thread_of(workers[0])
     assert (thread.status, sources(thread)) == (RunStatus.PAUSED, ["user", "ann", "bob"])
@@ -244,22 +253,24 @@ async def test_a_pause_takes_hold_at_the_boundary_and_survives_restarts(make: Ma
 
 async def test_a_pause_can_be_taken_back(make: Make) -> None:
     crew = Crew()
-    crew.bob.delay = 0.3
+    crew.bob.hold()
     drsai = await make({"crew": crew}, **QUICK)
     handle = await drsai.engine.start(request("x"))
     await turns(drsai, 1)
     await drsai.engine.pause("anonymous", "t")
     await drsai.engine.resume("anonymous", "t")
+    crew.bob.release()
     assert (await handle.wait()).status is RunStatus.COMPLETED
 
 
 async def test_a_message_to_a_paused_run_goes_on_with_it(make: Make, where: int) -> None:
     crew = Crew()
-    crew.bob.delay = 0.3
+    crew.bob.hold()
     workers = await two(make, crew)
     first = await workers[0].engine.start(request("x"))
     await turns(workers[0], 1)
     await workers[0].engine.pause("anonymous", "t")
+    crew.bob.release()
     await first.wait()
     handle = await workers[where].engine.start(request("and y"))
     assert (await handle.wait()).status is RunStatus.COMPLETED
@@ -268,11 +279,12 @@ async def test_a_message_to_a_paused_run_goes_on_with_it(make: Make, where: int)
 
 async def test_interrupt_a_paused_run(make: Make) -> None:
     crew = Crew()
-    crew.bob.delay = 0.3
+    crew.bob.hold()
     drsai = await make({"crew": crew}, **QUICK)
     first = await drsai.engine.start(request("x"))
     await turns(drsai, 1)
     await drsai.engine.pause("anonymous", "t")
+    crew.bob.release()
     await first.wait()
     with pytest.raises(ThreadBusy):
         await drsai.engine.start(request("y", on_busy="reject"))
@@ -297,11 +309,12 @@ async def test_cancel_ends_the_model_call_in_flight(make: Make, where: int) -> N
 
 async def test_cancel_a_paused_run(make: Make) -> None:
     crew = Crew()
-    crew.bob.delay = 0.2
+    crew.bob.hold()
     drsai = await make({"crew": crew}, **QUICK)
     await drsai.engine.start(request("x"))
     await turns(drsai, 1)
     await drsai.engine.pause("anonymous", "t")
+    crew.bob.release()
     await reached(drsai, "paused")
     assert (await drsai.engine.cancel("anonymous", "t")).status is RunStatus.STOPPED
     [thread] = await drsai.db.get(type(await thread_of(drsai)), filters=WHERE)
@@ -310,7 +323,7 @@ async def test_cancel_a_paused_run(make: Make) -> None:
 
 async def test_a_process_takes_up_only_so_many_runs_by_itself(make: Make) -> None:
     crew = Crew()
-    crew.ann.delay = 0.3
+    crew.ann.hold()
     drsai = await make({"crew": crew}, **QUICK, max_runs=2)
     handles = [await drsai.engine.start(request("x", background=True, thread_id=f"t{number}")) for number in range(5)]
     most = 0
@@ -322,6 +335,12 @@ async def test_a_process_takes_up_only_so_many_runs_by_itself(make: Make) -> Non
             await asyncio.sleep(0.01)
 
     watching = asyncio.create_task(watch())
+
+    async def full() -> bool:
+        return crew.ann.calls == 2
+
+    await until(full)
+    crew.ann.release()
     ends = await asyncio.gather(*(handle.wait() for handle in handles))
     watching.cancel()
     assert {end.status for end in ends} == {RunStatus.COMPLETED}

@@ -255,7 +255,8 @@ async def test_a_damaged_or_later_state_is_refused_and_left_alone(make: Make) ->
 
 
 async def test_one_run_at_a_time(make: Make) -> None:
-    slow = ScriptedClient(counting("ann"), delay=0.3)
+    slow = ScriptedClient(counting("ann"))
+    slow.hold()
 
     def team() -> RoundRobinGroupChat:
         from autogen_agentchat.agents import AssistantAgent
@@ -273,6 +274,7 @@ async def test_one_run_at_a_time(make: Make) -> None:
     live.status = RunStatus.COMPLETED
     with pytest.raises(Conflict):
         await drsai.db.upsert(live)
+    slow.release()
     assert (await handle.wait()).status is RunStatus.COMPLETED
     assert (await drsai.run("pair", "y", thread_id="t")).status is RunStatus.COMPLETED
 

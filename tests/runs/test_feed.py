@@ -61,10 +61,13 @@ async def two(make: Make, crew: Crew) -> tuple[DrSai, DrSai]:
 
 async def test_a_run_is_followed_while_it_is_live(make: Make, where: int) -> None:
     crew = Crew()
-    crew.ann.delay = crew.bob.delay = 0.2
+    crew.ann.hold()
     workers = await two(make, crew)
     handle = await workers[0].engine.start(request())
-    log = await collect(workers[where].engine.follow_run("anonymous", handle.run_id))
+    following = asyncio.create_task(collect(workers[where].engine.follow_run("anonymous", handle.run_id)))
+    await crew.ann.asked.wait()
+    crew.ann.release()
+    log = await following
     assert told(log) == ONE
     positions = [logged.position for logged in log]
     assert positions == sorted(set(positions))
@@ -87,7 +90,7 @@ async def test_token_by_token_in_the_same_process(make: Make) -> None:
     from autogen_agentchat.teams import RoundRobinGroupChat
 
     crew = Crew()
-    crew.bob.delay = 0.5
+    crew.bob.hold()
 
     def team() -> RoundRobinGroupChat:
         agents = [AssistantAgent(name, getattr(crew, name), model_client_stream=True) for name in ("ann", "bob")]
@@ -97,6 +100,7 @@ async def test_token_by_token_in_the_same_process(make: Make) -> None:
     handle = await drsai.engine.start(request())
     first = await collect(drsai.engine.follow_run("anonymous", handle.run_id), 5)
     assert isinstance(first[-1].event, TextDelta)
+    crew.bob.release()
     rest = await collect(drsai.engine.follow_run("anonymous", handle.run_id, first[-1].position))
     assert isinstance(rest[0].event, TextDelta)
     log = [*first, *rest]
@@ -138,21 +142,23 @@ async def test_a_recovery_says_so_and_repeats_no_message(make: Make, where: int)
 
 async def test_a_queued_run_is_followed_from_before_it_begins(make: Make, where: int) -> None:
     crew = Crew()
-    crew.ann.delay = 0.2
+    crew.ann.hold()
     workers = await two(make, crew)
     await workers[0].engine.start(request("x"))
     handle = await workers[0].engine.start(request("y"))
+    crew.ann.release()
     log = await collect(workers[where].engine.follow_run("anonymous", handle.run_id))
     assert told(log) == ONE
 
 
 async def test_a_steered_input_is_followed_in_the_run_that_took_it_up(make: Make, where: int) -> None:
     crew = Crew()
-    crew.bob.delay = 0.5
+    crew.bob.hold()
     workers = await two(make, crew)
     await workers[0].engine.start(request("x"))
     await turns(workers[0], 1)
     handle = await workers[0].engine.start(request("y", on_busy="steer"))
+    crew.bob.release()
     log = await collect(workers[where].engine.follow_run("anonymous", handle.run_id))
     assert told(log)[-2:] == ["eve", "completed"]
 

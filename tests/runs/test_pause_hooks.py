@@ -61,7 +61,7 @@ class PausableCrew(Crew):
         self.heard: list[str] = []
         self.speaking = asyncio.Event()
         self.hangs = False
-        self.bob.delay = 0.3
+        self.bob.hold()
 
     def __call__(self) -> RoundRobinGroupChat:
         inner = RoundRobinGroupChat([Pausable(self)], name="inner", max_turns=1)
@@ -74,6 +74,7 @@ async def paused(make: Make, crew: Crew) -> DrSai:
     handle = await drsai.engine.start(request("x"))
     await turns(drsai, 1)
     await drsai.engine.pause("anonymous", "t")
+    crew.bob.release()
     assert (await handle.wait()).status is RunStatus.PAUSED
     return drsai
 

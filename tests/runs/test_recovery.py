@@ -26,6 +26,15 @@ def first(database_url: str) -> Callable[..., Awaitable[DrSai]]:
     return made
 
 
+async def attempt(drsai: DrSai, number: int) -> None:
+    """Wait until the newest run has been taken up that often."""
+
+    async def taken_over() -> bool:
+        return (await drsai.engine.list_runs("anonymous", "t", after=None, limit=1)).items[0].attempt == number
+
+    await until(taken_over)
+
+
 async def test_a_process_that_closes_hands_its_runs_over(make: Make, first: Any) -> None:
     crew = Crew()
     crew.bob.delay = 30
@@ -46,11 +55,15 @@ async def test_a_process_that_closes_hands_its_runs_over(make: Make, first: Any)
 
 async def test_it_waits_for_the_turn_boundary(make: Make, first: Any) -> None:
     crew = Crew()
-    crew.bob.delay = 0.4
-    drsai = await first(crew, shutdown_grace_seconds=5)
+    crew.bob.hold()
+    drsai = await first(crew, shutdown_grace_seconds=10)
     await drsai.engine.start(request())
     await turns(drsai, 1)
-    await drsai.close()
+    closing = asyncio.create_task(drsai.close())
+    await asyncio.sleep(0.1)
+    assert not closing.done()
+    crew.bob.release()
+    await closing
     other = await make({"crew": crew})
     thread = await ended(other)
     assert sources(thread) == ["user", "ann", "bob", "eve"]
@@ -59,12 +72,14 @@ async def test_it_waits_for_the_turn_boundary(make: Make, first: Any) -> None:
 
 async def test_a_run_whose_worker_died_goes_on_elsewhere_and_its_reader_follows(make: Make) -> None:
     crew = Crew()
-    crew.bob.delay = 0.3
+    crew.bob.hold()
     drsai = await make({"crew": crew}, **QUICK)
     handle = await drsai.engine.start(request())
     await turns(drsai, 1)
     other = await make({"crew": crew}, **QUICK)
     await disown(drsai)
+    await attempt(other, 2)
+    crew.bob.release()
     said = [event async for event in handle.events()]
     assert said[-1].status is RunStatus.COMPLETED  # type: ignore[union-attr]
     assert [done.message.source for done in handle.transcript()] == ["user", "ann", "bob", "eve"]
@@ -79,10 +94,14 @@ async def test_before_its_first_turn_was_stored(make: Make) -> None:
     crew = Crew()
     drsai = await make({"crew": crew}, **QUICK)
     await drsai.run("crew", "x", thread_id="t")
-    crew.ann.delay = 0.3
+    crew.ann.hold()
     await drsai.engine.start(request("y"))
+    await crew.ann.asked.wait()
     await disown(drsai)
-    thread = await ended(await make({"crew": crew}, **QUICK))
+    other = await make({"crew": crew}, **QUICK)
+    await attempt(other, 2)
+    crew.ann.release()
+    thread = await ended(other)
     assert thread.status is RunStatus.COMPLETED
     assert sources(thread) == ["user", "ann", "bob", "eve"] * 2
 
@@ -108,13 +127,9 @@ async def test_a_run_that_kills_every_worker_is_given_up(make: Make) -> None:
     drsai = await make({"crew": crew}, **QUICK, max_attempts=2, shutdown_grace_seconds=0)
     await drsai.engine.start(request())
     await turns(drsai, 1)
-    for attempt in (2, 3):
+    for number in (2, 3):
         await disown(drsai)
-
-        async def taken_over(attempt: int = attempt) -> bool:
-            return (await run_of(drsai)).attempt == attempt
-
-        await until(taken_over)
+        await attempt(drsai, number)
     await disown(drsai)
     thread = await ended(drsai)
     assert thread.status is RunStatus.ERROR
@@ -124,12 +139,15 @@ async def test_a_run_that_kills_every_worker_is_given_up(make: Make) -> None:
 
 async def test_progress_counts_as_a_new_beginning(make: Make) -> None:
     crew = Crew()
-    crew.bob.delay = crew.eve.delay = 0.4
     drsai = await make({"crew": crew}, **QUICK, max_attempts=1)
+    crew.bob.hold()
+    crew.eve.hold()
     await drsai.engine.start(request())
-    for turn in (1, 2):
+    for turn, speaker in ((1, crew.bob), (2, crew.eve)):
         await turns(drsai, turn)
         await disown(drsai)
+        await attempt(drsai, turn + 1)
+        speaker.release()
     thread = await ended(drsai)
     assert (thread.status, sources(thread)) == (RunStatus.COMPLETED, ["user", "ann", "bob", "eve"])
 
@@ -193,10 +211,11 @@ class Outage:
 @pytest.mark.parametrize("kinds", [["before"], ["after"], ["before", "after"], ["after", "before", "before", "after"]])
 async def test_a_run_waits_for_the_database(make: Make, kinds: list[str]) -> None:
     crew = Crew()
-    crew.ann.delay = 0.05
+    crew.ann.hold()
     drsai = await make({"crew": crew})
     handle = await drsai.engine.start(request())
     Outage(drsai).fail = list(kinds)
+    crew.ann.release()
     end = await handle.wait()
     assert end.status is RunStatus.COMPLETED
     thread = await thread_of(drsai)
@@ -207,22 +226,24 @@ async def test_a_run_waits_for_the_database(make: Make, kinds: list[str]) -> Non
 
 async def test_an_end_that_was_cut_off_is_not_written_twice(make: Make) -> None:
     crew = Crew()
-    crew.eve.delay = 0.3
+    crew.eve.hold()
     drsai = await make({"crew": crew})
     handle = await drsai.engine.start(request())
     await turns(drsai, 2)
     Outage(drsai).fail = ["after"]
+    crew.eve.release()
     assert (await handle.wait()).status is RunStatus.COMPLETED
     assert sources(await thread_of(drsai)) == ["user", "ann", "bob", "eve"]
 
 
 async def test_an_outage_that_lasts_leaves_the_run_to_be_gone_on_with(make: Make) -> None:
     crew = Crew()
-    crew.ann.delay = 0.05
+    crew.ann.hold()
     drsai = await make({"crew": crew}, **QUICK, outage_seconds=0.2)
     await drsai.engine.start(request())
     outage = Outage(drsai)
     outage.fail = ["before"] * 30
+    crew.ann.release()
     await until(lambda: _is_empty(outage), 60)
     thread = await ended(drsai)
     assert thread.status in (RunStatus.COMPLETED, RunStatus.ERROR)

@@ -158,11 +158,12 @@ async def test_a_recorded_answer_counts_although_its_turn_is_never_stored(make: 
 
 async def test_queued_and_paused_runs(make: Make) -> None:
     crew = Crew()
-    crew.bob.delay = 0.2
+    crew.bob.hold()
     drsai = await make({"crew": crew}, **QUICK)
     await drsai.engine.start(request())
     await turns(drsai, 1)
     await drsai.engine.pause("anonymous", "t")
+    crew.bob.release()
     await reached(drsai, "paused")
     run = await run_of(drsai)
     assert run.usage is not None

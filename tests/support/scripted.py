@@ -19,13 +19,19 @@ def user_count(messages: Sequence[Any]) -> int:
 
 
 class ScriptedClient(ChatCompletionClient):
-    """Answers with `rule(messages, options)`; text is streamed in pieces of `piece` characters."""
+    """Answers with `rule(messages, options)`; text is streamed in pieces of `piece` characters.
+
+    Between `hold()` and `release()` calls wait for their answers; `asked` is set when one comes.
+    """
 
     def __init__(
         self, rule: Rule, *, vision: bool = False, piece: int = 7, delay: float = 0.0, thought: str | None = None
     ):
         self.rule = rule
         self.calls = 0
+        self.asked = asyncio.Event()
+        self._open = asyncio.Event()
+        self._open.set()
         self.piece = piece
         self.delay = delay
         self.thought = thought
@@ -39,6 +45,13 @@ class ScriptedClient(ChatCompletionClient):
         )
         self._usage = RequestUsage(prompt_tokens=0, completion_tokens=0)
 
+    def hold(self) -> None:
+        self.asked.clear()
+        self._open.clear()
+
+    def release(self) -> None:
+        self._open.set()
+
     async def create(
         self,
         messages: Sequence[Any],
@@ -50,8 +63,9 @@ class ScriptedClient(ChatCompletionClient):
         cancellation_token: CancellationToken | None = None,
     ) -> CreateResult:
         self.calls += 1
-        if self.delay:
-            future = asyncio.ensure_future(asyncio.sleep(self.delay))
+        self.asked.set()
+        if self.delay or not self._open.is_set():
+            future = asyncio.ensure_future(asyncio.sleep(self.delay) if self.delay else self._open.wait())
             if cancellation_token is not None:
                 cancellation_token.link_future(future)
             await future
