@@ -16,7 +16,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events, from_schema
 
 from drsai_backend import DrSai
-from tests.runs.conftest import settings
+from tests.support.threads import settings
 
 
 @contextmanager

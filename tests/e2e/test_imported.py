@@ -25,7 +25,7 @@ from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext, Selec
 from drsai_backend.datamodel import AutoGenMessage
 from tests.e2e.conftest import Serve, Service
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply
-from tests.support.teams.crew import until
+from tests.support.threads import until
 
 Said = list[dict[str, Any]]
 SYSTEM = {"role": "system", "content": "Be kind."}

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from drsai_backend import DrSai
 from drsai_backend.datamodel import Thread
-from tests.runs.conftest import settings
+from tests.support.threads import settings
 
 CHAT: dict[str, Any] = {"model": "writers", "messages": [{"role": "user", "content": "Write about rain."}]}
 

@@ -22,9 +22,9 @@ from PIL import Image as PILImage
 
 from drsai_backend import AssistantAgent, DrSai, RoundRobinGroupChat, requires_approval
 from tests.e2e.conftest import Serve
-from tests.runs.conftest import settings as settings_with
 from tests.support.scripted import ScriptedClient
 from tests.support.teams.scenarios import SCENARIOS
+from tests.support.threads import settings as settings_with
 
 URL = "/v1/chat/completions"
 

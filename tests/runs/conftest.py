@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
 from drsai_backend import DrSai
-from drsai_backend.config import Settings
-
-Make = Callable[..., Awaitable[DrSai]]
-
-
-def settings(**values: Any) -> Settings:
-    defaults: dict[str, Any] = {"demo_delay": 0, "secret_key": SecretStr("test"), "shutdown_grace_seconds": 0.5}
-    return Settings(_env_file=None, **{**defaults, **values})
+from tests.support.threads import Make, settings
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from drsai_backend.datamodel import TurnStep, utcnow
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound, StaleAnswer
 from drsai_backend.runs.events import MessageRead, RunEnded
 from drsai_backend.teams.messages import UserInputReceivedEvent
-from tests.runs.conftest import Make
 from tests.support.scripted import ScriptedClient
-from tests.support.teams.crew import QUICK, ended, request, sources, thread_of
+from tests.support.teams.crew import Asker, Crew
+from tests.support.threads import QUICK, Make, ended, request, sources, thread_of
 
 
 class Office:
@@ -337,3 +337,12 @@ async def test_a_repeated_answer_with_an_idempotency_key_is_given_once(make: Mak
     assert len(await received(drsai)) == 1
     with pytest.raises(Conflict):
         await other.engine.start(request("deny", idempotency_key="k"))
+
+
+async def test_a_question_is_not_answered_by_a_message_to_another_team(make: Make) -> None:
+    drsai = await make({"crew": Asker(), "other": Crew()}, **QUICK)
+    assert (await drsai.run("crew", "x", thread_id="t")).status is RunStatus.AWAITING_INPUT
+    with pytest.raises(InvalidRequest) as refused:
+        await drsai.run("other", "y", thread_id="t")
+    assert refused.value.param == "model"
+    assert (await thread_of(drsai)).status is RunStatus.AWAITING_INPUT

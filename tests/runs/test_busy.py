@@ -8,9 +8,21 @@ import pytest
 
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.datamodel import QueuedInput, Run
-from drsai_backend.errors import TeamBuildError, ThreadBusy
-from tests.runs.conftest import Make
-from tests.support.teams.crew import QUICK, WHERE, Crew, ended, reached, request, said, sources, thread_of, turns, until
+from drsai_backend.errors import InvalidRequest, TeamBuildError, ThreadBusy
+from tests.support.teams.crew import Crew
+from tests.support.threads import (
+    QUICK,
+    WHERE,
+    Make,
+    ended,
+    reached,
+    request,
+    said,
+    sources,
+    thread_of,
+    turns,
+    until,
+)
 
 ROUND = ["user", "ann", "bob", "eve"]
 
@@ -109,7 +121,7 @@ async def test_steer_too_late_is_the_next_input(make: Make) -> None:
 
 
 async def test_inputs_that_wait_survive_the_process(make: Make, database_url: str) -> None:
-    from tests.runs.conftest import settings
+    from tests.support.threads import settings
 
     crew = Crew()
     crew.ann.delay = 30
@@ -199,23 +211,6 @@ async def test_an_unknown_thread_takes_a_background_inputs_history(make: Make) -
     handle = await drsai.engine.start(request("x", messages=history, background=True))
     await handle.wait()
     assert sources(await thread_of(drsai))[:3] == ["user", "ann", "user"]
-
-
-async def test_idempotency_of_background_and_queued_inputs(make: Make) -> None:
-    crew = Crew()
-    crew.ann.hold()
-    drsai = await make({"crew": crew}, **QUICK)
-    handles = [
-        await drsai.engine.start(request("x", background=True, idempotency_key="k")),
-        await drsai.engine.start(request("x", background=True, idempotency_key="k")),
-        await drsai.engine.start(request("y", idempotency_key="l")),
-        await drsai.engine.start(request("y", idempotency_key="l")),
-    ]
-    crew.ann.release()
-    for handle in handles:
-        assert (await handle.wait()).status is RunStatus.COMPLETED
-    assert handles[0].run_id == handles[1].run_id != handles[2].run_id == handles[3].run_id
-    assert said(await thread_of(drsai)) == ["x", "y"]
 
 
 async def test_runs_are_listed(make: Make) -> None:
@@ -345,3 +340,38 @@ async def test_a_process_takes_up_only_so_many_runs_by_itself(make: Make) -> Non
     watching.cancel()
     assert {end.status for end in ends} == {RunStatus.COMPLETED}
     assert most == 2
+
+
+async def test_a_message_to_a_run_that_is_ended_while_it_is_resumed_is_run(make: Make) -> None:
+    crew = Crew()
+    crew.bob.hold()
+    drsai = await make({"crew": crew}, **QUICK)
+    first = await drsai.engine.start(request("x"))
+    await turns(drsai, 1)
+    await drsai.engine.pause("anonymous", "t")
+    crew.bob.release()
+    await first.wait()
+    controls = drsai.engine._controls
+    resume = controls.resume
+
+    async def too_late(user_id: str, thread_id: str) -> None:
+        await controls.cancel(user_id, thread_id)
+        await resume(user_id, thread_id)
+
+    controls.resume = too_late  # type: ignore[method-assign]
+    handle = await drsai.engine.start(request("y"))
+    assert (await handle.wait()).status is RunStatus.COMPLETED
+    assert said(await thread_of(drsai)) == ["x", "y"]
+
+
+async def test_a_run_is_not_steered_by_a_message_to_another_team(make: Make) -> None:
+    crew = Crew()
+    crew.ann.hold()
+    drsai = await make({"crew": crew, "other": Crew()}, **QUICK)
+    first = await drsai.engine.start(request("x"))
+    with pytest.raises(InvalidRequest) as refused:
+        await drsai.engine.start(request("y", team="other", on_busy="steer"))
+    assert refused.value.param == "model"
+    crew.ann.release()
+    assert (await first.wait()).status is RunStatus.COMPLETED
+    assert (said(await thread_of(drsai)), (await thread_of(drsai)).queued) == (["x"], 0)

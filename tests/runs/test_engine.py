@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from autogen_agentchat.agents import UserProxyAgent
-from autogen_agentchat.conditions import HandoffTermination, MaxMessageTermination, TextMentionTermination
 from autogen_agentchat.messages import ModelClientStreamingChunkEvent, TextMessage
-from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat, Swarm
-from autogen_core import FunctionCall
+from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
 
-from drsai_backend import DrSai, RunStatus, Thread, UserInput, decode_state, encode_state
+from drsai_backend import RunStatus, Thread, UserInput, decode_state, encode_state
 from drsai_backend.datamodel import AutoGenMessage, JournalEntry, Run
 from drsai_backend.errors import (
     Conflict,
     DamagedState,
-    IdempotencyMismatch,
     InvalidRequest,
     NotFound,
     RunFailed,
@@ -27,26 +24,14 @@ from drsai_backend.errors import (
     UnknownModel,
     UnsupportedStateVersion,
 )
-from drsai_backend.runs import InputMessage, RunRequest
-from tests.runs.conftest import Make
+from tests.support import threads
 from tests.support.running import comparable
 from tests.support.scripted import Answer, ScriptedClient, counting, user_count
+from tests.support.teams.crew import pair
 from tests.support.teams.scenarios import agent
+from tests.support.threads import WHERE, Make, thread_of
 
-WHERE = {"user_id": "anonymous", "thread_id": "t"}
-
-
-def pair() -> RoundRobinGroupChat:
-    return RoundRobinGroupChat([agent("ann", True), agent("bob", True)], termination_condition=MaxMessageTermination(3))
-
-
-def request(text: str, **values: Any) -> RunRequest:
-    return RunRequest(**{"team": "pair", "thread_id": "t", "messages": [InputMessage("user", text)], **values})
-
-
-async def thread_of(drsai: DrSai) -> Thread:
-    [thread] = await drsai.db.get(Thread, filters=WHERE)
-    return thread
+request = partial(threads.request, team="pair")
 
 
 async def test_a_run_stores_everything(make: Make) -> None:
@@ -311,133 +296,6 @@ async def test_stop(make: Make) -> None:
     assert (await drsai.run("pair", "y", thread_id="t")).status is RunStatus.COMPLETED
     with pytest.raises(Conflict):
         await drsai.stop("anonymous", "t")
-
-
-# --- asking a person ------------------------------------------------------------------------------------------------
-
-
-def with_proxy() -> RoundRobinGroupChat:
-    done = TextMentionTermination("approve", sources=["human"])
-    return RoundRobinGroupChat([agent("ann", True), UserProxyAgent("human")], termination_condition=done)
-
-
-async def test_a_user_proxy_waits_across_processes(make: Make) -> None:
-    drsai = await make({"pair": with_proxy})
-    result = await drsai.run("pair", "Draft it.", thread_id="t")
-    assert result.status is RunStatus.AWAITING_INPUT
-    assert result.input_request is not None
-    assert result.input_request["source"] == "human"
-    thread = await thread_of(drsai)
-    assert thread.status is RunStatus.AWAITING_INPUT
-    assert thread.input_request == result.input_request
-    other = await make({"pair": with_proxy})
-    again = await other.run("pair", "No, once more.", thread_id="t")
-    assert again.run_id == result.run_id
-    assert again.status is RunStatus.AWAITING_INPUT
-    third = await make({"pair": with_proxy})
-    last = await third.run("pair", "I approve.", thread_id="t")
-    assert last.status is RunStatus.COMPLETED
-    thread = await thread_of(third)
-    texts = [(m["source"], m["content"]) for m in thread.messages if m["type"] == "TextMessage"]
-    assert [source for source, _ in texts] == ["user", "ann", "human", "ann", "human"]
-    assert [text for source, text in texts if source == "human"] == ["No, once more.", "I approve."]
-    assert thread.input_request is None
-    [run] = await third.db.get(Run, filters={"run_id": result.run_id})
-    assert run.answers is None
-    assert (run.first_seq, run.last_seq) == (1, thread.last_seq)
-
-
-async def test_the_first_speaker_may_ask(make: Make) -> None:
-    def team() -> RoundRobinGroupChat:
-        return RoundRobinGroupChat([UserProxyAgent("human"), agent("ann", True)], max_turns=2)
-
-    drsai = await make({"pair": team})
-    assert (await drsai.run("pair", "Hi", thread_id="t")).status is RunStatus.AWAITING_INPUT
-    other = await make({"pair": team})
-    result = await other.run("pair", "my answer", thread_id="t")
-    assert result.status is RunStatus.COMPLETED
-    texts = [m["content"] for m in (await thread_of(other)).messages if m["type"] == "TextMessage"]
-    assert texts[:2] == ["Hi", "my answer"]
-    assert len(texts) == 3
-
-
-async def test_a_nested_team_may_ask_twice_in_one_turn(make: Make) -> None:
-    def team() -> RoundRobinGroupChat:
-        inner = RoundRobinGroupChat([UserProxyAgent("human"), agent("ann", False)], name="inner", max_turns=4)
-        return RoundRobinGroupChat([agent("bob", False), inner], max_turns=2)
-
-    statuses: list[RunStatus | None] = []
-    for text in ("Start", "first answer", "second answer"):
-        drsai = await make({"pair": team})
-        statuses.append((await drsai.run("pair", text, thread_id="t")).status)
-    assert statuses == [RunStatus.AWAITING_INPUT, RunStatus.AWAITING_INPUT, RunStatus.COMPLETED]
-    texts = [m["content"] for m in (await thread_of(drsai)).messages if m["source"] == "human" and "content" in m]
-    assert [text for text in texts if "answer" in str(text)] == ["first answer", "second answer"]
-
-
-async def test_a_swarm_hands_over_to_the_user_and_back(make: Make) -> None:
-    def asks(messages: Any, options: Any) -> Answer:
-        if user_count(messages) == 1:
-            return [FunctionCall(id="h", name="transfer_to_user", arguments="{}")]
-        return "Thank you. TERMINATE"
-
-    def team() -> Swarm:
-        condition = HandoffTermination("user") | TextMentionTermination("TERMINATE")
-        return Swarm([agent("clerk", True, asks, handoffs=["user"])], termination_condition=condition)
-
-    drsai = await make({"pair": team})
-    result = await drsai.run("pair", "Help", thread_id="t")
-    assert result.status is RunStatus.AWAITING_INPUT
-    assert result.input_request is not None
-    assert result.input_request["source"] == "clerk"
-    other = await make({"pair": team})
-    last = await other.run("pair", "My name is Ada", thread_id="t")
-    assert last.status is RunStatus.COMPLETED
-    handoffs = [m for m in (await thread_of(other)).messages if m["type"] == "HandoffMessage"]
-    assert [(m["source"], m["target"]) for m in handoffs] == [("clerk", "user"), ("user", "clerk")]
-
-
-async def test_stop_a_run_that_waits(make: Make) -> None:
-    drsai = await make({"pair": with_proxy})
-    await drsai.run("pair", "Draft it.", thread_id="t")
-    await drsai.stop("anonymous", "t")
-    thread = await thread_of(drsai)
-    assert (thread.status, thread.input_request) == (RunStatus.STOPPED, None)
-    result = await drsai.run("pair", "Another.", thread_id="t")
-    assert result.status is RunStatus.AWAITING_INPUT
-    assert result.task_result["messages"][0]["content"] == "Another."
-
-
-# --- requests that repeat themselves --------------------------------------------------------------------------------
-
-
-async def test_a_resent_history_is_stored_once(make: Make) -> None:
-    drsai = await make({"pair": pair})
-    history: list[InputMessage] = [InputMessage("system", "Be brief.")]
-    for number in range(4):
-        history.append(InputMessage("user", f"question {number}"))
-        handle = await drsai.engine.start(RunRequest("pair", list(history), thread_id="t"))
-        await handle.wait()
-        if number != 1:  # an answer that was lost
-            history.append(InputMessage("assistant", "whatever the client made of it"))
-        if number == 2:
-            drsai = await make({"pair": pair})
-    stored = [row.config for row in await drsai.db.get(AutoGenMessage, filters=WHERE)]
-    assert [c["content"] for c in stored if c["source"] == "user"] == [f"question {n}" for n in range(4)]
-    assert [c["content"] for c in stored if c["source"] == "system"] == ["Be brief."]
-
-
-async def test_idempotency(make: Make) -> None:
-    drsai = await make({"pair": pair})
-    first = await drsai.engine.start(request("x", idempotency_key="k"))
-    end = await first.wait()
-    again = await drsai.engine.start(request("x", idempotency_key="k"))
-    assert again.run_id == first.run_id
-    assert (await again.wait()).status is end.status
-    assert [d.message.to_text() for d in again.transcript()] == [d.message.to_text() for d in first.transcript()]
-    with pytest.raises(IdempotencyMismatch):
-        await drsai.engine.start(request("y", idempotency_key="k"))
-    assert len(await drsai.db.get(AutoGenMessage, filters=WHERE)) == 3
 
 
 # --- what users store -----------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
 from drsai_backend import Thread
 from drsai_backend.errors import RunFailed
 from drsai_backend.runs import InputMessage, RunRequest
-from tests.runs.conftest import Make
 from tests.support.scripted import Answer, ScriptedClient, counting
+from tests.support.threads import Make
 
 SECRET = "sk-12345 at https://inner.example/?key=1"
 

@@ -10,15 +10,28 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from autogen_agentchat.messages import TextMessage
+from autogen_agentchat.teams import RoundRobinGroupChat
 
 from drsai_backend import DrSai, RunStatus
+from drsai_backend.datamodel import AutoGenMessage, Run, Thread
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.runs import Logged, MessageDone, Position, RunEnded, RunStarted, TextDelta
 from drsai_backend.runs._feed import _from_live
 from drsai_backend.runs._live import LiveRun
 from drsai_backend.runs.events import MessageRead
-from tests.runs.conftest import Make
-from tests.support.teams.crew import QUICK, Crew, disown, ended, request, sources, thread_of, turns
+from tests.support.teams.crew import Crew
+from tests.support.threads import (
+    QUICK,
+    Make,
+    disown,
+    ended,
+    head_of,
+    idle,
+    request,
+    sources,
+    thread_of,
+    turns,
+)
 
 
 def told(log: list[Logged]) -> list[Any]:
@@ -45,6 +58,36 @@ async def collect(log: AsyncIterator[Logged], count: int | None = None) -> list[
             if len(found) == count:
                 break
     return found
+
+
+MANY = range(5, 505)
+
+
+class Reader:
+    """Follows a log in a task of its own."""
+
+    def __init__(self, log: AsyncIterator[Logged]) -> None:
+        self.log: list[Logged] = []
+        self._more = asyncio.Event()
+        self.task = asyncio.create_task(self._follow(log))
+
+    async def _follow(self, log: AsyncIterator[Logged]) -> None:
+        async for logged in log:
+            self.log.append(logged)
+            self._more.set()
+
+    async def reach(self, count: int) -> None:
+        """Wait until it has read so many events."""
+        async with asyncio.timeout(20):
+            while len(self.log) < count:
+                self._more.clear()
+                await self._more.wait()
+
+    async def end(self) -> list[Logged]:
+        """Wait until the log comes to its end. All that was read of it."""
+        async with asyncio.timeout(20):
+            await self.task
+        return self.log
 
 
 ONE = [("started", 1), "user", "ann", "bob", "eve", "completed"]
@@ -100,14 +143,16 @@ async def test_token_by_token_in_the_same_process(make: Make) -> None:
     handle = await drsai.engine.start(request())
     first = await collect(drsai.engine.follow_run("anonymous", handle.run_id), 5)
     assert isinstance(first[-1].event, TextDelta)
+    log = drsai.engine.follow_run("anonymous", handle.run_id, first[-1].position)
+    rest = [await anext(log)]
     crew.bob.release()
-    rest = await collect(drsai.engine.follow_run("anonymous", handle.run_id, first[-1].position))
+    rest += await collect(log)
     assert isinstance(rest[0].event, TextDelta)
-    log = [*first, *rest]
+    whole = [*first, *rest]
     text = "".join(
-        logged.event.text for logged in log if isinstance(logged.event, TextDelta) and logged.event.source == "ann"
+        logged.event.text for logged in whole if isinstance(logged.event, TextDelta) and logged.event.source == "ann"
     )
-    said = [logged.event.message for logged in log if isinstance(logged.event, MessageDone)]
+    said = [logged.event.message for logged in whole if isinstance(logged.event, MessageDone)]
     assert text == said[1].to_text()
 
 
@@ -191,10 +236,10 @@ async def test_readers_of_a_stopped_and_a_deleted_thread_come_to_an_end(make: Ma
     await drsai.stop("anonymous", "t")
     assert told(await following) == [("started", 1), "user", "ann", "stopped"]
     assert sources(await thread_of(drsai)) == ["user", "ann"]
-    following = asyncio.create_task(collect(drsai.engine.follow_thread("anonymous", "t")))
-    await asyncio.sleep(0.2)
+    reader = Reader(drsai.engine.follow_thread("anonymous", "t"))
+    await reader.reach(4)
     await drsai.engine.delete_thread("anonymous", "t")
-    assert told(await following)[-1] == RunStatus.STOPPED.value
+    assert told(await reader.end())[-1] == RunStatus.STOPPED.value
 
 
 @pytest.mark.parametrize("reader", ["handle", "feed"])
@@ -216,24 +261,24 @@ async def test_a_reader_that_takes_its_time_misses_no_end(make: Make, reader: st
 
 
 async def test_idle_readers_look_together(make: Make, where: int) -> None:
-    """With one statement for all 20 threads, and none for each of the 60 readers."""
-    threads = [f"t{number}" for number in range(20)]
+    """With one statement for all eight threads, and none for each of the 24 readers."""
+    threads = [f"t{number}" for number in range(8)]
     workers = await two(make, Crew())
     for thread_id in threads:
         await workers[0].run("crew", "x", thread_id=thread_id)
     reader = workers[where].engine
-    logs: list[list[Logged]] = [[] for _ in range(60)]
+    logs: list[list[Logged]] = [[] for _ in range(24)]
     caught_up, heard = asyncio.Event(), asyncio.Event()
 
     async def read(number: int) -> None:
-        async for logged in reader.follow_thread("anonymous", threads[number % 20]):
+        async for logged in reader.follow_thread("anonymous", threads[number % 8]):
             logs[number].append(logged)
             if all(len(log) >= len(ONE) for log in logs):
                 caught_up.set()
             if sum(len(log) == 2 * len(ONE) for log in logs) == 3:
                 heard.set()
 
-    reading = [asyncio.create_task(read(number)) for number in range(60)]
+    reading = [asyncio.create_task(read(number)) for number in range(24)]
     looks: list[int] = []
     together = asyncio.Event()
 
@@ -242,7 +287,7 @@ async def test_idle_readers_look_together(make: Make, where: int) -> None:
             looks.clear()  # A reader looks by itself, as each does once.
         elif statement.startswith("SELECT thread.id, thread.user_id") and "lease" not in statement:
             looks.append(len(parameters))
-            if looks[-2:] == [20, 20]:
+            if looks[-2:] == [8, 8]:
                 loop.call_soon_threadsafe(together.set)
 
     loop = asyncio.get_running_loop()
@@ -260,16 +305,17 @@ async def test_idle_readers_look_together(make: Make, where: int) -> None:
         for task in reading:
             task.cancel()
         await asyncio.wait(reading)
-    assert [told(log) for log in logs] == [ONE * 2 if number % 20 == 7 else ONE for number in range(60)]
+    assert [told(log) for log in logs] == [ONE * 2 if number % 8 == 7 else ONE for number in range(24)]
 
 
 async def test_readers_come_to_an_end_when_the_process_is_closed(make: Make) -> None:
     drsai = await make({"crew": Crew()}, **QUICK)
     await drsai.run("crew", "x", thread_id="t")
-    following = [asyncio.create_task(collect(drsai.engine.follow_thread("anonymous", "t"))) for _ in range(5)]
-    await asyncio.sleep(0.2)
+    readers = [Reader(drsai.engine.follow_thread("anonymous", "t")) for _ in range(5)]
+    for reader in readers:
+        await reader.reach(len(ONE))
     await drsai.engine.close()
-    assert [told(log) for log in await asyncio.gather(*following)] == [ONE] * 5
+    assert [told(await reader.end()) for reader in readers] == [ONE] * 5
 
 
 async def test_a_message_that_was_read_from_storage_is_not_told_again() -> None:
@@ -284,3 +330,67 @@ async def test_a_message_that_was_read_from_storage_is_not_told_again() -> None:
     assert (await reading).position == Position(2, 1, 0)
     live.emit(RunEnded(RunStatus.COMPLETED))
     assert [logged.event async for logged in log] == [live.ended]
+
+
+async def test_the_log_of_many_runs_without_an_epoch_comes_to_its_end(make: Make) -> None:
+    drsai = await idle(make, Crew())
+    await drsai.run("crew", "x", thread_id="t")
+    key, table = (await head_of(drsai)).key, Run.__table__  # type: ignore[attr-defined]
+    # Runs as revision 0002 finds them, without an epoch; and inputs that were dropped from the queue.
+    old = [
+        *(Run(run_id=f"run_{n}", thread_key=key, team="crew", status="error", first_seq=n, last_seq=n) for n in MANY),
+        *(Run(run_id=f"run_d{n}", thread_key=key, team="crew", status="stopped") for n in MANY),
+    ]
+    names = {"user_id": "anonymous", "thread_id": "t", "thread_key": key}
+    config = {"type": "TextMessage", "source": "user", "content": "y"}
+    messages = [AutoGenMessage(**names, seq=n, config=config, run_id=f"run_{n}") for n in MANY]
+
+    def add(session: Any) -> None:
+        session.add_all([*old, *messages])
+        session.flush()
+        session.execute(sa.update(table).values(epoch=0))
+
+    await drsai.database.write(add)
+    reads, read = 0, drsai.database.read
+
+    async def counting(fn: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return await read(fn)
+
+    drsai.database.read = counting  # type: ignore[method-assign]
+    reader = Reader(drsai.engine.follow_thread("anonymous", "t"))
+    await reader.reach(len(ONE) - 1 + 2 * len(MANY))  # Without an epoch, none of them says that it started.
+    reader.task.cancel()
+    assert reads < 30
+    seen = reader.log
+    ends = [logged for logged in seen if isinstance(logged.event, RunEnded)]
+    assert [logged.run_id for logged in ends[1:]] == [f"run_{n}" for n in MANY]
+    assert [logged.event.seq for logged in seen if isinstance(logged.event, MessageRead)] == [1, 2, 3, 4, *MANY]
+    positions = [logged.position for logged in seen]
+    assert positions == sorted(set(positions))
+
+
+async def test_a_deleted_threads_reader_is_not_shown_another_thread(make: Make) -> None:
+    drsai = await idle(make, Crew())
+    await drsai.run("crew", "x", thread_id="t")
+    reader = Reader(drsai.engine.follow_thread("anonymous", "t"))
+    await reader.reach(len(ONE))
+    key = (await head_of(drsai)).key
+    read = drsai.database.read
+    hold = asyncio.Event()
+
+    async def held(fn: Any) -> Any:
+        if asyncio.current_task() is reader.task:
+            await hold.wait()
+        return await read(fn)
+
+    drsai.database.read = held  # type: ignore[method-assign]
+    await drsai.engine.delete_thread("anonymous", "t")
+    await drsai.run("crew", "secret", thread_id="u", user_id="somebody")
+    [other] = await drsai.db.get(Thread)
+    if other.id != key:
+        return  # PostgreSQL does not use them again.
+    reader.log.clear()
+    hold.set()
+    assert await reader.end() == []

@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drsai_backend.errors import InvalidRequest
+from drsai_backend.datamodel import AutoGenMessage
+from drsai_backend.errors import (
+    InvalidRequest,
+)
+from drsai_backend.runs import RunRequest
 from drsai_backend.runs.events import InputMessage
 from drsai_backend.runs.history import first_new, new_messages, system_text
+from tests.support.teams.crew import pair
+from tests.support.threads import WHERE, Make
 
 
 def user(text: str) -> InputMessage:
@@ -97,3 +103,19 @@ def test_the_last_word_must_be_the_users(sent: list[InputMessage], known: bool) 
     with pytest.raises(InvalidRequest) as caught:
         new_messages(sent, [], known=known, last_system=None)
     assert caught.value.param == "messages"
+
+
+async def test_a_resent_history_is_stored_once(make: Make) -> None:
+    drsai = await make({"pair": pair})
+    history: list[InputMessage] = [InputMessage("system", "Be brief.")]
+    for number in range(4):
+        history.append(InputMessage("user", f"question {number}"))
+        handle = await drsai.engine.start(RunRequest("pair", list(history), thread_id="t"))
+        await handle.wait()
+        if number != 1:  # an answer that was lost
+            history.append(InputMessage("assistant", "whatever the client made of it"))
+        if number == 2:
+            drsai = await make({"pair": pair})
+    stored = [row.config for row in await drsai.db.get(AutoGenMessage, filters=WHERE)]
+    assert [c["content"] for c in stored if c["source"] == "user"] == [f"question {n}" for n in range(4)]
+    assert [c["content"] for c in stored if c["source"] == "system"] == ["Be brief."]

@@ -19,7 +19,7 @@ from drsai_backend.errors import (
     UnknownModel,
 )
 from drsai_backend.runs import InputMessage, RunRequest
-from tests.runs.conftest import settings
+from tests.support.threads import settings
 
 CALLS: dict[str, Callable[[DrSai], Awaitable[Any]]] = {
     "run": lambda drsai: drsai.run("writers", "rain"),

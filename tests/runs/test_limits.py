@@ -20,9 +20,8 @@ from autogen_ext.models.replay import ReplayChatCompletionClient
 from drsai_backend import DrSai, RunLimits, RunStatus, limited
 from drsai_backend.errors import ConfigurationError, InvalidRequest
 from drsai_backend.teams.registry import TeamRegistry, load_teams
-from tests.runs.conftest import Make, settings
 from tests.support.scripted import ScriptedClient, counting
-from tests.support.teams.crew import QUICK, disown, ended, request, run_of, sources, thread_of, turns
+from tests.support.threads import QUICK, Make, disown, ended, request, run_of, settings, sources, thread_of, turns
 
 
 class Silent(BaseChatAgent):

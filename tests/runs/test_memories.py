@@ -16,8 +16,8 @@ from autogen_core.memory import ListMemory, MemoryContent, MemoryMimeType
 from PIL import Image as PILImage
 
 from drsai_backend import DrSai
-from tests.runs.conftest import Make
 from tests.support.scripted import ScriptedClient
+from tests.support.threads import Make
 
 _PIXEL = Image(PILImage.new("RGB", (1, 1)))
 

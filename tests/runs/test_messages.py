@@ -29,9 +29,9 @@ from drsai_backend.datamodel import AutoGenMessage
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.runs import InputMessage, RunRequest
 from drsai_backend.teams.messages import UnknownEvent, UnknownMessage, dump_of, read_message
-from tests.runs.conftest import Make
 from tests.support.running import comparable
 from tests.support.scripted import Answer, ScriptedClient, user_count
+from tests.support.threads import Make
 
 
 class Verdict(BaseModel):

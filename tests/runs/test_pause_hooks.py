@@ -13,8 +13,8 @@ from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core import CancellationToken
 
 from drsai_backend import DrSai, RunStatus
-from tests.runs.conftest import Make
-from tests.support.teams.crew import QUICK, Crew, ended, request, sources, thread_of, turns
+from tests.support.teams.crew import Crew
+from tests.support.threads import QUICK, Make, ended, request, sources, thread_of, turns
 
 
 class Pausable(BaseChatAgent):

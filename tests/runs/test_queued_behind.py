@@ -16,9 +16,8 @@ from autogen_agentchat.teams import RoundRobinGroupChat
 from drsai_backend import Answer, DrSai, DrSaiAgent, RunStatus
 from drsai_backend.datamodel import QueuedInput, Run, utcnow
 from drsai_backend.runs import Handle, QueuedBehind
-from tests.runs.conftest import Make
 from tests.support.scripted import ScriptedClient
-from tests.support.teams.crew import QUICK, disown, request, run_of, thread_of, until
+from tests.support.threads import QUICK, Make, disown, request, run_of, thread_of, until
 
 
 class Desk:
@@ -242,7 +241,7 @@ async def test_a_worker_that_dies_before_it_gives_the_queued_answer(
 
 
 async def test_a_worker_that_dies_while_the_answer_is_worked_on(make: Make, database_url: str) -> None:
-    from tests.runs.conftest import settings
+    from tests.support.threads import settings
 
     desk = Desk()
     dying = DrSai({"crew": desk}, database_url, settings=settings(**QUICK, shutdown_grace_seconds=0))

@@ -7,11 +7,30 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_core import FunctionCall
+from autogen_core.models import FunctionExecutionResultMessage
 
-from drsai_backend import DrSai, RunStatus
-from drsai_backend.errors import DatabaseUnavailable
-from tests.runs.conftest import Make, settings
-from tests.support.teams.crew import QUICK, Crew, disown, ended, request, run_of, sources, thread_of, turns, until
+from drsai_backend import AssistantAgent, DrSai, RunStatus
+from drsai_backend.datamodel import TurnStep
+from tests.support.scripted import ScriptedClient
+from tests.support.teams.crew import Asker, Crew
+from tests.support.threads import (
+    QUICK,
+    Make,
+    disown,
+    ended,
+    idle,
+    reached,
+    request,
+    run_of,
+    said,
+    settings,
+    sources,
+    thread_of,
+    turns,
+    until,
+)
 
 
 @pytest.fixture
@@ -189,84 +208,85 @@ async def test_a_team_that_this_process_does_not_know_is_left_to_others(make: Ma
     assert (await ended(await make({"crew": crew}))).status is RunStatus.COMPLETED
 
 
-# --- a database that goes away --------------------------------------------------------------------------------------
+# --- steps of a turn that was cut -------------------------------------------------------------------------------------
 
 
-class Outage:
-    """Makes the next writes of a database fail: before they happen, or after they were committed."""
+class Mailroom:
+    """An agent with a tool that works once, and another that hangs the first time, so that the turn can be cut."""
 
-    def __init__(self, drsai: DrSai) -> None:
-        self.write = drsai.database.write
-        self.fail: list[str] = []
-        drsai.database.write = self  # type: ignore[method-assign, assignment]
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.hangs = True
+        self.client = ScriptedClient(self._rule)
 
-    async def __call__(self, fn: Any) -> Any:
-        kind = self.fail.pop(0) if self.fail else "works"
-        result = None if kind == "before" else await self.write(fn)
-        if kind != "works":
-            raise DatabaseUnavailable("away")
-        return result
+    def _rule(self, messages: Any, _: Any) -> Any:
+        results = sum(isinstance(message, FunctionExecutionResultMessage) for message in messages)
+        if results == 0:
+            return [FunctionCall("1", '{"to": "ada"}', "send")]
+        return "done"
 
+    def __call__(self) -> RoundRobinGroupChat:
+        async def send(to: str) -> str:
+            """Send a mail."""
+            self.sent.append(to)
+            return f"sent to {to}"
 
-@pytest.mark.parametrize("kinds", [["before"], ["after"], ["before", "after"], ["after", "before", "before", "after"]])
-async def test_a_run_waits_for_the_database(make: Make, kinds: list[str]) -> None:
-    crew = Crew()
-    crew.ann.hold()
-    drsai = await make({"crew": crew})
-    handle = await drsai.engine.start(request())
-    Outage(drsai).fail = list(kinds)
-    crew.ann.release()
-    end = await handle.wait()
-    assert end.status is RunStatus.COMPLETED
-    thread = await thread_of(drsai)
-    assert sources(thread) == ["user", "ann", "bob", "eve"]
-    assert [done.seq for done in handle.transcript()] == [1, 2, 3, 4]
-    assert crew.calls == (1, 1, 1)
+        first = AssistantAgent("first", ScriptedClient(lambda *_: "hello"))
+        clerk = AssistantAgent("clerk", self.client, tools=[send], reflect_on_tool_use=True)
+        last = AssistantAgent("last", ScriptedClient(lambda *_: "bye"))
+        return RoundRobinGroupChat([first, clerk, last], max_turns=3)
 
 
-async def test_an_end_that_was_cut_off_is_not_written_twice(make: Make) -> None:
-    crew = Crew()
-    crew.eve.hold()
-    drsai = await make({"crew": crew})
-    handle = await drsai.engine.start(request())
-    await turns(drsai, 2)
-    Outage(drsai).fail = ["after"]
-    crew.eve.release()
-    assert (await handle.wait()).status is RunStatus.COMPLETED
-    assert sources(await thread_of(drsai)) == ["user", "ann", "bob", "eve"]
+async def cut_after_the_tool(drsai: DrSai, mailroom: Mailroom) -> None:
+    """Have the run stand in the clerk's turn, with the tool's result recorded."""
+    rule = mailroom.client.rule
 
+    def slow(messages: Any, options: Any) -> Any:
+        answer = rule(messages, options)
+        mailroom.client.delay = 30
+        return answer
 
-async def test_an_outage_that_lasts_leaves_the_run_to_be_gone_on_with(make: Make) -> None:
-    crew = Crew()
-    crew.ann.hold()
-    drsai = await make({"crew": crew}, **QUICK, outage_seconds=0.2)
+    mailroom.client.rule = slow
     await drsai.engine.start(request())
-    outage = Outage(drsai)
-    outage.fail = ["before"] * 30
-    crew.ann.release()
-    await until(lambda: _is_empty(outage), 60)
-    thread = await ended(drsai)
-    assert thread.status in (RunStatus.COMPLETED, RunStatus.ERROR)
-    assert sources(thread)[:2] == ["user", "ann"][: len(sources(thread))]
+
+    async def recorded() -> bool:
+        return any("!" not in step.step and ":t" in step.step for step in await drsai.db.get(TurnStep))
+
+    await until(recorded)
+    mailroom.client.rule = rule
 
 
-async def test_a_run_of_this_process_is_cancelled_also_while_the_database_is_away(make: Make) -> None:
-    crew = Crew()
-    crew.bob.delay = 30
-    drsai = await make({"crew": crew})
-    handle = await drsai.engine.start(request())
-    await turns(drsai, 1)
-    read = drsai.database.read
+@pytest.mark.parametrize("control", ["steer", "pause"])
+async def test_what_is_asked_of_a_cut_run_does_not_forget_the_steps_of_its_turn(make: Make, control: str) -> None:
+    mailroom = Mailroom()
+    drsai = await idle(make, mailroom, shutdown_grace_seconds=0)
+    await cut_after_the_tool(drsai, mailroom)
+    if control == "steer":
+        await drsai.engine.start(request("hurry", on_busy="steer"))
+    else:
+        await drsai.engine.pause("anonymous", "t")
+    await disown(drsai)
+    mailroom.client.delay = 0
+    other = await make({"crew": mailroom}, **QUICK)
+    if control == "pause":
+        await reached(other, "paused")
+        await other.engine.resume("anonymous", "t")
+    thread = await ended(other)
+    assert (thread.status, thread.error_message) == (RunStatus.COMPLETED, None)
+    assert (mailroom.sent, mailroom.client.calls) == (["ada"], 3)
+    assert said(thread) == (["x", "hurry"] if control == "steer" else ["x"])
+    assert await other.db.get(TurnStep) == []
 
-    async def away(fn: Any) -> Any:
-        raise DatabaseUnavailable("away")
 
-    drsai.database.read = away  # type: ignore[method-assign, assignment]
-    with pytest.raises(DatabaseUnavailable):
-        await drsai.engine.cancel_run("anonymous", handle.run_id)
-    drsai.database.read = read  # type: ignore[method-assign]
-    assert (await handle.wait()).status is RunStatus.STOPPED
-
-
-async def _is_empty(outage: Outage) -> bool:
-    return not outage.fail
+async def test_steps_of_a_turn_that_was_given_up_by_hand_do_not_spoil_the_next_run(make: Make) -> None:
+    team = Asker(tool=True)
+    drsai = await idle(make, team)
+    await drsai.run("crew", "x", thread_id="t")
+    thread = await thread_of(drsai)
+    assert thread.status is RunStatus.AWAITING_INPUT
+    assert await drsai.db.get(TurnStep)
+    thread.status = RunStatus.STOPPED
+    await drsai.db.upsert(thread)
+    team.asks = False
+    result = await drsai.run("crew", "y", thread_id="t")
+    assert result.status is RunStatus.COMPLETED

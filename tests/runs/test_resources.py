@@ -24,9 +24,8 @@ from pydantic import BaseModel
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.errors import RunFailed, StateError
 from drsai_backend.teams import resources
-from tests.runs.conftest import Make
 from tests.support.scripted import Answer, ScriptedClient
-from tests.support.teams.crew import until
+from tests.support.threads import Make, until
 
 pytestmark = pytest.mark.filterwarnings("ignore:No approval function set for CodeExecutorAgent")
 SERVER = Path(__file__).parents[1] / "support" / "mcp_server.py"

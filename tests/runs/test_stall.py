@@ -17,8 +17,9 @@ import sqlalchemy as sa
 from drsai_backend import DrSai, RunStatus, Thread
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.runs.writes import renew_leases
-from tests.runs.conftest import Make, settings
 from tests.support.teams.crew import Crew, ended, request, run_of, sources, thread_of
+from tests.support.teams.crew import Crew
+from tests.support.threads import Make, ended, request, run_of, settings, sources, thread_of
 
 BRIEF: dict[str, Any] = {"sweep_seconds": 0.1, "heartbeat_seconds": 0.2, "lease_seconds": 1.5}
 

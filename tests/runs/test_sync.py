@@ -21,7 +21,7 @@ from drsai_backend.errors import ConfigurationError, DrSaiError, NotOpened, Unkn
 from drsai_backend.runs import RunEnded, RunHandle
 from drsai_backend.runs._feed import FollowedRun
 from drsai_backend.sync import SyncDrSai, SyncHandle
-from tests.runs.conftest import settings
+from tests.support.threads import settings
 
 
 class Waiting(BaseChatAgent):

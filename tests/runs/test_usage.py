@@ -15,9 +15,9 @@ from autogen_core.models import CreateResult
 
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.agents import idempotent
-from tests.runs.conftest import Make, settings
 from tests.support.scripted import Answer, ScriptedClient, counting
-from tests.support.teams.crew import QUICK, Crew, disown, ended, reached, request, run_of, turns
+from tests.support.teams.crew import Crew
+from tests.support.threads import QUICK, Make, disown, ended, reached, request, run_of, settings, turns
 
 
 class Counted(ScriptedClient):

@@ -1,22 +1,24 @@
-"""A team of three whose models belong to the test, whatever process asks them, and what tests ask of its thread."""
+"""Teams whose models belong to the test, whatever process asks them."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-import sqlalchemy as sa
-from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.base import Response
+from autogen_agentchat.conditions import MaxMessageTermination
+from autogen_agentchat.messages import TextMessage
 from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_core import FunctionCall
+from autogen_core.models import FunctionExecutionResultMessage
 
-from drsai_backend import DrSai, Thread
-from drsai_backend.datamodel import Run
-from drsai_backend.runs import InputMessage, RunRequest
+from drsai_backend import AssistantAgent, DrSaiAgent
 from tests.support.scripted import ScriptedClient, counting
+from tests.support.teams.scenarios import agent
 
-WHERE = {"user_id": "anonymous", "thread_id": "t"}
-QUICK: dict[str, Any] = {"sweep_seconds": 0.1, "heartbeat_seconds": 0.1, "lease_seconds": 0.6}
+
+def pair() -> RoundRobinGroupChat:
+    """Ann and bob, who stream."""
+    return RoundRobinGroupChat([agent("ann", True), agent("bob", True)], termination_condition=MaxMessageTermination(3))
 
 
 class Crew:
@@ -34,68 +36,33 @@ class Crew:
         return self.ann.calls, self.bob.calls, self.eve.calls
 
 
-def request(text: str = "x", **values: Any) -> RunRequest:
-    return RunRequest(**{"team": "crew", "thread_id": "t", "messages": [InputMessage("user", text)], **values})
+class Asker:
+    """An agent that asks a person, after a tool call where `tool` says so."""
 
+    def __init__(self, *, tool: bool = False) -> None:
+        self.asks = True
+        self.tool = tool
 
-async def thread_of(drsai: DrSai) -> Thread:
-    [thread] = await drsai.db.get(Thread, filters=WHERE)
-    return thread
+    def __call__(self) -> RoundRobinGroupChat:
+        outer = self
 
+        class Asking(DrSaiAgent):
+            async def on_messages_stream(self, messages: Any, cancellation_token: Any) -> Any:
+                text = await self.request_input("What?") if outer.asks else "nothing"
+                yield Response(chat_message=TextMessage(content=text, source=self.name))
 
-async def run_of(drsai: DrSai) -> Run:
-    [run] = await drsai.db.get(Run)
-    return run
+        async def look(name: str) -> str:
+            """Look a name up, and ask."""
+            return name
 
+        def rule(messages: Any, _: Any) -> Any:
+            if isinstance(messages[-1], FunctionExecutionResultMessage):
+                return "looked"
+            return [FunctionCall("1", '{"name": "x"}', "look")]
 
-async def until(true: Callable[[], Awaitable[bool]], seconds: float = 15) -> None:
-    async with asyncio.timeout(seconds):
-        while not await true():  # noqa: ASYNC110 - the database tells
-            await asyncio.sleep(0.02)
-
-
-async def ended(drsai: DrSai) -> Thread:
-    """The thread, once its run has a final status."""
-
-    async def is_final() -> bool:
-        return (await thread_of(drsai)).status.is_final
-
-    await until(is_final)
-    return await thread_of(drsai)
-
-
-async def reached(drsai: DrSai, status: str) -> Thread:
-    """The thread, once it has that status."""
-
-    async def there() -> bool:
-        return (await thread_of(drsai)).status == status
-
-    await until(there)
-    return await thread_of(drsai)
-
-
-def sources(thread: Thread) -> list[str]:
-    return [message["source"] for message in thread.messages]
-
-
-def said(thread: Thread) -> list[str]:
-    """What the user said, in order."""
-    return [message["content"] for message in thread.messages if message["source"] == "user"]
-
-
-async def turns(drsai: DrSai, number: int) -> None:
-    """Wait until that many turns of the thread are stored."""
-
-    async def there() -> bool:
-        rows = await drsai.db.get(Thread, filters=WHERE, load_messages=False, load_state=False)
-        return bool(rows) and rows[0].turn >= number
-
-    await until(there)
-
-
-async def disown(drsai: DrSai) -> None:
-    """Make the thread's lease that of a process of this machine that has died."""
-    table = Thread.__table__  # type: ignore[attr-defined]
-    dead = drsai.engine.worker_id.rsplit(":", 3)[0] + ":999999:1:00"
-    change = sa.update(table).values(lease_owner=dead)
-    await drsai.database.write(lambda session: session.execute(change))
+        asking = Asking("asking", ScriptedClient(lambda *_: "x"))
+        if not self.tool:
+            return RoundRobinGroupChat([asking], max_turns=1)
+        looker = AssistantAgent("looker", ScriptedClient(rule), tools=[look], reflect_on_tool_use=True)
+        inner = RoundRobinGroupChat([looker, asking], max_turns=2)
+        return RoundRobinGroupChat([inner], max_turns=1)

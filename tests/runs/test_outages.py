@@ -1,0 +1,175 @@
+"""A database that goes away, or refuses, while runs begin, take their turns and end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from drsai_backend import DrSai, RunStatus
+from drsai_backend.errors import Conflict, DatabaseUnavailable
+from drsai_backend.runs import _leases
+from tests.support.teams.crew import Crew
+from tests.support.threads import (
+    QUICK,
+    Make,
+    ended,
+    idle,
+    request,
+    said,
+    sources,
+    thread_of,
+    turns,
+    until,
+)
+
+
+class Outage:
+    """Makes the next writes of a database fail: before they happen, or after they were committed."""
+
+    def __init__(self, drsai: DrSai) -> None:
+        self.write = drsai.database.write
+        self.fail: list[str] = []
+        drsai.database.write = self  # type: ignore[method-assign, assignment]
+
+    async def __call__(self, fn: Any) -> Any:
+        kind = self.fail.pop(0) if self.fail else "works"
+        result = None if kind == "before" else await self.write(fn)
+        if kind != "works":
+            raise DatabaseUnavailable("away")
+        return result
+
+
+@pytest.mark.parametrize("kinds", [["before"], ["after"], ["before", "after"], ["after", "before", "before", "after"]])
+async def test_a_run_waits_for_the_database(make: Make, kinds: list[str]) -> None:
+    crew = Crew()
+    crew.ann.hold()
+    drsai = await make({"crew": crew})
+    handle = await drsai.engine.start(request())
+    Outage(drsai).fail = list(kinds)
+    crew.ann.release()
+    end = await handle.wait()
+    assert end.status is RunStatus.COMPLETED
+    thread = await thread_of(drsai)
+    assert sources(thread) == ["user", "ann", "bob", "eve"]
+    assert [done.seq for done in handle.transcript()] == [1, 2, 3, 4]
+    assert crew.calls == (1, 1, 1)
+
+
+async def test_an_end_that_was_cut_off_is_not_written_twice(make: Make) -> None:
+    crew = Crew()
+    crew.eve.hold()
+    drsai = await make({"crew": crew})
+    handle = await drsai.engine.start(request())
+    await turns(drsai, 2)
+    Outage(drsai).fail = ["after"]
+    crew.eve.release()
+    assert (await handle.wait()).status is RunStatus.COMPLETED
+    assert sources(await thread_of(drsai)) == ["user", "ann", "bob", "eve"]
+
+
+async def test_an_outage_that_lasts_leaves_the_run_to_be_gone_on_with(make: Make) -> None:
+    crew = Crew()
+    crew.ann.hold()
+    drsai = await make({"crew": crew}, **QUICK, outage_seconds=0.2)
+    await drsai.engine.start(request())
+    outage = Outage(drsai)
+    outage.fail = ["before"] * 12
+    crew.ann.release()
+    await until(lambda: _is_empty(outage), 60)
+    thread = await ended(drsai)
+    assert thread.status in (RunStatus.COMPLETED, RunStatus.ERROR)
+    assert sources(thread)[:2] == ["user", "ann"][: len(sources(thread))]
+
+
+async def test_a_run_of_this_process_is_cancelled_also_while_the_database_is_away(make: Make) -> None:
+    crew = Crew()
+    crew.bob.delay = 30
+    drsai = await make({"crew": crew})
+    handle = await drsai.engine.start(request())
+    await turns(drsai, 1)
+    read = drsai.database.read
+
+    async def away(fn: Any) -> Any:
+        raise DatabaseUnavailable("away")
+
+    drsai.database.read = away  # type: ignore[method-assign, assignment]
+    with pytest.raises(DatabaseUnavailable):
+        await drsai.engine.cancel_run("anonymous", handle.run_id)
+    drsai.database.read = read  # type: ignore[method-assign]
+    assert (await handle.wait()).status is RunStatus.STOPPED
+
+
+async def _is_empty(outage: Outage) -> bool:
+    return not outage.fail
+
+
+def _refusing(error: Exception) -> Any:
+    async def refuse(_: Any) -> Any:
+        raise error
+
+    return refuse
+
+
+async def test_readers_come_to_an_end_when_the_end_cannot_be_stored(make: Make) -> None:
+    crew = Crew()
+    crew.eve.hold()
+    drsai = await idle(make, crew)
+    handle = await drsai.engine.start(request())
+    await turns(drsai, 2)
+    drsai.database.write = _refusing(Conflict("a deadlock"))  # type: ignore[method-assign]
+    crew.eve.release()
+    live = handle._live  # type: ignore[union-attr]
+    async with asyncio.timeout(5):
+        while live.ended is None:
+            await live.more()
+    assert live.ended.status is RunStatus.RUNNING
+    assert not drsai.engine._running.is_taken(("anonymous", "t"))
+
+
+def _deadlock(*_: object) -> None:
+    raise Conflict("a deadlock")
+
+
+async def test_the_heartbeat_and_the_sweeper_survive_a_conflict(make: Make) -> None:
+    crew = Crew()
+    crew.ann.hold()
+    drsai = await make({"crew": crew}, **QUICK)
+    read = drsai.database.read
+    handle = await drsai.engine.start(request())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_leases, "renew_leases", _deadlock)
+        drsai.database.read = _refusing(Conflict("a deadlock"))  # type: ignore[method-assign]
+        await asyncio.sleep(0.3)
+        drsai.database.read = read  # type: ignore[method-assign]
+    crew.ann.release()
+    assert (await handle.wait()).status is RunStatus.COMPLETED
+    heartbeat, sweeping = drsai.engine._heartbeat._thread, drsai.engine._sweeping
+    assert heartbeat is not None
+    assert heartbeat.is_alive()
+    assert sweeping is not None
+    assert not sweeping.done()
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_run_whose_begin_was_cut_off_is_begun_once(make: Make, key: str | None, known: bool) -> None:
+    crew = Crew()
+    drsai = await idle(make, crew)
+    if known:
+        await drsai.run("crew", "w", thread_id="t")
+    write, lost = drsai.database.write, ["lost"]
+
+    async def cut(fn: Any) -> Any:
+        result = await write(fn)
+        if lost:
+            lost.pop()
+            raise DatabaseUnavailable("away")
+        return result
+
+    drsai.database.write = cut  # type: ignore[method-assign]
+    handle = await drsai.engine.start(request("x", idempotency_key=key))
+    assert (await handle.wait()).status is RunStatus.COMPLETED
+    assert said(await thread_of(drsai)) == (["w", "x"] if known else ["x"])
+    assert (await drsai.engine.get_run("anonymous", handle.run_id)).attempt == 1
