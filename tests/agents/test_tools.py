@@ -66,10 +66,10 @@ def test_the_calculator_calculates(expression: str, result: str) -> None:
     ],
 )
 def test_the_calculator_refuses_at_once(expression: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(ValueError):
         calculator(expression)
-    assert time.perf_counter() - started < 0.5
+    assert time.process_time() - started < 0.5
 
 
 def test_the_time_in_a_zone_or_city() -> None:

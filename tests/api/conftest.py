@@ -58,7 +58,7 @@ async def serving(engine: FakeEngine, settings: FakeSettings, **options: Any) ->
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110  # what is waited for is far side state without an event
             await asyncio.sleep(0.01)
 

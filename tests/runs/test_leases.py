@@ -90,7 +90,7 @@ async def test_it_tells_what_runs_are_asked_to_do_and_may_be_hurried(beats: Beat
     await asyncio.sleep(0.05)
     assert beats.asked == []
     beats.heartbeat.beat_now()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not beats.asked:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await beats.heartbeat.stop()

@@ -100,7 +100,7 @@ class Story:
             broker.turn_done()
 
         run.session._on_turn = turn_stored
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             try:
                 if self.stored.payloads:
                     self.reason = await run.run(pending=self.stored.pending[-1])

@@ -41,7 +41,7 @@ async def run_of(drsai: DrSai) -> Run:
     return run
 
 
-async def until(true: Callable[[], Awaitable[bool]], seconds: float = 15) -> None:
+async def until(true: Callable[[], Awaitable[bool]], seconds: float = 30) -> None:
     async with asyncio.timeout(seconds):
         while not await true():  # noqa: ASYNC110 - the database tells
             await asyncio.sleep(0.02)

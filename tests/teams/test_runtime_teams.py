@@ -57,7 +57,7 @@ async def same_as_stock(build: Build, tasks: Sequence[Any] = ("Begin.", "Go on."
         run = await prepared(build(), stored)
         if stored.payloads:
             await run.session.load(stored.document(), stored.configs)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert await run.run(task) == reason
         assert run.emitted == expected
         assert comparable(await run.session.team.save_state()) == comparable(await stock.save_state())
@@ -199,7 +199,7 @@ def of_manager(manager: Any, **options: Any) -> Build:
 
 async def test_a_manager_that_asks_the_whole_group() -> None:
     run = await prepared(of_manager(Broadcasting, max_turns=2)())
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         await run.run("Begin.")
     assert run.boundaries == [["ann", "bob"], ["ann", "bob"], None]
     again = await prepared(of_manager(Broadcasting, max_turns=2)(), run.stored)
@@ -372,7 +372,7 @@ async def cut_after(build: Build, turns: int) -> Stored:
 async def new_task(build: Build, stored: Stored, task: Any = "Another task.") -> TurnRun:
     run = await prepared(build(), stored)
     await run.session.load(stored.document(), stored.configs, keep_run=False)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         await run.run(task)
     return run
 

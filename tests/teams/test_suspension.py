@@ -235,7 +235,7 @@ async def test_answered_later_is_answered_at_once(case: Case, heard: bool, first
                     answers = []
 
             run.session._on_turn = on_turn
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(30):
                 try:
                     begun = len(stored.payloads) > known
                     got = await (run.run(pending=pending) if begun else run.run(task))
@@ -270,7 +270,7 @@ async def test_a_question_from_a_team_that_nobody_knows_of() -> None:
 
     run = TurnRun(_with_tools(asking), Stored(), broker=broker)
     await run.prepare()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         with pytest.raises(InputRequired, match="human asks"):
             await run.run("Begin.")
     assert run.stored.pending == [["bob"], ["ann"]]
@@ -380,7 +380,7 @@ async def test_a_cancel_waits_for_nobody(inner: bool) -> None:
     assert not task.done(), "it waits for the slow one"
     token.cancel()
     with pytest.raises(asyncio.CancelledError):
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(30):
             await task
 
 
@@ -417,7 +417,7 @@ async def test_a_question_from_a_thread_lets_others_end(swallowed: bool) -> None
     team = _injected(GraphFlow(members, graph=builder.build()), broker, steps)
     run = TurnRun(team, Stored(), broker=broker, steps=steps)
     await run.prepare()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         with pytest.raises(InputRequired, match="tool asks"):
             await run.run("Begin.")
     assert (("c", "m0") in {(step.agent, step.step) for step in steps.unstored()}) is not swallowed
