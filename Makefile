@@ -1,10 +1,10 @@
 # `make help` lists what can be made. BIN: where the tools are (a virtual environment with `pip install -e '.[dev]'`).
 BIN ?= .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help install check lint types contracts format test reference chaos bench serve demo ci
+.PHONY: help install check lint types contracts format test reference demo-svg chaos bench serve demo ci
 
 help: ## Show this help
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
 
 install: ## Make .venv with the package, editable, and all development tools
 	python3 -m venv .venv && .venv/bin/pip install -e '.[dev]'
@@ -30,6 +30,9 @@ test: ## All tests, on SQLite and PostgreSQL
 
 reference: ## docs/reference.md, from the docstrings
 	$(BIN)/python docs/make_reference.py
+
+demo-svg: ## docs/demo.svg, the picture of a real `drsai demo`
+	$(BIN)/python docs/make_demo_svg.py
 
 chaos: ## 500 kills per database, load on many workers, outages: takes about 40 minutes
 	$(BIN)/python -m tests.chaos
