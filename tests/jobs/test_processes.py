@@ -17,7 +17,6 @@ import sqlalchemy as sa
 
 from tests.support.commands import Command, Commands
 
-
 TIMES = {"DRSAI_LEASE_SECONDS": "4", "DRSAI_HEARTBEAT_SECONDS": "1", "DRSAI_SWEEP_SECONDS": "1"}
 
 
