@@ -17,7 +17,6 @@ import sqlalchemy as sa
 from drsai_backend import DrSai, RunStatus, Thread
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.runs.writes import renew_leases
-from tests.support.teams.crew import Crew, ended, request, run_of, sources, thread_of
 from tests.support.teams.crew import Crew
 from tests.support.threads import Make, ended, request, run_of, settings, sources, thread_of
 
