@@ -34,8 +34,8 @@ class SlowWrites:
         self.committed = asyncio.Event()
         drsai.database.write = self  # type: ignore[method-assign, assignment]
 
-    async def __call__(self, fn: Any) -> Any:
-        result = await self._write(fn)
+    async def __call__(self, fn: Any, **options: Any) -> Any:
+        result = await self._write(fn, **options)
         self.committed.set()
         await asyncio.sleep(0.2)
         return result
@@ -64,11 +64,11 @@ async def test_a_cancel_is_not_lost_when_the_run_asks_a_person_at_that_moment(ma
     write = workers[0].database.write
     ending, go = asyncio.Event(), asyncio.Event()
 
-    async def slow(fn: Any) -> Any:
+    async def slow(fn: Any, **options: Any) -> Any:
         if workers[0].engine._running.live(("anonymous", "t")) is not None:
             ending.set()
             await go.wait()
-        return await write(fn)
+        return await write(fn, **options)
 
     workers[0].database.write = slow  # type: ignore[method-assign]
     await workers[0].engine.start(request())
@@ -94,11 +94,11 @@ async def test_a_cancel_beats_the_pause_that_takes_hold_at_that_moment(make: Mak
     write = workers[0].database.write
     ending, go = asyncio.Event(), asyncio.Event()
 
-    async def slow(fn: Any) -> Any:
+    async def slow(fn: Any, **options: Any) -> Any:
         if (await head_of(workers[1])).turn == 2:
             ending.set()
             await go.wait()
-        return await write(fn)
+        return await write(fn, **options)
 
     workers[0].database.write = slow  # type: ignore[method-assign]
     crew.bob.release()

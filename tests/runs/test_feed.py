@@ -353,10 +353,10 @@ async def test_the_log_of_many_runs_without_an_epoch_comes_to_its_end(make: Make
     await drsai.database.write(add)
     reads, read = 0, drsai.database.read
 
-    async def counting(fn: Any) -> Any:
+    async def counting(fn: Any, **options: Any) -> Any:
         nonlocal reads
         reads += 1
-        return await read(fn)
+        return await read(fn, **options)
 
     drsai.database.read = counting  # type: ignore[method-assign]
     reader = Reader(drsai.engine.follow_thread("anonymous", "t"))
@@ -380,10 +380,10 @@ async def test_a_deleted_threads_reader_is_not_shown_another_thread(make: Make) 
     read = drsai.database.read
     hold = asyncio.Event()
 
-    async def held(fn: Any) -> Any:
+    async def held(fn: Any, **options: Any) -> Any:
         if asyncio.current_task() is reader.task:
             await hold.wait()
-        return await read(fn)
+        return await read(fn, **options)
 
     drsai.database.read = held  # type: ignore[method-assign]
     await drsai.engine.delete_thread("anonymous", "t")

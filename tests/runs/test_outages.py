@@ -33,9 +33,9 @@ class Outage:
         self.fail: list[str] = []
         drsai.database.write = self  # type: ignore[method-assign, assignment]
 
-    async def __call__(self, fn: Any) -> Any:
+    async def __call__(self, fn: Any, **options: Any) -> Any:
         kind = self.fail.pop(0) if self.fail else "works"
-        result = None if kind == "before" else await self.write(fn)
+        result = None if kind == "before" else await self.write(fn, **options)
         if kind != "works":
             raise DatabaseUnavailable("away")
         return result
@@ -91,7 +91,7 @@ async def test_a_run_of_this_process_is_cancelled_also_while_the_database_is_awa
     await turns(drsai, 1)
     read = drsai.database.read
 
-    async def away(fn: Any) -> Any:
+    async def away(fn: Any, **options: Any) -> Any:
         raise DatabaseUnavailable("away")
 
     drsai.database.read = away  # type: ignore[method-assign, assignment]
@@ -106,7 +106,7 @@ async def _is_empty(outage: Outage) -> bool:
 
 
 def _refusing(error: Exception) -> Any:
-    async def refuse(_: Any) -> Any:
+    async def refuse(_: Any, **options: Any) -> Any:
         raise error
 
     return refuse
@@ -161,8 +161,8 @@ async def test_a_run_whose_begin_was_cut_off_is_begun_once(make: Make, key: str 
         await drsai.run("crew", "w", thread_id="t")
     write, lost = drsai.database.write, ["lost"]
 
-    async def cut(fn: Any) -> Any:
-        result = await write(fn)
+    async def cut(fn: Any, **options: Any) -> Any:
+        result = await write(fn, **options)
         if lost:
             lost.pop()
             raise DatabaseUnavailable("away")

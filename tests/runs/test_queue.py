@@ -101,13 +101,13 @@ async def test_a_steered_input_that_is_cancelled_at_that_moment_leaves_the_count
     assert live is not None
     write, key = drsai.database.write, (await head_of(drsai)).key
 
-    async def dropping(fn: Any) -> Any:
+    async def dropping(fn: Any, **options: Any) -> Any:
         if not await drsai.db.get(Run, filters={"run_id": steered.run_id, "status": "created"}):
-            return await write(fn)
+            return await write(fn, **options)
         thread = await thread_of(drsai)
         if thread.turn == 1:
             await write(lambda session: drop_queued(session, key, steered.run_id, RunStatus.STOPPED, "no"))
-        return await write(fn)
+        return await write(fn, **options)
 
     drsai.database.write = dropping  # type: ignore[method-assign]
     crew.ann.release()
