@@ -222,6 +222,7 @@ async def test_tables_without_record(notes: DatabaseManager):
         ("score", float("nan")),
         ("score", float("inf")),
         ("data", {"k": "nul \x00"}),
+        ("data", {"k": "backslash \\\x00"}),
         ("data", {"nul \x00": 1}),
         ("data", {"k": [{"deep": "\udfff"}]}),
         ("data", {"k": float("nan"), "n": None}),
