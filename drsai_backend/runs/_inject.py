@@ -14,7 +14,7 @@ from autogen_core import CancellationToken, Image
 from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import Workbench
 
-from drsai_backend.agents import RunBound
+from drsai_backend.agents import RunBound, bind
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.models import RunModelClient, facade, run_client_of
 from drsai_backend.runs.events import InputMessage
@@ -44,8 +44,7 @@ def inject(
     part: Any
     for path, part in team:
         if isinstance(part, RunBound):
-            part.bind_run(context)
-            part._ask_person = broker.ask
+            bind(part, context, broker.ask)
         agent = steps.agent(path)
         speaks = not is_a(part, BaseGroupChat) or is_a(part, MagenticOneGroupChat)
         client = getattr(part, "_model_client", None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from autogen_agentchat.conditions import MaxMessageTermination, TextMentionTermination
 
 from drsai_backend.agents import AssistantAgent
-from drsai_backend.agents.tools import calculator, convert_units, current_time
 from drsai_backend.teams.context import RunContext, TeamFactory
 from drsai_backend.teams.group_chats import RoundRobinGroupChat
+from drsai_backend.tools import calculator, convert_units, current_time
 
 MAX_MESSAGES = 9
 """Of the writers' team, the user's own included: four drafts with a review each."""

@@ -18,7 +18,6 @@ from autogen_core.models import FunctionExecutionResultMessage
 from autogen_core.tools import FunctionTool, StaticWorkbench, ToolOverride
 
 from drsai_backend.agents import DrSaiAgentMixin, idempotent, requires_approval
-from drsai_backend.agents._policy import is_idempotent, needs_approval
 from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError, InvalidRequest
 from drsai_backend.models import ModelClientFactory
@@ -27,6 +26,7 @@ from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.group_chats import RoundRobinGroupChat as DrSaiRoundRobin
 from drsai_backend.teams.suspension import InputBroker, InputRequired, parse_decision
 from drsai_backend.teams.team_tree import parts
+from drsai_backend.tools import is_idempotent, needs_approval
 from tests.support.repeated import Story
 from tests.support.running import Stored, TurnRun
 from tests.support.scripted import Answer, ScriptedClient, counting

@@ -20,10 +20,10 @@ from autogen_core.tools import (
     Workbench,
 )
 
-from drsai_backend.agents._policy import is_idempotent, needs_approval
 from drsai_backend.models.requests import digest_of
 from drsai_backend.teams.suspension import Branch, current_branch
 from drsai_backend.teams.team_tree import task_runner
+from drsai_backend.tools import is_idempotent, needs_approval
 
 _current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
 

@@ -8,7 +8,7 @@ import zoneinfo
 
 import pytest
 
-from drsai_backend.agents.tools import calculator, convert_units, current_time
+from drsai_backend.tools import calculator, convert_units, current_time
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,7 @@ from drsai_backend.agents.tools import calculator, convert_units, current_time
         ("2*pi", "6.28318530718"),
         ("1_000 * 2e3", "2000000"),
         ("factorial(20)", "2432902008176640000"),
+        ("round(5, 0 - 10**900)", "0"),
     ],
 )
 def test_the_calculator_calculates(expression: str, result: str) -> None:
@@ -58,9 +59,17 @@ def test_the_calculator_calculates(expression: str, result: str) -> None:
         "1or 2",
         "1(2)",
         "max()",
+        "max(*pi)",
+        "max(**pi)",
+        "sin",
+        "...",
+        "1 and 2",
+        "not 1",
+        "1\n2",
         "'a'*9",
         "1<<9",
         "(" * 400,
+        "-" * 499 + "1",
         "1" * 501,
         "1\x00",
     ],

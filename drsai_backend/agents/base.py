@@ -1,10 +1,12 @@
-"""What makes an agent or a group chat know the run it takes part in."""
+"""Agents that know the run they take part in."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
+
+import autogen_agentchat.agents
 
 from drsai_backend.errors import ConfigurationError
 
@@ -55,3 +57,26 @@ class RunBound:
             raise ConfigurationError("request_input() works in a run of DrSai only: nobody is there to be asked")
         name: str = getattr(self, "name")  # noqa: B009 - the mixin's other half has it
         return self._ask_person(name, prompt, choices=choices, deadline=deadline)
+
+
+def bind(part: RunBound, context: RunContext, ask: Asking) -> None:
+    """Give an agent or a group chat its run, and a way to ask the person."""
+    part.bind_run(context)
+    part._ask_person = ask
+
+
+class DrSaiAgentMixin(RunBound):
+    """For an agent of one's own: `class Librarian(DrSaiAgentMixin, BaseChatAgent)`.
+
+    `self._db_manager` and `self._run_context` are there in `on_messages`; not yet in `__init__`.
+    """
+
+
+class DrSaiAgent(DrSaiAgentMixin, autogen_agentchat.agents.AssistantAgent):
+    """AutoGen's `AssistantAgent`, with the same arguments, plus `self._db_manager` and `self._run_context`."""
+
+    component_provider_override = "drsai_backend.DrSaiAgent"
+
+
+AssistantAgent = DrSaiAgent
+"""The same class under AutoGen's name: moving over is an import change."""

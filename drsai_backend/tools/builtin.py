@@ -7,25 +7,31 @@ from __future__ import annotations
 
 import ast
 import math
-import operator
 import re
 import zoneinfo
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+
+from simpleeval import DEFAULT_OPERATORS, InvalidExpression, SimpleEval
 
 MAX_EXPRESSION = 500
 """Longest expression, in characters."""
 MAX_DIGITS = 1_000
-"""Largest whole number an expression may reach, in decimal digits."""
+"""Largest whole number that a product or a power in an expression may reach, in decimal digits."""
 _MAX_BITS: Final = int(MAX_DIGITS * 3.33)
 
-Number = int | float
+Number: TypeAlias = int | float
 
 # Python's parser warns about quotes and glued words ("1or 2"), in a way that no thread can silence for itself.
-_PLAIN: Final = re.compile(r"[\w\s.+*/%^(),-]+")
+_PLAIN: Final = re.compile(r"[\w .+*/%^(),-]+")
 _GLUED: Final = re.compile(r"\d(?!e[+-]?\d)[a-z]", re.IGNORECASE)
-_CONSTANTS: Final[dict[str, float]] = {"pi": math.pi, "e": math.e, "tau": math.tau}
+
+
+def _product(left: Number, right: Number) -> Number:
+    result = left * right
+    if isinstance(result, int) and result.bit_length() > _MAX_BITS:
+        raise ValueError(f"a number has more than {MAX_DIGITS} digits")
+    return result
 
 
 def _power(base: Number, exponent: Number) -> Number:
@@ -46,34 +52,23 @@ def _factorial(value: Number) -> int:
 
 
 def _round(value: Number, digits: Number = 0) -> Number:
-    return round(value, int(digits)) if digits else round(value)
+    return round(value, max(-MAX_DIGITS, min(MAX_DIGITS, int(digits)))) if digits else round(value)
 
 
-_BINARY: Final[dict[type[ast.operator], Callable[[Number, Number], Number]]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: lambda left, right: left / right,
-    ast.FloorDiv: lambda left, right: left // right,
-    ast.Mod: operator.mod,
-    ast.Pow: _power,
-}
-_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+_OPERATORS: Final[dict[Any, Any]] = {**DEFAULT_OPERATORS, ast.Mult: _product, ast.Pow: _power}
+_OF_MATH: Final = ("ceil", "cos", "exp", "floor", "log", "log10", "log2", "sin", "sqrt", "tan")
+_FUNCTIONS: Final[dict[str, Any]] = {
+    **{name: getattr(math, name) for name in _OF_MATH},
     "abs": abs,
-    "ceil": math.ceil,
-    "cos": math.cos,
-    "exp": math.exp,
     "factorial": _factorial,
-    "floor": math.floor,
-    "log": math.log,
-    "log10": math.log10,
-    "log2": math.log2,
     "max": max,
     "min": min,
     "round": _round,
-    "sin": math.sin,
-    "sqrt": math.sqrt,
-    "tan": math.tan,
+}
+_EVALUATOR: Final[Any] = SimpleEval(_OPERATORS, _FUNCTIONS, {"pi": math.pi, "e": math.e, "tau": math.tau})
+# It knows texts, lists, attributes and conditions, too; an expression needs none of them.
+_EVALUATOR.nodes = {
+    kind: _EVALUATOR.nodes[kind] for kind in (ast.Expr, ast.Constant, ast.Name, ast.UnaryOp, ast.BinOp, ast.Call)
 }
 
 
@@ -85,70 +80,30 @@ def calculator(expression: str) -> str:
     """
     if len(expression) > MAX_EXPRESSION:
         raise ValueError(f"the expression is longer than {MAX_EXPRESSION} characters")
-    if not _PLAIN.fullmatch(expression) or _GLUED.search(expression):
+    plain = " ".join(expression.split())
+    if not _PLAIN.fullmatch(plain) or _GLUED.search(plain):
         raise ValueError(f"not an arithmetic expression: {expression}")
     try:
-        tree = ast.parse(expression.strip().replace("^", "**"), mode="eval")
-        value = _evaluate(tree.body)
-        return _shown(value)
+        value: object = _EVALUATOR.eval(plain.replace("^", "**"))
     except SyntaxError:
         raise ValueError(f"not an arithmetic expression: {expression}") from None
-    except ZeroDivisionError:
-        raise ValueError("division by zero") from None
     except OverflowError:
         raise ValueError("the result is too large") from None
     except (RecursionError, MemoryError):
         raise ValueError("the expression is nested too deeply") from None
-    except ValueError as error:
-        raise ValueError(str(error).replace("math domain error", "a function got a number outside its range")) from None
-    except TypeError:
-        raise ValueError("a function got the wrong number of arguments") from None
-
-
-def _evaluate(node: ast.expr) -> Number:
-    match node:
-        case ast.Constant(value=bool()):
-            pass
-        case ast.Constant(value=int() | float() as value):
-            return _bounded(value)
-        case ast.Name(id=name) if name in _CONSTANTS:
-            return _CONSTANTS[name]
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_evaluate(operand)
-        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-            return _evaluate(operand)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _bounded(_BINARY[type(op)](_evaluate(left), _evaluate(right)))
-        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
-            return _bounded(_FUNCTIONS[name](*(_evaluate(argument) for argument in arguments)))
-        case _:
-            pass
-    raise ValueError(f"not allowed in an expression: {ast.unparse(node)}")
-
-
-def _bounded(value: Number) -> Number:
-    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
-        raise ValueError(f"a number has more than {MAX_DIGITS} digits")
-    return value
-
-
-def _shown(value: Number) -> str:
-    if isinstance(value, float):
-        if math.isnan(value) or math.isinf(value):
-            raise ValueError("the result is not a number")
-        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.12g}"
-    return str(value)
+    except (InvalidExpression, ArithmeticError, TypeError) as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(value, Number) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError("the result is not a number")
+    if isinstance(value, int):
+        return str(value)
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.12g}"
 
 
 def current_time(time_zone: str = "UTC") -> str:
     """The current date and time in a time zone, named like "Europe/Berlin", "Asia/Tokyo" or "UTC". A city works too."""
-    return _now_in(time_zone, datetime.now(UTC))
-
-
-def _now_in(time_zone: str, now: datetime) -> str:
     name = _zone_name(time_zone.strip() or "UTC")
-    zone = UTC if name == "UTC" else zoneinfo.ZoneInfo(name)
-    local = now.astimezone(zone)
+    local = datetime.now(UTC if name == "UTC" else zoneinfo.ZoneInfo(name))
     return f"{local:%A, %Y-%m-%d %H:%M:%S} {name} (UTC{local:%z})"
 
 
@@ -166,23 +121,16 @@ def _zone_name(asked: str) -> str:
     return min(matches, key=lambda name: (name.lower() != wanted, name.count("/"), name))
 
 
-_LENGTH: Final = {
-    "mm": 0.001,
-    "cm": 0.01,
-    "m": 1.0,
-    "km": 1000.0,
-    "in": 0.0254,
-    "ft": 0.3048,
-    "yd": 0.9144,
-    "mi": 1609.344,
-}
-_MASS: Final = {"mg": 1e-6, "g": 0.001, "kg": 1.0, "t": 1000.0, "oz": 0.028349523125, "lb": 0.45359237}
-_VOLUME: Final = {"ml": 0.001, "cl": 0.01, "l": 1.0, "gal": 3.785411784, "pt": 0.473176473, "cup": 0.2365882365}
-_TIME: Final = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "week": 604800.0}
-_SPEED: Final = {"m/s": 1.0, "km/h": 1 / 3.6, "mph": 0.44704, "knot": 1852 / 3600}
-_DATA: Final = {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30}
-_KINDS: Final = (_LENGTH, _MASS, _VOLUME, _TIME, _SPEED, _DATA)
-_KELVIN: Final[dict[str, tuple[float, float]]] = {"c": (1.0, 273.15), "f": (5 / 9, 459.67 * 5 / 9), "k": (1.0, 0.0)}
+_KINDS: Final[tuple[dict[str, float], ...]] = (
+    {"mm": 0.001, "cm": 0.01, "m": 1.0, "km": 1000.0, "in": 0.0254, "ft": 0.3048, "yd": 0.9144, "mi": 1609.344},
+    {"mg": 1e-6, "g": 0.001, "kg": 1.0, "t": 1000.0, "oz": 0.028349523125, "lb": 0.45359237},
+    {"ml": 0.001, "cl": 0.01, "l": 1.0, "gal": 3.785411784, "pt": 0.473176473, "cup": 0.2365882365},
+    {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "week": 604800.0},
+    {"m/s": 1.0, "km/h": 1 / 3.6, "mph": 0.44704, "knot": 1852 / 3600},
+    {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30},
+    {"c": 1.0, "f": 5 / 9, "k": 1.0},
+)
+_ZERO_IN_KELVIN: Final = {"c": 273.15, "f": 459.67 * 5 / 9, "k": 0.0}
 _NAMES: Final = {
     "millimeter": "mm", "centimeter": "cm", "meter": "m", "kilometer": "km", "inch": "in", "inche": "in",
     "foot": "ft", "feet": "ft", "yard": "yd", "mile": "mi", "milligram": "mg", "gram": "g", "kilogram": "kg",
@@ -198,21 +146,19 @@ def convert_units(value: float, from_unit: str, to_unit: str) -> str:
 
     Units by symbol or English name: "km", "miles", "lb", "celsius", "mph". Gallons, pints and cups are those of the US.
     """
-    source, target = _unit(from_unit), _unit(to_unit)
-    if source in _KELVIN and target in _KELVIN:
-        factor, offset = _KELVIN[source]
-        out_factor, out_offset = _KELVIN[target]
-        return f"{value:g} {from_unit} = {(value * factor + offset - out_offset) / out_factor:.6g} {to_unit}"
-    for kind in _KINDS:
-        if source in kind and target in kind:
-            return f"{value:g} {from_unit} = {value * kind[source] / kind[target]:.6g} {to_unit}"
+    source, target = _symbol(from_unit), _symbol(to_unit)
+    for factors in _KINDS:
+        if source in factors and target in factors:
+            base = value * factors[source] + _ZERO_IN_KELVIN.get(source, 0.0)
+            result = (base - _ZERO_IN_KELVIN.get(target, 0.0)) / factors[target]
+            return f"{value:g} {from_unit} = {result:.6g} {to_unit}"
     raise ValueError(f"cannot convert {from_unit} to {to_unit}")
 
 
-def _unit(name: str) -> str:
+def _symbol(name: str) -> str:
     plain = name.strip().lower().replace("°", "").replace("metre", "meter").replace("litre", "liter")
     for candidate in (plain, plain.removesuffix("s")):
         symbol = _NAMES.get(candidate, candidate)
-        if symbol in _KELVIN or any(symbol in kind for kind in _KINDS):
+        if any(symbol in factors for factors in _KINDS):
             return symbol
     raise ValueError(f"unknown unit: {name}")

@@ -1,0 +1,14 @@
+"""Tools for agents: the marks on them, and three that are safe to give to any agent."""
+
+from drsai_backend.tools.base import idempotent, is_idempotent, needs_approval, requires_approval
+from drsai_backend.tools.builtin import calculator, convert_units, current_time
+
+__all__ = [
+    "calculator",
+    "convert_units",
+    "current_time",
+    "idempotent",
+    "is_idempotent",
+    "needs_approval",
+    "requires_approval",
+]
