@@ -12,7 +12,7 @@ import zoneinfo
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
-from simpleeval import DEFAULT_OPERATORS, InvalidExpression, SimpleEval
+from simpleeval import InvalidExpression, SimpleEval
 
 MAX_EXPRESSION = 500
 """Longest expression, in characters."""
@@ -55,7 +55,6 @@ def _round(value: Number, digits: Number = 0) -> Number:
     return round(value, max(-MAX_DIGITS, min(MAX_DIGITS, int(digits)))) if digits else round(value)
 
 
-_OPERATORS: Final[dict[Any, Any]] = {**DEFAULT_OPERATORS, ast.Mult: _product, ast.Pow: _power}
 _OF_MATH: Final = ("ceil", "cos", "exp", "floor", "log", "log10", "log2", "sin", "sqrt", "tan")
 _FUNCTIONS: Final[dict[str, Any]] = {
     **{name: getattr(math, name) for name in _OF_MATH},
@@ -65,7 +64,8 @@ _FUNCTIONS: Final[dict[str, Any]] = {
     "min": min,
     "round": _round,
 }
-_EVALUATOR: Final[Any] = SimpleEval(_OPERATORS, _FUNCTIONS, {"pi": math.pi, "e": math.e, "tau": math.tau})
+_EVALUATOR: Final[Any] = SimpleEval(functions=_FUNCTIONS, names={"pi": math.pi, "e": math.e, "tau": math.tau})
+_EVALUATOR.operators |= {ast.Mult: _product, ast.Pow: _power}
 # It knows texts, lists, attributes and conditions, too; an expression needs none of them.
 _EVALUATOR.nodes = {
     kind: _EVALUATOR.nodes[kind] for kind in (ast.Expr, ast.Constant, ast.Name, ast.UnaryOp, ast.BinOp, ast.Call)
