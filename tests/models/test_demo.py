@@ -27,7 +27,7 @@ from PIL import Image as PILImage
 from pydantic import BaseModel, Field
 
 from drsai_backend.models import DemoChatCompletionClient
-from drsai_backend.models._demo_tools import expressions
+from drsai_backend.models.demo.tools import expressions
 from drsai_backend.tools import calculator, convert_units, current_time
 
 PREFIX = "[offline demo model] "

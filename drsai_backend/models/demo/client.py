@@ -1,4 +1,4 @@
-"""The offline demo model: shows what the system does without a key, a network or a download."""
+"""The client of the offline demo model."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from autogen_core.models import (
 from autogen_core.tools import Tool, ToolSchema
 from pydantic import BaseModel
 
-from drsai_backend.models._demo_rules import answer
+from drsai_backend.models.demo.rules import answer
 from drsai_backend.models.tokens import estimate_content, estimate_tokens
 
-DEMO_CONTEXT_SIZE: Final = 128_000
-BYTES_PER_TOKEN: Final = 4
+CONTEXT_SIZE: Final = 128_000
+_BYTES_PER_TOKEN: Final = 4
 _REPORT_SECONDS: Final = 60.0
 _log = logging.getLogger("drsai.model")
 
@@ -52,6 +52,7 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
     component_type = "model"
     component_config_schema = DemoConfig
     component_provider_override = "drsai_backend.models.DemoChatCompletionClient"
+    takes_params = True
 
     def __init__(self, delay: float = 0.015) -> None:
         self._delay = delay
@@ -69,56 +70,21 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
         extra_create_args: Mapping[str, Any] = {},
         cancellation_token: CancellationToken | None = None,
     ) -> CreateResult:
-        """One answer, at once. Raises `CancelledError` when the token is cancelled already."""
+        """One answer, at once.
+
+        Raises:
+            CancelledError: the token is cancelled already.
+        """
         if cancellation_token is not None and cancellation_token.is_cancelled():
             raise asyncio.CancelledError
-        return self._answer(messages, tools, tool_choice, json_output, extra_create_args)
-
-    async def create_stream(
-        self,
-        messages: Sequence[LLMMessage],
-        *,
-        tools: Sequence[Tool | ToolSchema] = (),
-        tool_choice: Tool | Literal["auto", "required", "none"] = "auto",
-        json_output: bool | type[BaseModel] | None = None,
-        extra_create_args: Mapping[str, Any] = {},
-        cancellation_token: CancellationToken | None = None,
-    ) -> AsyncGenerator[str | CreateResult, None]:
-        """The words of the answer, then the result. Raises `CancelledError` when the token is cancelled."""
-        stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if cancellation_token is not None:
-            cancellation_token.link_future(stopped)
-        try:
-            if stopped.cancelled():
-                raise asyncio.CancelledError
-            result = self._answer(messages, tools, tool_choice, json_output, extra_create_args)
-            if isinstance(result.content, str):
-                for piece in re.findall(r"\s*\S+\s*$|\s*\S+", result.content):
-                    if self._delay:
-                        await asyncio.wait([stopped], timeout=self._delay)
-                    if stopped.cancelled():
-                        raise asyncio.CancelledError
-                    yield piece
-            yield result
-        finally:
-            stopped.cancel()
-
-    def _answer(
-        self,
-        messages: Sequence[LLMMessage],
-        tools: Sequence[Tool | ToolSchema],
-        tool_choice: Tool | Literal["auto", "required", "none"],
-        json_output: bool | type[BaseModel] | None,
-        extra: Mapping[str, Any],
-    ) -> CreateResult:
         self._report()
         schemas = [tool.schema if isinstance(tool, Tool) else tool for tool in tools]
         choice = tool_choice.name if isinstance(tool_choice, Tool) else tool_choice
         content = answer(messages, schemas, tool_choice=choice, json_output=json_output)
         finish: Literal["stop", "length", "function_calls"] = "function_calls" if isinstance(content, list) else "stop"
-        limit = extra.get("max_tokens")
+        limit = extra_create_args.get("max_tokens")
         if isinstance(content, str) and limit is not None and estimate_content(content) > limit:
-            content = content.encode()[: limit * BYTES_PER_TOKEN].decode("utf-8", "ignore")
+            content = content.encode()[: limit * _BYTES_PER_TOKEN].decode("utf-8", "ignore")
             finish = "length"
         usage = RequestUsage(
             prompt_tokens=estimate_tokens(messages, tools=schemas), completion_tokens=estimate_content(content)
@@ -128,6 +94,28 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
             completion_tokens=self._usage.completion_tokens + usage.completion_tokens,
         )
         return CreateResult(finish_reason=finish, content=content, usage=usage, cached=False)
+
+    async def create_stream(
+        self, messages: Sequence[LLMMessage], **options: Any
+    ) -> AsyncGenerator[str | CreateResult, None]:
+        """The words of the answer, then the result. Options as those of `create`.
+
+        Raises:
+            CancelledError: the token is cancelled.
+        """
+        stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        token: CancellationToken | None = options.get("cancellation_token")
+        if token is not None:
+            token.link_future(stopped)
+        result = await self.create(messages, **options)
+        words: list[str] = re.findall(r"\s*\S+\s*$|\s*\S+", result.content) if isinstance(result.content, str) else []
+        for word in words:
+            if self._delay:
+                await asyncio.wait([stopped], timeout=self._delay)
+            if stopped.cancelled():
+                raise asyncio.CancelledError
+            yield word
+        yield result
 
     def _report(self) -> None:
         """Once a minute, say in the log who answers: a server that was meant to have a model looks healthy without."""
@@ -146,15 +134,13 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
 
     def remaining_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
         """Estimated tokens left of a context of 128,000."""
-        return DEMO_CONTEXT_SIZE - estimate_tokens(messages, tools=tools)
+        return CONTEXT_SIZE - estimate_tokens(messages, tools=tools)
 
     def actual_usage(self) -> RequestUsage:
         """Estimated tokens of all calls."""
         return self._usage
 
-    def total_usage(self) -> RequestUsage:
-        """Estimated tokens of all calls."""
-        return self._usage
+    total_usage = actual_usage
 
     @property
     def model_info(self) -> ModelInfo:
