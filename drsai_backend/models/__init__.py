@@ -3,13 +3,12 @@
 Nothing here knows teams, runs or HTTP; what is handed out is always an AutoGen `ChatCompletionClient`.
 """
 
-from drsai_backend.models.default_client import DefaultModelClient, run_model_clients
+from drsai_backend.models.base import ModelParams, ModelProvider
 from drsai_backend.models.demo import DemoChatCompletionClient
 from drsai_backend.models.facade import facade, run_client_of
 from drsai_backend.models.factory import ModelClientFactory
 from drsai_backend.models.message_rules import MessageForm
-from drsai_backend.models.params import ModelParams
-from drsai_backend.models.run_client import RunModelClient, UsageMeter
+from drsai_backend.models.run_client import DefaultModelClient, RunModelClient, UsageMeter, run_model_clients
 
 __all__ = [
     "DefaultModelClient",
@@ -17,6 +16,7 @@ __all__ = [
     "MessageForm",
     "ModelClientFactory",
     "ModelParams",
+    "ModelProvider",
     "RunModelClient",
     "UsageMeter",
     "facade",

@@ -1,6 +1,7 @@
-"""Which messages an endpoint takes: most take any, some chat templates (Gemma's, Mistral's behind vLLM) few.
+"""Which messages an endpoint takes, and messages made to fit it.
 
-What a model takes is said by the settings, known of its family, or learnt from the endpoint's first refusal.
+Most endpoints take any, some chat templates (Gemma's, Mistral's behind vLLM) few. What a model takes is said by the
+settings, known of its family, or learnt from the endpoint's first refusal.
 """
 
 from __future__ import annotations
@@ -8,12 +9,21 @@ from __future__ import annotations
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, TypeAlias
 
-from autogen_core.models import ChatCompletionClient, ModelFamily
+from autogen_core import Image
+from autogen_core.models import (
+    AssistantMessage,
+    ChatCompletionClient,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+    ModelFamily,
+    SystemMessage,
+    UserMessage,
+)
 from openai import APIError
 
 log = logging.getLogger("drsai.models")
@@ -49,16 +59,6 @@ _FAMILIES: Final[tuple[tuple[re.Pattern[str], Rules], ...]] = (
     (re.compile(r"(?<![a-z])((mis|mix|minis|magis|devs|pix)tral|codestral)"), ALTERNATING),
     (re.compile(r"(?<![a-z])llama-?2(?![\d.])"), ALTERNATING),
 )
-_MISTRAL: Final = frozenset(
-    {
-        ModelFamily.MISTRAL,
-        ModelFamily.MINISTRAL,
-        ModelFamily.PIXTRAL,
-        ModelFamily.CODESRAL,
-        ModelFamily.OPEN_CODESRAL_MAMBA,
-    }
-)
-
 _NO_SYSTEM_REFUSAL: Final = re.compile(
     r"system (role|messages?|prompts?|instructions?)\b[^.]{0,40}\b(not|isn't|aren't|un)\W?(support|allow|enabl)"
     r"|not support\W[^.]{0,20}\bsystem\b|developer instruction is not enabled",
@@ -77,6 +77,8 @@ _NAME_REFUSAL: Final = re.compile(
     re.IGNORECASE,
 )
 _KEPT: Final = 1024
+CONTINUE: Final = "Continue."
+"""What the user says where a strict endpoint wants to hear it and nobody has spoken."""
 
 Where: TypeAlias = tuple[str, str]
 """An endpoint's address and a model's name there."""
@@ -110,7 +112,10 @@ class MessageRules:
         if where not in self._learnt:
             if len(self._learnt) >= _KEPT:
                 self._learnt.popitem(last=False)
-            log.warning("model %s at %s has refused messages as they are: %s", where[1], where[0], _told(lesson))
+            system = "with one system message" if lesson.system else "without a system message"
+            told = f"in turns, {system}," if lesson.alternate else "without `name`"
+            text = "model %s at %s has refused messages as they are: they are sent %s from now on"
+            log.warning(text, where[1], where[0], told)
         self._learnt[where] = lesson | self._learnt.get(where, ANY)
         return lesson
 
@@ -127,11 +132,8 @@ def where_of(client: ChatCompletionClient) -> Where:
 
 
 def _of_family(model: str, family: str) -> Rules:
-    name = model.lower()
-    for pattern, rules in _FAMILIES:
-        if pattern.search(name):
-            return rules
-    return ALTERNATING if family in _MISTRAL else ANY
+    named = next((rules for pattern, rules in _FAMILIES if pattern.search(model.lower())), ANY)
+    return ALTERNATING if named is ANY and ModelFamily.is_mistral(family) else named
 
 
 def _lesson(used: Rules, error: Exception) -> Rules | None:
@@ -150,8 +152,101 @@ def _lesson(used: Rules, error: Exception) -> Rules | None:
     return None
 
 
-def _told(rules: Rules) -> str:
+def with_prompt(messages: Sequence[LLMMessage], prompt: str) -> list[LLMMessage]:
+    """`messages` with one more system message after those that they begin with."""
+    own = next((index for index, each in enumerate(messages) if not isinstance(each, SystemMessage)), len(messages))
+    return [*messages[:own], SystemMessage(content=prompt), *messages[own:]]
+
+
+def conform(messages: Sequence[LLMMessage], rules: Rules, *, prefixed: bool = False) -> Sequence[LLMMessage]:
+    """The messages as an endpoint with these rules takes them; the same object where it takes any.
+
+    For one that wants turns: system messages are joined, messages of one role in a row are one, empty ones are left
+    out. Calls of tools stay with their results. Where several people and agents speak as users and `name` is not taken,
+    each but "user" is named in the text, as AutoGen does it (`prefixed`: the client does that by itself).
+    """
+    several = len({each.source for each in messages if isinstance(each, UserMessage)}) > 1
     if not rules.alternate:
-        return "they are sent without `name` from now on"
-    system = "with one system message" if rules.system else "without a system message"
-    return f"they are sent in turns, {system}, from now on"
+        if rules.names or prefixed or not several:
+            return messages
+        return [_named(each) if isinstance(each, UserMessage) else each for each in messages]
+    prompts = [each.content for each in messages if isinstance(each, SystemMessage) and each.content.strip()]
+    said = [each for each in messages if not isinstance(each, SystemMessage) and not _is_empty(each)]
+    prompt = "\n\n".join(prompts)
+    if not said:
+        return [UserMessage(content=prompt, source="user")] if prompt else messages
+    turns = _turns(said, several, prefixed)
+    if not isinstance(turns[0], UserMessage):
+        turns.insert(0, UserMessage(content=CONTINUE, source="user"))
+    if isinstance(turns[-1], AssistantMessage):
+        turns.append(UserMessage(content=CONTINUE, source="user"))
+    if not prompt:
+        return turns
+    if rules.system:
+        return [SystemMessage(content=prompt), *turns]
+    first = turns[0]
+    assert isinstance(first, UserMessage)
+    return [UserMessage(content=_joined([prompt, *_parts(first.content)]), source=first.source), *turns[1:]]
+
+
+def _turns(said: Sequence[LLMMessage], several: bool, prefixed: bool) -> list[LLMMessage]:
+    turns: list[LLMMessage] = []
+    for each in said:
+        last = turns[-1] if turns else None
+        if isinstance(each, UserMessage):
+            named = several and (isinstance(last, UserMessage) or not prefixed)
+            parts = _parts(_named(each).content if named else each.content)
+            if isinstance(last, FunctionExecutionResultMessage):
+                # The agent's answer was the results themselves.
+                said_so = "\n".join(result.content for result in last.content)
+                turns.append(AssistantMessage(content=said_so or CONTINUE, source="assistant"))
+            if isinstance(last, UserMessage):
+                turns[-1] = UserMessage(content=_joined([*_parts(last.content), *parts]), source=last.source)
+            else:
+                turns.append(UserMessage(content=_joined(parts), source=each.source))
+        elif (
+            isinstance(each, AssistantMessage) and isinstance(last, AssistantMessage) and isinstance(last.content, str)
+        ):
+            turns[-1] = _both(last.content, last.thought, each)
+        elif isinstance(each, FunctionExecutionResultMessage) and isinstance(last, FunctionExecutionResultMessage):
+            turns[-1] = FunctionExecutionResultMessage(content=[*last.content, *each.content])
+        else:
+            turns.append(each)
+    return turns
+
+
+def _both(text: str, thought: str | None, then: AssistantMessage) -> AssistantMessage:
+    """Two answers in a row. What is said before a call of tools goes with it, as models themselves do it."""
+    if isinstance(then.content, str):
+        return AssistantMessage(content=f"{text}\n\n{then.content}", thought=thought, source=then.source)
+    before = text if not then.thought else f"{text}\n\n{then.thought}"
+    return AssistantMessage(content=then.content, thought=before, source=then.source)
+
+
+def _is_empty(message: LLMMessage) -> bool:
+    return all(isinstance(part, str) and not part.strip() for part in _parts(message.content))
+
+
+def _parts(content: Any) -> list[Any]:
+    return [content] if isinstance(content, str) else content
+
+
+def _named(message: UserMessage) -> UserMessage:
+    if message.source == "user":
+        return message
+    head, content = f"{message.source} said:\n", message.content
+    if isinstance(content, str):
+        return UserMessage(content=head + content, source=message.source)
+    rest = [head + content[0], *content[1:]] if isinstance(content[0], str) else [head, *content]
+    return UserMessage(content=rest, source=message.source)
+
+
+def _joined(parts: list[str | Image]) -> str | list[str | Image]:
+    """One text, or, with images, the parts as they are, texts that touch as one."""
+    joined: list[str | Image] = []
+    for part in parts:
+        if isinstance(part, str) and joined and isinstance(joined[-1], str):
+            joined[-1] = f"{joined[-1]}\n\n{part}"
+        else:
+            joined.append(part)
+    return joined[0] if len(joined) == 1 and isinstance(joined[0], str) else joined

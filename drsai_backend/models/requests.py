@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from autogen_core.models import CreateResult, LLMMessage
-from autogen_core.tools import Tool, ToolSchema
-from pydantic import BaseModel
 
 _LAST = 32
+
+
+_KNOWN = frozenset({"tools", "tool_choice", "json_output", "extra_create_args", "cancellation_token"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,21 +22,13 @@ class ModelRequest:
 
     count: int
     last: tuple[LLMMessage, ...]
-    tools: tuple[Tool | ToolSchema, ...]
-    tool_choice: Any
-    json_output: bool | type[BaseModel] | None
-    extra: Mapping[str, Any]
+    options: Mapping[str, Any]
+    """As those of `autogen_core.models.ChatCompletionClient.create`."""
 
     @classmethod
-    def of(
-        cls,
-        messages: Sequence[LLMMessage],
-        tools: Sequence[Tool | ToolSchema],
-        tool_choice: Any,
-        json_output: bool | type[BaseModel] | None,
-        extra: Mapping[str, Any],
-    ) -> ModelRequest:
-        return cls(len(messages), tuple(messages[-_LAST:]), tuple(tools), tool_choice, json_output, extra)
+    def of(cls, messages: Sequence[LLMMessage], options: Mapping[str, Any]) -> ModelRequest:
+        """The request of one call."""
+        return cls(len(messages), tuple(messages[-_LAST:]), options)
 
     def digest(self) -> str:
         """A hash that is the same in another process that asks the same.
@@ -44,14 +37,16 @@ class ModelRequest:
         is; tools with their schemas, the form of the answer and the agent's own arguments. Models, sampling parameters
         and keys are not part of it.
         """
-        output = self.json_output
-        asked = {
+        options = self.options
+        output, choice = options.get("json_output"), options.get("tool_choice", "auto")
+        more = {name: value for name, value in options.items() if name not in _KNOWN}
+        asked: dict[str, Any] = {
             "count": self.count,
             "messages": [message.model_dump(mode="json") for message in self.last],
-            "tools": [tool if isinstance(tool, Mapping) else tool.schema for tool in self.tools],
-            "choice": self.tool_choice if isinstance(self.tool_choice, str) else self.tool_choice.name,
+            "tools": [tool if isinstance(tool, Mapping) else tool.schema for tool in options.get("tools", ())],
+            "choice": choice if isinstance(choice, str) else choice.name,
             "output": output.__qualname__ if isinstance(output, type) else output,
-            "extra": self.extra,
+            "extra": {**options.get("extra_create_args", {}), **more},
         }
         return digest_of(asked)
 

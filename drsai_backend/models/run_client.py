@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Self, TypeAlias
 
-from autogen_core import CancellationToken, ComponentModel
+from autogen_core import Component, ComponentModel
 from autogen_core.models import (
     ChatCompletionClient,
     CreateResult,
@@ -20,11 +22,10 @@ from autogen_core.tools import Tool, ToolSchema
 from autogen_ext.models.openai import BaseOpenAIChatCompletionClient
 from pydantic import BaseModel
 
-from drsai_backend.models.conform import conform, with_prompt
-from drsai_backend.models.demo import DemoChatCompletionClient
-from drsai_backend.models.message_rules import MessageForm, MessageRules, Rules, where_of
-from drsai_backend.models.openai_client import PooledOpenAIClient
-from drsai_backend.models.params import ModelParams
+from drsai_backend.errors import ConfigurationError
+from drsai_backend.models.base import ModelParams
+from drsai_backend.models.message_rules import MessageForm, MessageRules, Rules, conform, where_of, with_prompt
+from drsai_backend.models.openai import PooledOpenAIClient
 from drsai_backend.models.requests import AnswerSteps, ModelRequest
 from drsai_backend.models.tokens import count_tokens, remaining_tokens
 
@@ -102,8 +103,7 @@ class RunModelClient(ChatCompletionClient):
         self.params = params if params is not None else ModelParams()
         self.meter = meter if meter is not None else UsageMeter()
         self._openai = inner if isinstance(inner, BaseOpenAIChatCompletionClient) else None
-        self._model = str(self._openai._create_args.get("model", "")) if self._openai is not None else ""
-        takes_params = self._openai is not None or isinstance(inner, DemoChatCompletionClient)
+        takes_params = self._openai is not None or getattr(inner, "takes_params", False)
         self._args: dict[str, Any] = self.params.create_args() if takes_params else {}
         if "max_tokens" in self._args and inner.model_info["family"] in _RENAMES_MAX_TOKENS:
             # The reasoning models refuse the old name.
@@ -139,142 +139,103 @@ class RunModelClient(ChatCompletionClient):
             prefixed = self._openai._add_name_prefixes
         return conform(messages, rules, prefixed=prefixed)
 
-    def _learn(self, used: Rules, error: Exception) -> Rules | None:
-        """The rules to ask once more with, where the endpoint has refused messages for their roles."""
-        return self.rules.learn(self._where, used, error, self.messages)
+    def _ask(
+        self, messages: Sequence[LLMMessage], options: Mapping[str, Any]
+    ) -> tuple[int, ModelRequest | None, CreateResult | None]:
+        """The number of this answer in the turn, what it is asked for, and the answer, where it is recorded."""
+        if self._steps is None:
+            return 0, None, None
+        request = ModelRequest.of(messages, options)
+        number, recorded = self._steps.next_answer(request)
+        return number, request, recorded
 
-    def _rules(self) -> Rules:
-        return self.rules.of(self._where, self.inner.model_info.get("family", ModelFamily.UNKNOWN), self.messages)
+    def _ready(self, options: dict[str, Any]) -> tuple[Rules, dict[str, Any]]:
+        """The rules for the messages of a call, and its options with the request's parameters. It may be forbidden."""
+        if self.meter.check is not None:
+            self.meter.check()
+        if self._args:
+            options = {**options, "extra_create_args": {**self._args, **options.get("extra_create_args", {})}}
+        family = self.inner.model_info.get("family", ModelFamily.UNKNOWN)
+        return self.rules.of(self._where, family, self.messages), options
 
-    def _merged(self, extra: Mapping[str, Any]) -> Mapping[str, Any]:
-        if not self._args:
-            return extra
-        return {**self._args, **extra} if extra else self._args
-
-    async def create(
-        self,
-        messages: Sequence[LLMMessage],
-        *,
-        tools: Sequence[Tool | ToolSchema] = (),
-        tool_choice: Tool | Literal["auto", "required", "none"] = "auto",
-        json_output: bool | type[BaseModel] | None = None,
-        extra_create_args: Mapping[str, Any] = {},
-        cancellation_token: CancellationToken | None = None,
-        **more: Any,
-    ) -> CreateResult:
-        """One answer. See `autogen_core.models.ChatCompletionClient.create`; `more` is for the wrapped client.
+    async def create(self, messages: Sequence[LLMMessage], **options: Any) -> CreateResult:
+        """One answer. Options are those of AutoGen's `create` and the wrapped client's.
 
         Raises:
             ReplayMismatch: the turn is repeated, and the recorded answer is one to another request.
         """
-        steps, number, request = self._steps, 0, None
-        if steps is not None:
-            request = ModelRequest.of(messages, tools, tool_choice, json_output, {**extra_create_args, **more})
-            number, recorded = steps.next_answer(request)
-            if recorded is not None:
-                return recorded
-        rules: Rules | None = self._rules()
+        number, request, recorded = self._ask(messages, options)
+        if recorded is not None:
+            return recorded
         try:
-            if self.meter.check is not None:
-                self.meter.check()
+            rules, options = self._ready(options)
             while True:
                 try:
-                    result = await self.inner.create(
-                        self._sent(messages, rules),
-                        tools=tools,
-                        tool_choice=tool_choice,
-                        json_output=json_output,
-                        extra_create_args=self._merged(extra_create_args),
-                        cancellation_token=cancellation_token,
-                        **more,
-                    )
+                    result = await self.inner.create(self._sent(messages, rules), **options)
                     break
                 except Exception as error:
-                    rules = self._learn(rules, error)
-                    if rules is None:
+                    lesson = self.rules.learn(self._where, rules, error, self.messages)
+                    if lesson is None:
                         raise
+                    rules = lesson
         except BaseException:
-            if steps is not None:
-                steps.not_answered(number)
+            if self._steps is not None:
+                self._steps.not_answered(number)
             raise
         self.meter.add(result.usage)
-        if steps is not None and request is not None:
-            await steps.answered(number, request, result)
+        if self._steps is not None and request is not None:
+            await self._steps.answered(number, request, result)
         return result
 
     async def create_stream(
-        self,
-        messages: Sequence[LLMMessage],
-        *,
-        tools: Sequence[Tool | ToolSchema] = (),
-        tool_choice: Tool | Literal["auto", "required", "none"] = "auto",
-        json_output: bool | type[BaseModel] | None = None,
-        extra_create_args: Mapping[str, Any] = {},
-        cancellation_token: CancellationToken | None = None,
-        **more: Any,
+        self, messages: Sequence[LLMMessage], **options: Any
     ) -> AsyncGenerator[str | CreateResult, None]:
-        """Pieces of text, then the result. See `autogen_core.models.ChatCompletionClient.create_stream`; `more` is for
-        the wrapped client.
+        """Pieces of text, then the result. Options are those of AutoGen's `create_stream` and the wrapped client's.
 
         Raises:
             ReplayMismatch: the turn is repeated, and the recorded answer is one to another request.
         """
-        steps, number, request = self._steps, 0, None
-        if steps is not None:
-            request = ModelRequest.of(messages, tools, tool_choice, json_output, {**extra_create_args, **more})
-            number, recorded = steps.next_answer(request)
-            if recorded is not None:
-                yield recorded
-                return
-        kwargs: dict[str, Any] = {
-            "tools": tools,
-            "tool_choice": tool_choice,
-            "json_output": json_output,
-            "extra_create_args": self._merged(extra_create_args),
-            "cancellation_token": cancellation_token,
-            **more,
-        }
-        if (
-            self._openai is not None
-            and "include_usage" not in more
-            and "stream_options" not in extra_create_args
-            and "stream_options" not in self._openai._create_args  # AutoGen raises when the two differ
-        ):
-            kwargs["include_usage"] = True
-        rules: Rules | None = self._rules()
+        number, request, recorded = self._ask(messages, options)
+        if recorded is not None:
+            yield recorded
+            return
         stream: AsyncGenerator[str | CreateResult, None] | None = None
         answered = began = False
         try:
-            if self.meter.check is not None:
-                self.meter.check()
+            rules, options = self._ready(options)
+            if self._openai is not None:
+                given = options.get("extra_create_args", {}).keys() | self._openai._create_args
+                if "stream_options" not in given:  # AutoGen raises when the two differ
+                    options = {"include_usage": True, **options}
             while True:
-                stream = self.inner.create_stream(self._sent(messages, rules), **kwargs)
+                stream = self.inner.create_stream(self._sent(messages, rules), **options)
                 try:
                     async for item in stream:
                         began = True
                         if isinstance(item, CreateResult):
                             self.meter.add(item.usage)
-                            if steps is not None and request is not None and not answered:
+                            if self._steps is not None and request is not None and not answered:
                                 answered = True
-                                await steps.answered(number, request, item)
+                                await self._steps.answered(number, request, item)
                         yield item
                     break
                 except Exception as error:
-                    rules = None if began else self._learn(rules, error)
-                    if rules is None:
+                    lesson = None if began else self.rules.learn(self._where, rules, error, self.messages)
+                    if lesson is None:
                         raise
+                    rules = lesson
         finally:
-            if steps is not None and not answered:
-                steps.not_answered(number)
+            if self._steps is not None and not answered:
+                self._steps.not_answered(number)
             # `async for` does not close what it iterates; without this an abandoned answer keeps its connection.
             if stream is not None:
                 await stream.aclose()
 
     def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
         """Tokens of a request, estimated (see `tokens`) where the exact count would need the network."""
-        if self._openai is None:
+        if self._openai is None or isinstance(self._openai, PooledOpenAIClient):
             return self.inner.count_tokens(messages, tools=tools)
-        return count_tokens(self.inner.count_tokens, self._model, messages, tools)
+        return count_tokens(self.inner.count_tokens, self._where[1], messages, tools)
 
     def remaining_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
         """Tokens left of the model's context.
@@ -284,7 +245,7 @@ class RunModelClient(ChatCompletionClient):
         """
         if self._openai is None or isinstance(self._openai, PooledOpenAIClient):
             return self.inner.remaining_tokens(messages, tools=tools)
-        return remaining_tokens(self.inner.count_tokens, self._model, messages, tools)
+        return remaining_tokens(self.inner.count_tokens, self._where[1], messages, tools)
 
     def actual_usage(self) -> RequestUsage:
         """The wrapped client's count; `meter` is the run's."""
@@ -310,3 +271,62 @@ class RunModelClient(ChatCompletionClient):
     def dump_component(self) -> ComponentModel:
         """The wrapped client's config: a run is no part of a component."""
         return self.inner.dump_component()
+
+
+ClientMaker: TypeAlias = Callable[[str | None, MessageForm | None], RunModelClient]
+"""Makes the run's client for a model name, or for the default model: `RunContext.model_client`."""
+
+_current: ContextVar[ClientMaker | None] = ContextVar("drsai_run_model_client", default=None)
+
+
+@contextmanager
+def run_model_clients(maker: ClientMaker) -> Generator[None]:
+    """While a team is being built: what `DefaultModelClient` stands for."""
+    token = _current.set(maker)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class DefaultModelClientConfig(BaseModel):
+    """The component config: `model` and `messages` as in `RunContext.model_client`."""
+
+    model: str | None = None
+    messages: MessageForm | None = None
+
+
+class DefaultModelClient(RunModelClient, Component[DefaultModelClientConfig]):
+    """The run's own model client, with the request's parameters and key. Only while a team is being built.
+
+    In a component config (`config` may also be `{}`, or `model_client` left out)::
+
+        model_client:
+          provider: drsai_backend.models.DefaultModelClient
+          config: {model: gpt-4o-mini}
+
+    Raises:
+        ConfigurationError: used outside of a team factory.
+    """
+
+    component_type = "model"
+    component_config_schema = DefaultModelClientConfig
+    component_provider_override = "drsai_backend.models.DefaultModelClient"
+
+    def __init__(self, model: str | None = None, messages: MessageForm | None = None) -> None:
+        maker = _current.get()
+        if maker is None:
+            raise ConfigurationError("DefaultModelClient stands for the client of a run: use it inside a team factory")
+        vars(self).update(vars(maker(model, messages)))
+        self._asked_for = model
+
+    def dump_component(self) -> ComponentModel:
+        """Itself, not the wrapped client: loaded again, it is the client of that run."""
+        return super(RunModelClient, self).dump_component()
+
+    def _to_config(self) -> DefaultModelClientConfig:
+        return DefaultModelClientConfig(model=self._asked_for, messages=self.messages)
+
+    @classmethod
+    def _from_config(cls, config: DefaultModelClientConfig) -> Self:
+        return cls(model=config.model, messages=config.messages)

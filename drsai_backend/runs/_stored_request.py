@@ -11,8 +11,8 @@ from pydantic import SecretStr
 
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import UserInput
+from drsai_backend.models import ModelParams
 from drsai_backend.models.images import EncodedImage
-from drsai_backend.models.params import ModelParams
 from drsai_backend.runs.events import InputMessage, RunLimits, RunRequest
 from drsai_backend.state.codec import load_json
 from drsai_backend.teams.messages import read_message

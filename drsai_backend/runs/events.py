@@ -11,7 +11,7 @@ from autogen_core import Image
 from pydantic import SecretStr
 
 from drsai_backend.datamodel import RunStatus
-from drsai_backend.models.params import ModelParams
+from drsai_backend.models import ModelParams
 from drsai_backend.runs.position import Position
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
 from drsai_backend.teams.replay.steps import ToolEvent, ToolFinished, ToolStarted

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from drsai_backend.config import Settings
 from drsai_backend.models import DemoChatCompletionClient, ModelClientFactory
-from drsai_backend.models.factory import MAX_CLIENTS
+from drsai_backend.models.openai import MAX_CLIENTS
 from tests.models.conftest import MakeFactory
 from tests.support.model_server import Failure, ModelServer
 
@@ -83,7 +83,9 @@ def test_settings_win_over_what_is_known(factory: MakeFactory) -> None:
         "family": "mine",
         "multiple_system_messages": False,
     }
-    assert ModelClientFactory(Settings(openai_api_key="k")).model_info("gpt-4o")["vision"] is True  # table untouched
+    assert (
+        ModelClientFactory(Settings(openai_api_key="k")).create("gpt-4o").model_info["vision"] is True
+    )  # table untouched
 
 
 def test_clients_are_made_once_and_bounded(factory: MakeFactory) -> None:

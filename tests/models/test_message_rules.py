@@ -24,8 +24,7 @@ from hypothesis import strategies as st
 from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.models import RunModelClient
-from drsai_backend.models.conform import conform, with_prompt
-from drsai_backend.models.message_rules import ALTERNATING, ANY, NO_SYSTEM, MessageRules, Rules
+from drsai_backend.models.message_rules import ALTERNATING, ANY, NO_SYSTEM, MessageRules, Rules, conform, with_prompt
 from tests.models.conftest import MakeFactory
 from tests.support.model_server import Failure, ModelServer, refusal_of
 from tests.support.teams.scenarios import tiny_image

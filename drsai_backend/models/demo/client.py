@@ -20,8 +20,9 @@ from autogen_core.models import (
     RequestUsage,
 )
 from autogen_core.tools import Tool, ToolSchema
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
+from drsai_backend.models.base import ModelProvider
 from drsai_backend.models.demo.rules import answer
 from drsai_backend.models.tokens import estimate_content, estimate_tokens
 
@@ -167,3 +168,18 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
     @classmethod
     def _from_config(cls, config: DemoConfig) -> Self:
         return cls(delay=config.delay)
+
+
+class DemoProvider(ModelProvider):
+    """One demo model for every name and key."""
+
+    def __init__(self, delay: float) -> None:
+        self._client = DemoChatCompletionClient(delay)
+
+    def client(self, model: str | None, api_key: SecretStr | None) -> DemoChatCompletionClient:
+        """The demo model."""
+        return self._client
+
+    def describe(self) -> str:
+        """The same words as at the beginning of its answers."""
+        return "offline demo model"

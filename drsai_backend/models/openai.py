@@ -1,0 +1,135 @@
+"""The provider of OpenAI-compatible endpoints: AutoGen's client, on a connection pool that all clients share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+from autogen_core.models import LLMMessage, ModelFamily, ModelInfo
+from autogen_core.tools import Tool, ToolSchema
+from autogen_ext.models.openai import (
+    BaseOpenAIChatCompletionClient,
+    OpenAIClientConfigurationConfigModel,
+    _model_info,  # AutoGen's table of models is exported nowhere else
+)
+from openai import AsyncOpenAI, Timeout
+from pydantic import SecretStr
+
+from drsai_backend.config import Settings, usable_key
+from drsai_backend.errors import InvalidRequest
+from drsai_backend.models.base import ModelProvider
+from drsai_backend.models.tokens import count_tokens, remaining_tokens
+
+DEFAULT_MODEL: Final = "gpt-4o-mini"
+OPENAI_URL: Final = "https://api.openai.com/v1"
+CONNECT_SECONDS: Final = 10.0
+MAX_CLIENTS: Final = 64
+_UNKNOWN_MODEL: Final = ModelInfo(
+    vision=False,
+    function_calling=True,
+    json_output=True,
+    structured_output=False,
+    family=ModelFamily.UNKNOWN,
+    multiple_system_messages=True,
+)
+
+
+class OpenAIProvider(ModelProvider):
+    """Clients for the endpoint of the settings: `OPENAI_API_KEY` (OpenAI itself) or `OPENAI_BASE_URL`.
+
+    All clients share one connection pool, so that the 64 most recently used (model, key) pairs cost little and dropping
+    one disturbs no run.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._model = settings.model or DEFAULT_MODEL
+        self._url = settings.openai_base_url or OPENAI_URL
+        self._pool: AsyncOpenAI | None = None
+        self._client = lru_cache(MAX_CLIENTS)(self._make)
+
+    def client(self, model: str | None, api_key: SecretStr | None) -> PooledOpenAIClient:
+        """The client for a model; `DRSAI_MODEL`, else gpt-4o-mini, when omitted.
+
+        Raises:
+            InvalidRequest: no HTTP header can hold the key.
+        """
+        try:
+            secret = (api_key and usable_key(api_key)) or self._settings.openai_api_key
+        except ValueError as error:
+            raise InvalidRequest(f"`api_key` {error}", param="api_key") from None
+        return self._client(model or self._model, secret.get_secret_value() if secret is not None else "none")
+
+    def _make(self, model: str, key: str) -> PooledOpenAIClient:
+        if self._pool is None:
+            self._pool = AsyncOpenAI(
+                api_key="none",  # each client brings its own; local servers want some
+                base_url=self._url,
+                timeout=Timeout(self._settings.model_timeout, connect=CONNECT_SECONDS),
+                max_retries=self._settings.model_max_retries,
+            )
+        return PooledOpenAIClient(
+            self._pool.with_options(api_key=key),
+            model=model,
+            model_info=self.model_info(model),
+            context_size=self._settings.model_context,
+        )
+
+    def model_info(self, model: str) -> ModelInfo:
+        """What AutoGen knows of a model, or defaults for one it does not know; `DRSAI_MODEL_*` wins over both."""
+        try:
+            info = _model_info.get_info(model)
+        except ValueError:
+            info = _UNKNOWN_MODEL
+        given = {name: getattr(self._settings, f"model_{name}") for name in _UNKNOWN_MODEL}
+        return cast(ModelInfo, {**info, **{name: value for name, value in given.items() if value is not None}})
+
+    def describe(self) -> str:
+        """The model and the endpoint's address."""
+        url = urlsplit(self._url)
+        port = f":{url.port}" if url.port else ""
+        return f"{self._model} at {url.scheme}://{url.hostname or '?'}{port}{url.path}"
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._client.cache_clear()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+
+class PooledOpenAIClient(BaseOpenAIChatCompletionClient):
+    """AutoGen's OpenAI client with a given `AsyncOpenAI`, which it neither owns nor closes.
+
+    Token counts never wait for the network. Dumped, it is AutoGen's `OpenAIChatCompletionClient`, without the key.
+    """
+
+    component_type = "model"
+    component_provider_override = "autogen_ext.models.openai.OpenAIChatCompletionClient"
+
+    def __init__(
+        self, client: AsyncOpenAI, *, model: str, model_info: ModelInfo, context_size: int | None = None
+    ) -> None:
+        super().__init__(client=client, create_args={"model": model}, model_info=model_info)
+        # AutoGen would warn whenever a gateway answers with another name of the model than its own table has.
+        self._resolved_model = None
+        self._model = model
+        self._context_size = context_size
+
+    async def close(self) -> None:
+        """Nothing: the pool belongs to the provider."""
+
+    def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
+        """Tokens of a request; see `drsai_backend.models.tokens`."""
+        return count_tokens(super().count_tokens, self._model, messages, tools)
+
+    def remaining_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
+        """Tokens left of the context size; see `drsai_backend.models.tokens`."""
+        return remaining_tokens(super().count_tokens, self._model, messages, tools, self._context_size)
+
+    def _to_config(self) -> OpenAIClientConfigurationConfigModel:
+        return OpenAIClientConfigurationConfigModel(
+            model=self._model, base_url=str(self._client.base_url), model_info=self._model_info
+        )
