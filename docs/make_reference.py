@@ -23,7 +23,7 @@ CHAPTERS = {
     "Teams": "RunContext teams.context.TeamFactory DrSaiGroupChat RoundRobinGroupChat SelectorGroupChat Swarm "
     "GraphFlow MagenticOneGroupChat",
     "Agents and tools": "AssistantAgent DrSaiAgent DrSaiAgentMixin agents.RunBound requires_approval idempotent "
-    "models.DefaultModelClient",
+    "models.DefaultModelClient models.ModelProvider",
     "Storage": "DatabaseManager database.SyncDatabaseManager datamodel.Record datamodel.json_field datamodel.long_text "
     "Thread UserInput encode_state decode_state",
 }

@@ -18,7 +18,7 @@ from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.datamodel import RunStatus, TeamResult
 from drsai_backend.errors import DrSaiError, InvalidRequest, RunFailed
-from drsai_backend.models import ModelClientFactory
+from drsai_backend.models import ModelClientFactory, ModelProvider
 from drsai_backend.runs import Answer, Engine, Handle, InputMessage, ModelParams, OnBusy, OnQuestion, RunRequest
 from drsai_backend.runs.events import MessageDone, RunEnded, TextDelta
 from drsai_backend.runs.views import InputRequestPage, RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
@@ -48,6 +48,8 @@ class DrSai:
             `sqlite:///drsai.db`).
         settings: default: read from the environment and `.env`.
         worker: False: it reads threads, and stops, pauses or resumes what other processes run; it runs nothing itself.
+        model_provider: makes the clients of `RunContext.model_client()`; default: the settings' endpoint, else the
+            offline demo model.
 
     Attributes:
         db: the `DatabaseManager`: rows of all tables, those of one's own included.
@@ -66,12 +68,13 @@ class DrSai:
         *,
         settings: Settings | None = None,
         worker: bool = True,
+        model_provider: ModelProvider | None = None,
     ) -> None:
         self.settings = settings = settings or Settings()
         self.database = Database(database_url or settings.database_url, sqlite_synchronous=settings.sqlite_synchronous)
         key, store = settings.secret_key, JournalStateStore()
         self.db = DatabaseManager(database=self.database, secret_key=key, state_store=store)
-        self.models = ModelClientFactory(settings)
+        self.models = ModelClientFactory(settings, model_provider)
         self._worker = worker
         if not worker:
             teams = {}
@@ -150,7 +153,7 @@ class DrSai:
         """
         from drsai_backend.api import create_app
 
-        return create_app(self.engine, self.settings, lifespan=self.lifespan)
+        return create_app(self.engine, self.settings, lifespan=self.lifespan, is_demo=self.models.is_demo)
 
     async def start(
         self,

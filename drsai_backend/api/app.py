@@ -31,13 +31,16 @@ def create_app(
     lifespan: Lifespan[FastAPI] | None = None,
     hosts: Hosts | None = None,
     ping_seconds: float = PING_SECONDS,
+    is_demo: bool | None = None,
 ) -> FastAPI:
     """The HTTP interface of `engine`.
 
     `lifespan` runs around the server, as FastAPI's does. `hosts` are those that are served; default: the settings'
     `allowed_hosts`, and where there are none, all: who embeds an application knows where it listens. A stream that has
-    nothing to say for `ping_seconds` sends a comment, so that proxies keep it open.
+    nothing to say for `ping_seconds` sends a comment, so that proxies keep it open. `is_demo`: the offline demo model
+    answers, which `/readyz` tells; default: as the settings say.
     """
+    is_demo = settings.is_demo if is_demo is None else is_demo
     app = FastAPI(
         title="drsai_backend",
         summary="Multi-agent group chats behind Chat Completions.",
@@ -51,7 +54,7 @@ def create_app(
     app.include_router(model_routes(engine))
     app.include_router(run_routes(engine, bodies, ping=ping_seconds))
     app.include_router(thread_routes(engine, bodies, ping=ping_seconds))
-    app.include_router(health_routes(engine, "offline demo model" if settings.is_demo else None))
+    app.include_router(health_routes(engine, "offline demo model" if is_demo else None))
     install_error_handlers(app)
     install_document(app)
     # The last one added is the outermost.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Callable
 from functools import lru_cache
@@ -77,17 +78,14 @@ def _run_of(client: object) -> RunModelClient:
 @lru_cache(maxsize=256)  # bounded, as a factory may make a class of its own for every run
 def _facade_class(wrapped: type) -> type[ClientFacade]:
     """Python looks `async with`, a call and the like up in the class, not in the object: a class that has them."""
-    special = {
+    own = {
         name: _forwarded(name)
         for name in dir(wrapped)
-        if name.startswith("__") and name not in _OF_EVERY_OBJECT and isinstance(getattr(wrapped, name), Callable)
+        if name.startswith("__")
+        and name not in _OF_EVERY_OBJECT
+        and isinstance(inspect.getattr_static(wrapped, name), types.FunctionType)
     }
-    own = {name: method for name, method in special.items() if isinstance(_static(wrapped, name), types.FunctionType)}
     return type("ClientFacade", (ClientFacade,), {"__slots__": (), **own}) if own else ClientFacade
-
-
-def _static(wrapped: type, name: str) -> Any:
-    return next((vars(base)[name] for base in wrapped.__mro__ if name in vars(base)), None)
 
 
 def _forwarded(name: str) -> Callable[..., Any]:

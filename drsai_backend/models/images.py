@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 import threading
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from autogen_core import Image
@@ -20,6 +20,9 @@ FORMATS: Final = ("PNG", "JPEG", "GIF", "WEBP")
 MAX_PIXELS: Final = 50_000_000
 """Of all images of a request, and of all that the process decodes at a time: a small file can hold a picture that fills
 the memory."""
+_SHARE: Final = 1_000_000
+_free: Final = threading.BoundedSemaphore(MAX_PIXELS // _SHARE)  # of the process, as its memory is
+_queue: Final = threading.Lock()
 _SIGNATURES: Final = ((b"\xff\xd8\xff", "jpeg"), (b"\x89PNG", "png"), (b"GIF8", "gif"), (b"RIFF", "webp"))
 _DUMPED: Final = ("MultiModalMessage", "UserMessage")
 
@@ -67,9 +70,15 @@ def check_image(data: bytes, allowed: int) -> int:
     opened = PILImage.open(io.BytesIO(data), formats=FORMATS)
     pixels = opened.width * opened.height
     if pixels <= allowed:
-        with _decoding.hold(pixels):
+        share = math.ceil(pixels / _SHARE)
+        with _queue:  # one by one, or two that wait for each other's share would wait for ever
+            for _ in range(share):
+                _free.acquire()
+        try:
             opened.load()
             opened.close()
+        finally:
+            _free.release(share)
     return pixels
 
 
@@ -78,35 +87,12 @@ def with_images(config: Mapping[str, Any]) -> Mapping[str, Any]:
     content = config.get("content")
     if config.get("type") not in _DUMPED or not isinstance(content, list):
         return config
-    parts = [_revived(part) for part in cast("list[Any]", content)]
-    return {**config, "content": parts}
+    return {**config, "content": [_revived(part) for part in cast("list[Any]", content)]}
 
 
 def _revived(part: Any) -> Any:
-    if not isinstance(part, dict):
-        return part
-    dumped = cast("dict[str, Any]", part)
-    return EncodedImage(dumped["data"]) if isinstance(dumped.get("data"), str) else dumped
-
-
-class _Decoding:
-    """The pixels that are decoded at a time."""
-
-    def __init__(self, pixels: int) -> None:
-        self._free = pixels
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def hold(self, pixels: int) -> Generator[None]:
-        with self._changed:
-            self._changed.wait_for(lambda: self._free >= pixels)
-            self._free -= pixels
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._free += pixels
-                self._changed.notify_all()
-
-
-_decoding: Final = _Decoding(MAX_PIXELS)  # of the process, as its memory is
+    match part:
+        case {"data": str(text)}:
+            return EncodedImage(text)
+        case _:
+            return part

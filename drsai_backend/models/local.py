@@ -97,7 +97,9 @@ class LocalModelServer:
         path = self._model_path or find_model()
         if self._python is None and importlib.util.find_spec("llama_cpp") is None:
             raise ConfigurationError(f"llama-cpp-python is not installed: {INSTALL}")
-        port = _free_port()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
         self.base_url = f"http://127.0.0.1:{port}/v1"
         options = {
             "model": path,
@@ -184,9 +186,3 @@ def _last_words(log: int) -> str:
     text = os.read(log, 500).decode("utf-8", "replace").strip()
     last = text.splitlines()[-1] if text else "it said nothing"
     return f"{last} ({INSTALL})" if "No module named" in last else last
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

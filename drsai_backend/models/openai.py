@@ -127,7 +127,7 @@ class PooledOpenAIClient(BaseOpenAIChatCompletionClient):
 
     def remaining_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
         """Tokens left of the context size; see `drsai_backend.models.tokens`."""
-        return remaining_tokens(super().count_tokens, self._model, messages, tools, self._context_size)
+        return remaining_tokens(self.count_tokens(messages, tools=tools), self._model, self._context_size)
 
     def _to_config(self) -> OpenAIClientConfigurationConfigModel:
         return OpenAIClientConfigurationConfigModel(

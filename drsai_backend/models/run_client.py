@@ -245,7 +245,7 @@ class RunModelClient(ChatCompletionClient):
         """
         if self._openai is None or isinstance(self._openai, PooledOpenAIClient):
             return self.inner.remaining_tokens(messages, tools=tools)
-        return remaining_tokens(self.inner.count_tokens, self._where[1], messages, tools)
+        return remaining_tokens(self.count_tokens(messages, tools=tools), self._where[1])
 
     def actual_usage(self) -> RequestUsage:
         """The wrapped client's count; `meter` is the run's."""

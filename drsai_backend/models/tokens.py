@@ -13,12 +13,12 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import tiktoken
 from autogen_core import FunctionCall
-from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, LLMMessage
+from autogen_core.models import FunctionExecutionResult, LLMMessage
 from autogen_core.tools import Tool, ToolSchema
 from autogen_ext.models.openai import _model_info  # its table of limits is exported nowhere else
 
@@ -38,36 +38,27 @@ def estimate_text(text: str) -> int:
     return (len(text.encode("utf-8", "replace")) + 3) // 4
 
 
+def estimate_content(content: str | Sequence[object], thought: str | None = None) -> int:
+    """Estimated tokens of a text, or of the parts of a message: texts, images, tool calls and their results."""
+    tokens = estimate_text(thought) if thought else 0
+    for part in [content] if isinstance(content, str) else content:
+        match part:
+            case str():
+                tokens += estimate_text(part)
+            case FunctionCall(name=name, arguments=arguments):
+                tokens += estimate_text(name) + estimate_text(arguments)
+            case FunctionExecutionResult(content=result):
+                tokens += estimate_text(result)
+            case _:
+                tokens += TOKENS_PER_IMAGE
+    return tokens
+
+
 def estimate_tokens(messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
     """Estimated tokens of a request: every text, tool call and tool schema in it, 765 per image."""
-    total = sum(TOKENS_PER_MESSAGE + _message(message) for message in messages)
-    for tool in tools:
-        total += estimate_text(json.dumps(tool.schema if isinstance(tool, Tool) else tool))
-    return total + TOKENS_PER_MESSAGE
-
-
-def _message(message: LLMMessage) -> int:
-    if isinstance(message, FunctionExecutionResultMessage):
-        return sum(estimate_text(result.content) for result in message.content)
-    if isinstance(message, AssistantMessage):
-        return estimate_content(message.content, message.thought)
-    if isinstance(message.content, str):
-        return estimate_text(message.content)
-    return sum(estimate_text(part) if isinstance(part, str) else TOKENS_PER_IMAGE for part in message.content)
-
-
-def estimate_content(content: str | list[FunctionCall], thought: str | None = None) -> int:
-    """Estimated tokens of what a model answered."""
-    tokens = estimate_text(thought) if thought else 0
-    if isinstance(content, str):
-        return tokens + estimate_text(content)
-    return tokens + sum(estimate_text(call.name) + estimate_text(call.arguments) for call in content)
-
-
-class ExactCount(Protocol):
-    """`count_tokens` of a model client."""
-
-    def __call__(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ...) -> int: ...
+    said = sum(TOKENS_PER_MESSAGE + estimate_content(each.content, getattr(each, "thought", None)) for each in messages)
+    schemas = (json.dumps(tool.schema if isinstance(tool, Tool) else tool) for tool in tools)
+    return TOKENS_PER_MESSAGE + said + sum(estimate_text(schema) for schema in schemas)
 
 
 class Vocabularies:
@@ -75,19 +66,22 @@ class Vocabularies:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._loading: dict[str, threading.Thread] = {}
+        self._asked_for: set[str] = set()
         self._ready: set[str] = set()
 
     def ready(self, model: str) -> bool:
         """True when tiktoken can count for `model` at once. The first call for a vocabulary may wait a second."""
-        name = _encoding_name(model)
+        try:
+            name = tiktoken.encoding_name_for_model(model)
+        except KeyError:
+            name = "cl100k_base"  # what AutoGen falls back to
         if name in self._ready:
             return True
         with self._lock:
-            if name in self._loading:
+            if name in self._asked_for:
                 return False
-            thread = threading.Thread(target=self._load, args=(name,), name=f"tiktoken-{name}", daemon=True)
-            self._loading[name] = thread
+            self._asked_for.add(name)
+        thread = threading.Thread(target=self._load, args=(name,), name=f"tiktoken-{name}", daemon=True)
         thread.start()
         thread.join(FIRST_WAIT_SECONDS)
         return name in self._ready
@@ -101,47 +95,30 @@ class Vocabularies:
             self._ready.add(name)
 
 
-def _encoding_name(model: str) -> str:
-    try:
-        return tiktoken.encoding_name_for_model(model)
-    except KeyError:
-        return "cl100k_base"  # what AutoGen falls back to
-
-
 VOCABULARIES = Vocabularies()
 """Process-wide, as tiktoken's own cache is."""
 
 
 def count_tokens(
-    exact: ExactCount, model: str, messages: Sequence[LLMMessage], tools: Sequence[Tool | ToolSchema]
+    exact: Callable[..., int], model: str, messages: Sequence[LLMMessage], tools: Sequence[Tool | ToolSchema]
 ) -> int:
     """Tokens of a request, by AutoGen's counter `exact` when its vocabulary is loaded, else estimated."""
-    if not VOCABULARIES.ready(model):
-        return estimate_tokens(messages, tools=tools)
-    try:
-        return exact(messages, tools=tools)
-    except (AssertionError, AttributeError, KeyError, TypeError):
+    if VOCABULARIES.ready(model):
         # AutoGen's counter knows plain tool schemas only: a `$ref` in an `anyOf`, say, is a KeyError.
-        return estimate_tokens(messages, tools=tools)
+        with suppress(AssertionError, AttributeError, KeyError, TypeError):
+            return exact(messages, tools=tools)
+    return estimate_tokens(messages, tools=tools)
 
 
-def remaining_tokens(
-    exact: ExactCount,
-    model: str,
-    messages: Sequence[LLMMessage],
-    tools: Sequence[Tool | ToolSchema],
-    context_size: int | None = None,
-) -> int:
+def remaining_tokens(used: int, model: str, context_size: int | None = None) -> int:
     """Tokens left of `context_size`, or of what AutoGen knows for the model.
 
     Raises:
         ConfigurationError: neither is known.
     """
-    if context_size is None:
-        try:
-            context_size = _model_info.get_token_limit(model)
-        except KeyError:
-            raise ConfigurationError(
-                f"the context size of the model {model} is not known; set DRSAI_MODEL_CONTEXT"
-            ) from None
-    return context_size - count_tokens(exact, model, messages, tools)
+    try:
+        return (context_size or _model_info.get_token_limit(model)) - used
+    except KeyError:
+        raise ConfigurationError(
+            f"the context size of the model {model} is not known; set DRSAI_MODEL_CONTEXT"
+        ) from None
