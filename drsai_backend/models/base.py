@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from autogen_core.models import ChatCompletionClient
 from pydantic import SecretStr
@@ -31,7 +31,7 @@ class ModelParams:
         return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 
 
-class ModelProvider(ABC):
+class ModelProvider(Protocol):
     """Makes the model clients of one process, in one event loop: `DrSai(model_provider=...)`.
 
     Runs share its clients. Each run wraps them to count tokens and to record answers, and closes none of them. A client
@@ -55,5 +55,5 @@ class ModelProvider(ABC):
         """What answers, in a few words for a console. Never holds a key or a password."""
         return type(self).__name__
 
-    async def close(self) -> None:  # noqa: B027 - most have nothing to close
+    async def close(self) -> None:
         """Close what the clients share. The provider may be used again afterwards."""
