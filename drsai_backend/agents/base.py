@@ -62,7 +62,7 @@ class RunBound:
 def bind(part: RunBound, context: RunContext, ask: Asking) -> None:
     """Give an agent or a group chat its run, and a way to ask the person."""
     part.bind_run(context)
-    part._ask_person = ask
+    part._ask_person = ask  # pyright: ignore[reportPrivateUsage]
 
 
 class DrSaiAgentMixin(RunBound):

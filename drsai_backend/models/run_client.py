@@ -135,8 +135,8 @@ class RunModelClient(ChatCompletionClient):
             return messages
         prefixed = False
         if self._openai is not None:
-            self._openai._include_name_in_message = False
-            prefixed = self._openai._add_name_prefixes
+            self._openai._include_name_in_message = False  # pyright: ignore[reportPrivateUsage]
+            prefixed = self._openai._add_name_prefixes  # pyright: ignore[reportPrivateUsage]
         return conform(messages, rules, prefixed=prefixed)
 
     def _ask(
@@ -204,7 +204,8 @@ class RunModelClient(ChatCompletionClient):
         try:
             rules, options = self._ready(options)
             if self._openai is not None:
-                given = options.get("extra_create_args", {}).keys() | self._openai._create_args
+                created_with = self._openai._create_args  # pyright: ignore[reportPrivateUsage]
+                given = options.get("extra_create_args", {}).keys() | created_with
                 if "stream_options" not in given:  # AutoGen raises when the two differ
                     options = {"include_usage": True, **options}
             while True:
