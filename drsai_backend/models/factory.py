@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.models.base import ModelProvider
-from drsai_backend.models.demo import DemoProvider
+from drsai_backend.models.demo import DemoChatCompletionClient
 from drsai_backend.models.message_rules import MessageRules
 from drsai_backend.models.openai import OpenAIProvider
 
@@ -25,9 +25,8 @@ class ModelClientFactory:
     """
 
     def __init__(self, settings: Settings, provider: ModelProvider | None = None) -> None:
-        if provider is None:
-            provider = DemoProvider(settings.demo_delay) if settings.is_demo else OpenAIProvider(settings)
-        self._provider = provider
+        self._provider = provider or (None if settings.is_demo else OpenAIProvider(settings))
+        self._demo = DemoChatCompletionClient(settings.demo_delay)
         self.rules = MessageRules(settings.model_messages)
         if settings.require_model and self.is_demo:
             raise ConfigurationError(
@@ -38,16 +37,17 @@ class ModelClientFactory:
     @property
     def is_demo(self) -> bool:
         """True when every client is the offline demo model."""
-        return isinstance(self._provider, DemoProvider)
+        return self._provider is None
 
     def describe(self) -> str:
         """What answers, in a few words for a console. Never holds a key or a password."""
-        return self._provider.describe()
+        return self._provider.describe() if self._provider is not None else "offline demo model"
 
     def create(self, model: str | None = None, api_key: SecretStr | None = None) -> ChatCompletionClient:
         """The client for a model. Arguments and errors as those of `ModelProvider.client`."""
-        return self._provider.client(model, api_key)
+        return self._provider.client(model, api_key) if self._provider is not None else self._demo
 
     async def close(self) -> None:
         """Close all connections. The factory can be used again afterwards."""
-        await self._provider.close()
+        if self._provider is not None:
+            await self._provider.close()

@@ -3,6 +3,6 @@
 `client` is the AutoGen client; `rules` say what it answers, `tools` which tools it calls and how schemas are filled.
 """
 
-from drsai_backend.models.demo.client import DemoChatCompletionClient, DemoProvider
+from drsai_backend.models.demo.client import DemoChatCompletionClient
 
-__all__ = ["DemoChatCompletionClient", "DemoProvider"]
+__all__ = ["DemoChatCompletionClient"]

@@ -20,9 +20,8 @@ from autogen_core.models import (
     RequestUsage,
 )
 from autogen_core.tools import Tool, ToolSchema
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel
 
-from drsai_backend.models.base import ModelProvider
 from drsai_backend.models.demo.rules import answer
 from drsai_backend.models.tokens import estimate_content, estimate_tokens
 
@@ -58,7 +57,7 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
     def __init__(self, delay: float = 0.015) -> None:
         self._delay = delay
         self._answers = 0
-        self._reported_at: float | None = None
+        self._report_at = 0.0
         self._usage = RequestUsage(prompt_tokens=0, completion_tokens=0)
 
     async def create(
@@ -121,13 +120,10 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
     def _report(self) -> None:
         """Once a minute, say in the log who answers: a server that was meant to have a model looks healthy without."""
         self._answers += 1
-        now = time.monotonic()
-        if self._reported_at is None or now - self._reported_at >= _REPORT_SECONDS:
-            self._reported_at = now
-            _log.warning(
-                "the offline demo model answers (%d so far): set OPENAI_API_KEY or OPENAI_BASE_URL for a model",
-                self._answers,
-            )
+        if time.monotonic() >= self._report_at:
+            self._report_at = time.monotonic() + _REPORT_SECONDS
+            text = "the offline demo model answers (%d so far): set OPENAI_API_KEY or OPENAI_BASE_URL for a model"
+            _log.warning(text, self._answers)
 
     def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
         """Estimated tokens of a request."""
@@ -168,18 +164,3 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
     @classmethod
     def _from_config(cls, config: DemoConfig) -> Self:
         return cls(delay=config.delay)
-
-
-class DemoProvider(ModelProvider):
-    """One demo model for every name and key."""
-
-    def __init__(self, delay: float) -> None:
-        self._client = DemoChatCompletionClient(delay)
-
-    def client(self, model: str | None, api_key: SecretStr | None) -> DemoChatCompletionClient:
-        """The demo model."""
-        return self._client
-
-    def describe(self) -> str:
-        """The same words as at the beginning of its answers."""
-        return "offline demo model"
