@@ -16,10 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
 from pydantic import SecretStr
 
@@ -123,7 +122,7 @@ class LocalModelServer:
             )
             atexit.register(self.close)
             try:
-                self._wait_until_ready(log.fileno())
+                self._wait_until_ready(log)
             except BaseException:
                 self.close()
                 raise
@@ -149,20 +148,11 @@ class LocalModelServer:
 
     def settings(self, base: Settings) -> Settings:
         """A copy of `base` that uses this server and says what the model can do: text, nothing else."""
-        return base.model_copy(
-            update={
-                "openai_base_url": self.base_url,
-                "openai_api_key": self.api_key,
-                "model": self.model,
-                "model_context": self.context_size,
-                "model_vision": False,
-                "model_function_calling": False,
-                "model_json_output": False,
-                "model_structured_output": False,
-            }
-        )
+        unable = ("model_vision", "model_function_calling", "model_json_output", "model_structured_output")
+        answers = {"openai_base_url": self.base_url, "openai_api_key": self.api_key, "model": self.model}
+        return base.model_copy(update=answers | {"model_context": self.context_size} | dict.fromkeys(unable, False))
 
-    def _wait_until_ready(self, log: int) -> None:
+    def _wait_until_ready(self, log: BinaryIO) -> None:
         assert self._process is not None
         request = urllib.request.Request(
             f"{self.base_url}/models", headers={"Authorization": f"Bearer {self.api_key.get_secret_value()}"}
@@ -175,14 +165,12 @@ class LocalModelServer:
             try:
                 with opener.open(request, timeout=1):
                     return
-            except (OSError, urllib.error.URLError):
+            except OSError:
                 time.sleep(0.1)
         raise ConfigurationError(f"the local model server was not ready in {_START_SECONDS:.0f} s: {_last_words(log)}")
 
 
-def _last_words(log: int) -> str:
-    size = os.lseek(log, 0, os.SEEK_END)
-    os.lseek(log, max(0, size - 500), os.SEEK_SET)
-    text = os.read(log, 500).decode("utf-8", "replace").strip()
-    last = text.splitlines()[-1] if text else "it said nothing"
+def _last_words(log: BinaryIO) -> str:
+    log.seek(0)
+    last = (log.read().decode("utf-8", "replace").strip() or "it said nothing").splitlines()[-1]
     return f"{last} ({INSTALL})" if "No module named" in last else last
