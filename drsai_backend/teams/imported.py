@@ -17,6 +17,7 @@ from autogen_agentchat.agents import MessageFilterAgent, UserProxyAgent
 from autogen_agentchat.messages import BaseChatMessage, TextMessage
 
 # Private: what a manager knows of the conversation. tests/teams/test_upstream.py fails when it changes.
+# pyright: reportPrivateUsage=false
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._magentic_one._magentic_one_orchestrator import MagenticOneOrchestrator

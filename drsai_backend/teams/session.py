@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# Private: how AutoGen's teams, conditions and workbenches keep what they are. tests/teams/test_upstream.py.
+# pyright: reportPrivateUsage=false
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -88,7 +90,7 @@ class TeamSession:
             TeamBuildError: the team has run before.
         """
         await wire(self.team, self._runtime, self._emit, self._parts)
-        self._recorder = Recorder(self.team, self._next_seq)
+        self._recorder = Recorder(self.team, self._next_seq, self._parts)
 
     async def load(self, document: Document, configs: Mapping[int, dict[str, Any]], *, keep_run: bool = True) -> None:
         """Load a stored state; see `Recorder.load`."""

@@ -10,6 +10,7 @@ from autogen_agentchat.agents import MessageFilterAgent, SocietyOfMindAgent
 from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
 
 # Private: where a team keeps its manager's name, and an agent its tools. tests/teams/test_upstream.py.
+# pyright: reportPrivateUsage=false
 from autogen_agentchat.teams import BaseGroupChat, RoundRobinGroupChat
 from autogen_agentchat.tools import AgentTool, TeamTool
 from autogen_core.tools import BaseTool, StaticWorkbench
@@ -131,27 +132,10 @@ def task_runner(tool: Any) -> ChatAgent | Team | None:
     return tool._task_runner if isinstance(tool, (AgentTool, TeamTool)) else None
 
 
-def nested_teams(team: BaseGroupChat) -> Iterator[BaseGroupChat]:
-    """The team and all teams inside it, tools included, outermost first, depth first, each once."""
-    seen: set[int] = set()
-
-    def walk(part: Any) -> Iterator[BaseGroupChat]:
-        if id(part) in seen:
-            return
-        seen.add(id(part))
-        if is_a(part, BaseGroupChat):
-            yield part
-            for participant in part._participants:
-                yield from walk(participant)
-        elif is_a(part, MessageFilterAgent):
-            yield from walk(part._wrapped_agent)
-        elif is_a(part, SocietyOfMindAgent):
-            yield from walk(part._team)
-        else:
-            for _, tool in stateful_tools(part):
-                yield from walk(task_runner(tool))
-
-    yield from walk(team)
+def nested_teams(team: BaseGroupChat, known: Parts | None = None) -> list[BaseGroupChat]:
+    """The team and all teams inside it, tools included, outermost first, depth first. `known`: its parts, if they are
+    known already."""
+    return [part for _, part in (parts(team) if known is None else known) if is_a(part, BaseGroupChat)]
 
 
 def leaf_agents(team: BaseGroupChat) -> Iterator[ChatAgent | Team]:

@@ -33,7 +33,7 @@ from autogen_core import AgentRuntime, BaseAgent, CancellationToken
 from autogen_core.models import AssistantMessage, FunctionExecutionResult, FunctionExecutionResultMessage, UserMessage
 from autogen_core.tools import BaseTool, FunctionTool, StaticStreamWorkbench, StaticWorkbench
 
-from drsai_backend.teams.recording.structure import _APPEND_ONLY_CONTEXTS, _MANAGER_VALUES, survey
+from drsai_backend.teams.recording.structure import APPEND_ONLY_CONTEXTS, MANAGERS, survey
 from drsai_backend.teams.replay.workbench import RecordedWorkbench
 from drsai_backend.teams.runtime.tool_tasks import ALL_CALLS, ONE_CALL
 from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
@@ -83,9 +83,9 @@ async def test_the_structure_covers_save_state(scenario: Scenario) -> None:
     compare(saved, structure.skeleton["state"], ())
 
 
-@pytest.mark.parametrize("manager", _MANAGER_VALUES, ids=lambda manager: manager.__name__)
+@pytest.mark.parametrize("manager", MANAGERS, ids=lambda manager: manager.__name__)
 async def test_every_managers_saved_keys(manager: type[BaseGroupChatManager]) -> None:
-    """AutoGen's managers save what `_structure` says they save, from the attributes that it says."""
+    """AutoGen's managers save what `structure` says they save, from the attributes that it says."""
     found = [
         team
         for team in [await wired(scenario.build) for scenario in TEAMS]
@@ -94,9 +94,8 @@ async def test_every_managers_saved_keys(manager: type[BaseGroupChatManager]) ->
     assert found, f"no scenario has a {manager.__name__}"
     live = manager_of(found[0])
     saved = await live.save_state()
-    named = {"message_thread": "_message_thread", "current_turn": "_current_turn", **_MANAGER_VALUES[manager]}
-    if issubclass(manager, GraphFlowManager):
-        named |= {key: f"_{key}" for key in ("remaining", "enqueued_any", "ready")}
+    fields = MANAGERS[manager].fields
+    named = {"message_thread": "_message_thread"} | {key: field.attribute for key, field in fields.items()}
     constants = {"type", "version"} & set(saved)
     assert set(saved) == set(named) | constants, f"{manager.__name__}.save_state() has other keys now"
     for key, attribute in named.items():
@@ -113,7 +112,7 @@ def test_every_manager_is_known() -> None:
         return {sub for each in cls.__subclasses__() for sub in (each, *below(each))}
 
     stock = {cls for cls in below(BaseGroupChatManager) if cls.__module__.startswith("autogen_agentchat")}
-    assert stock == set(_MANAGER_VALUES)
+    assert stock == set(MANAGERS)
 
 
 async def test_the_managers_attributes() -> None:
@@ -132,9 +131,9 @@ async def test_the_managers_attributes() -> None:
         "_message_factory": object,
     }
     for name, kind in expected.items():
-        assert isinstance(vars(manager)[name], kind), f"BaseGroupChatManager.{name} has changed: teams/_runtime.py"
+        assert isinstance(vars(manager)[name], kind), f"BaseGroupChatManager.{name} has changed: turn_runtime.py"
     for name in ("handle_start", "handle_agent_response", "handle_group_chat_message", "handle_group_chat_error"):
-        assert hasattr(BaseGroupChatManager, name), f"BaseGroupChatManager.{name} is gone: teams/_runtime.py"
+        assert hasattr(BaseGroupChatManager, name), f"BaseGroupChatManager.{name} is gone: turn_runtime.py"
 
 
 async def test_the_containers_attributes() -> None:
@@ -236,7 +235,7 @@ def test_the_events() -> None:
         _events.SerializableException: {"error_type", "error_message", "traceback"},
     }
     for event, expected in fields.items():
-        assert set(event.model_fields) == expected, f"{event.__name__} has other fields: teams/_runtime.py"
+        assert set(event.model_fields) == expected, f"{event.__name__} has other fields: turn_runtime.py"
 
 
 def test_how_errors_become_text() -> None:
@@ -251,7 +250,7 @@ def test_the_runtime_protocol() -> None:
             assert parameters(member) == parameters(getattr(TurnRuntime, name)), f"AgentRuntime.{name} has changed"
 
 
-@pytest.mark.parametrize("context", _APPEND_ONLY_CONTEXTS, ids=lambda context: context.__name__)
+@pytest.mark.parametrize("context", APPEND_ONLY_CONTEXTS, ids=lambda context: context.__name__)
 async def test_contexts_only_append(context: Any) -> None:
     arguments: dict[str, dict[str, Any]] = {
         "BufferedChatCompletionContext": {"buffer_size": 2},

@@ -30,7 +30,7 @@ class _Compiled:
         self.sql = compiled.string
         self._positional = compiled.positiontup is not None
         self._names = list(compiled.positiontup or compiled.binds)
-        processors = cast("dict[str, Callable[[Any], Any]]", compiled._bind_processors)
+        processors = cast("dict[str, Callable[[Any], Any]]", compiled._bind_processors)  # pyright: ignore[reportPrivateUsage]
         constants = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
         self._given = [name for name in self._names if name not in constants]
         self._processed = [

@@ -24,6 +24,7 @@ from drsai_backend.models.images import with_images
 from drsai_backend.state.codec import Exact, dump_exact, load_exact
 from drsai_backend.state.journal import Entry, Item, Path, resolve
 from drsai_backend.teams.messages import dump_of
+from drsai_backend.teams.recording.base import Field
 
 ContentKey = tuple[str | None, Any]
 
@@ -322,22 +323,22 @@ def _memory_content(item: dict[str, Any]) -> MemoryContent:
 
 
 class ValueCell:
-    """A small value, read and written through functions. `read` must give a JSON value that nobody else changes."""
+    """A small value in an attribute."""
 
-    __slots__ = ("_last", "_read", "_write", "path")
+    __slots__ = ("_field", "_last", "_owner", "path")
 
-    def __init__(self, path: Path, read: Callable[[], Any], write: Callable[[Any], None]) -> None:
+    def __init__(self, path: Path, owner: Any, field: Field) -> None:
         self.path = path
-        self._read = read
-        self._write = write
+        self._owner = owner
+        self._field = field
         self._last: Any = None
 
     async def whole(self, book: MessageBook) -> Any:
-        self._last = self._read()
+        self._last = self._field.read(self._owner)
         return self._last
 
     def delta(self, number: int, book: MessageBook, entry: Entry) -> None:
-        value = self._read()
+        value = self._field.read(self._owner)
         if value != self._last:
             self._last = entry.set[number] = value
 
@@ -346,15 +347,15 @@ class ValueCell:
         self._last = value
 
     def release(self) -> Any:
-        return self._read(), self._last
+        return self._field.read(self._owner), self._last
 
     async def adopt(self, content: Any) -> None:
         value, self._last = content
-        self._write(value)
+        self._field.write(self._owner, value)
 
     async def restore(self, value: Any) -> None:
         """Take `value`, as JSON, as the content."""
-        self._write(value)
+        self._field.write(self._owner, value)
 
 
 class StateCell:

@@ -8,6 +8,8 @@ as elapsed time.
 
 from __future__ import annotations
 
+# Private: how AutoGen's teams, conditions and workbenches keep what they are. tests/teams/test_upstream.py.
+# pyright: reportPrivateUsage=false
 import copy
 import time
 from typing import Any, cast

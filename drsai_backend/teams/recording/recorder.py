@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# Private: how AutoGen's teams, conditions and workbenches keep what they are. tests/teams/test_upstream.py.
+# pyright: reportPrivateUsage=false
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +22,7 @@ from drsai_backend.teams.recording import conditions as _conditions
 from drsai_backend.teams.recording.cells import ListCell, MessageBook, MessageObjects, StateCell, ValueCell, weight_of
 from drsai_backend.teams.recording.structure import MEMORY, survey
 from drsai_backend.teams.runtime.wiring import manager_of
-from drsai_backend.teams.team_tree import nested_teams
+from drsai_backend.teams.team_tree import Parts, nested_teams
 
 Message = BaseChatMessage | BaseAgentEvent
 
@@ -59,11 +61,11 @@ class WarmState:
 
 
 class Recorder:
-    """Watches one wired team. `next_seq` is the number of the next message of the thread."""
+    """Watches one wired team. `next_seq` is the number of the next message of the thread; `known`: the team's parts."""
 
-    def __init__(self, team: BaseGroupChat, next_seq: int) -> None:
+    def __init__(self, team: BaseGroupChat, next_seq: int, known: Parts | None = None) -> None:
         self._team = team
-        self._teams = list(nested_teams(team))
+        self._teams = nested_teams(team, known)
         self._baselines = [_conditions.baseline(each._termination_condition) for each in self._teams]
         self._structure = survey(team)
         self._book = MessageBook()

@@ -1,15 +1,17 @@
 """The state of a wired team as a skeleton and cells: what `save_state()` would give, found without calling it.
 
 Known classes are taken apart into cells; a class that brings a `save_state` of its own is one `StateCell`. What
-`save_state()` leaves out although the team needs it goes to the `extras` half of the skeleton.
+`save_state()` leaves out although the team needs it, and what a class declares (`base.Durable`), goes to the `extras`
+half of the skeleton.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from autogen_agentchat.agents import (
@@ -23,12 +25,17 @@ from autogen_agentchat.state import (
     AssistantAgentState,
     BaseState,
     ChatAgentContainerState,
+    MagenticOneOrchestratorState,
+    RoundRobinManagerState,
+    SelectorManagerState,
     SocietyOfMindAgentState,
+    SwarmManagerState,
     TeamState,
 )
 from autogen_agentchat.teams import BaseGroupChat
 
 # Private: the managers' attributes behind their saved state. tests/teams/test_upstream.py fails when they change.
+# pyright: reportPrivateUsage=false
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
 from autogen_agentchat.teams._group_chat._graph._digraph_group_chat import GraphFlowManager
 from autogen_agentchat.teams._group_chat._magentic_one._magentic_one_orchestrator import MagenticOneOrchestrator
@@ -47,9 +54,9 @@ from autogen_core.model_context import (
 from autogen_core.tools import BaseTool
 
 from drsai_backend.state.journal import Path
+from drsai_backend.teams.recording.base import Field, fields_of
 from drsai_backend.teams.recording.cells import Cell, ListCell, MemoryCell, StateCell, ValueCell
-from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
-from drsai_backend.teams.runtime.wiring import container_of, manager_of
+from drsai_backend.teams.runtime.wiring import container_of, manager_of, runtime_of
 from drsai_backend.teams.team_tree import is_a, stateful_tools, task_runner
 
 _log = logging.getLogger("drsai.team")
@@ -58,7 +65,7 @@ MEMORY = "memory"
 """The last name in the path of a memory's cell: a stored state may have more or fewer of them than the team."""
 
 # Subclasses may edit messages in place (AutoGen's documentation shows one), which a cursor would not see.
-_APPEND_ONLY_CONTEXTS = (
+APPEND_ONLY_CONTEXTS = (
     UnboundedChatCompletionContext,
     BufferedChatCompletionContext,
     TokenLimitedChatCompletionContext,
@@ -72,18 +79,57 @@ _ASSISTANT = AssistantAgentState().model_dump()
 _SOCIETY = SocietyOfMindAgentState().model_dump()
 _BASE = BaseState().model_dump()
 
-_MANAGER_VALUES: dict[Any, dict[str, str]] = {
-    RoundRobinGroupChatManager: {"next_speaker_index": "_next_speaker_index"},
-    SelectorGroupChatManager: {"previous_speaker": "_previous_speaker"},
-    SwarmGroupChatManager: {"current_speaker": "_current_speaker"},
-    MagenticOneOrchestrator: {
-        "task": "_task",
-        "facts": "_facts",
-        "plan": "_plan",
-        "n_rounds": "_n_rounds",
-        "n_stalls": "_n_stalls",
-    },
-    GraphFlowManager: {},
+
+def _copied(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {target: dict(counts) for target, counts in groups.items()}
+
+
+@dataclass(frozen=True)
+class ManagerState:
+    """What a manager of AutoGen's saves beside the message thread: `fields` by their keys in `model`, the class of its
+    saved state, or a state without a class. `extras` are those that it leaves out."""
+
+    model: type[BaseState] | None
+    fields: Mapping[str, Field]
+    extras: Mapping[str, Field] = field(default_factory=dict[str, Field])
+
+    @cached_property
+    def constants(self) -> dict[str, Any]:
+        if self.model is None:
+            return {}
+        return self.model().model_dump(include={"type", "version"})
+
+
+def _named(*names: str) -> dict[str, Field]:
+    return {name: Field(f"_{name}") for name in ("current_turn", *names)}
+
+
+MANAGERS: dict[Any, ManagerState] = {
+    RoundRobinGroupChatManager: ManagerState(RoundRobinManagerState, _named("next_speaker_index")),
+    SelectorGroupChatManager: ManagerState(SelectorManagerState, _named("previous_speaker")),
+    SwarmGroupChatManager: ManagerState(SwarmManagerState, _named("current_speaker")),
+    MagenticOneOrchestrator: ManagerState(
+        MagenticOneOrchestratorState, _named("task", "facts", "plan", "n_rounds", "n_stalls")
+    ),
+    GraphFlowManager: ManagerState(
+        None,
+        {
+            **_named(),
+            "remaining": Field(
+                "_remaining", _copied, lambda value: {target: Counter(groups) for target, groups in value.items()}
+            ),
+            # Copied both ways: save_state() gives away the inner dicts, which change with the next turn.
+            "enqueued_any": Field("_enqueued_any", _copied, _copied),
+            "ready": Field("_ready", list, deque),
+        },
+        {
+            "triggered_activation_groups": Field(
+                "_triggered_activation_groups",
+                lambda value: {node: sorted(groups) for node, groups in value.items() if groups},
+                lambda value: {node: set(groups) for node, groups in value.items()},
+            )
+        },
+    ),
 }
 
 
@@ -115,9 +161,7 @@ class Structure:
 
 def survey(team: BaseGroupChat) -> Structure:
     """The structure of a wired team."""
-    runtime = team._runtime
-    assert isinstance(runtime, TurnRuntime)
-    structure = Structure(runtime.mark)
+    structure = Structure(runtime_of(team).mark)
     structure.skeleton["state"] = _team(structure, team, ("state",))
     return structure
 
@@ -145,6 +189,7 @@ def _team(structure: Structure, team: BaseGroupChat, path: Path) -> dict[str, An
 def _agent(structure: Structure, agent: Any, path: Path) -> dict[str, Any]:
     if is_a(agent, BaseGroupChat):
         return _team(structure, agent, path)
+    _declared(structure, agent, path)
     _tools(structure, agent, path)
     _memories(structure, agent, path)
     if _saves_like(agent, AssistantAgent):
@@ -215,7 +260,7 @@ class _ToolState:
 
 
 def _context(structure: Structure, context: ChatCompletionContext, path: Path) -> dict[str, Any]:
-    if type(context) in _APPEND_ONLY_CONTEXTS:
+    if type(context) in APPEND_ONLY_CONTEXTS:
         structure.cells.append(ListCell((*path, "messages"), context, "_messages", None))
         return {"messages": []}
     structure.cells.append(StateCell(path, context))
@@ -232,85 +277,42 @@ def _extra_key(path: Path, name: str) -> str:
 
 
 def _manager(structure: Structure, manager: BaseGroupChatManager, path: Path) -> dict[str, Any]:
+    _declared(structure, manager, path)
     if _saves_like(manager, BaseAgent):
         # It has none; but the conversation, at least, is to survive.
         key = _extra_key(path, "manager")
         structure.skeleton["extras"][key] = {}
-        structure.cells.append(
-            ListCell(("extras", key, "message_thread"), manager, "_message_thread", manager._message_factory)
-        )
-        structure.cells.append(_attribute_cell(("extras", key, "current_turn"), manager, "_current_turn"))
+        _conversation(structure, manager, ("extras", key), _named())
         return {}
-    known = next((cls for cls in _MANAGER_VALUES if _saves_like(manager, cls)), None)
+    known = next((state for cls, state in MANAGERS.items() if _saves_like(manager, cls)), None)
     if known is None:
         structure.cells.append(StateCell(path, manager))
         return {}
-    structure.cells.append(ListCell((*path, "message_thread"), manager, "_message_thread", manager._message_factory))
-    for key, attribute in {"current_turn": "_current_turn", **_MANAGER_VALUES[known]}.items():
-        structure.cells.append(_attribute_cell((*path, key), manager, attribute))
-    if is_a(manager, GraphFlowManager):
-        _graph(structure, manager, path)
-        return {}
+    _conversation(structure, manager, path, known.fields)
+    for name, extra in known.extras.items():
+        key = _extra_key(path, name)
+        structure.skeleton["extras"][key] = {}
+        structure.cells.append(ValueCell(("extras", key), manager, extra))
     if is_a(manager, SelectorGroupChatManager):
         # load_state fills the selection context from the message thread.
         structure.selectors.append(manager)
-        if type(manager._model_context) in _APPEND_ONLY_CONTEXTS:
+        if type(manager._model_context) in APPEND_ONLY_CONTEXTS:
             where = _extra_key(path, "model_context")
             structure.derived.append(ListCell(("derived", where), manager._model_context, "_messages", None))
         else:
             structure.movable = False
     # The state models hold nothing but constants beside what the cells bring.
-    constants = _STATE_CONSTANTS[known]
-    return dict(constants)
+    return dict(known.constants)
 
 
-def _attribute_cell(path: Path, owner: Any, attribute: str) -> ValueCell:
-    return ValueCell(path, lambda: getattr(owner, attribute), lambda value: setattr(owner, attribute, value))
+def _conversation(structure: Structure, manager: BaseGroupChatManager, path: Path, fields: Mapping[str, Field]) -> None:
+    structure.cells.append(ListCell((*path, "message_thread"), manager, "_message_thread", manager._message_factory))
+    structure.cells += [ValueCell((*path, key), manager, each) for key, each in fields.items()]
 
 
-def _graph(structure: Structure, manager: GraphFlowManager, path: Path) -> None:
-    def read_remaining() -> Any:
-        return {target: dict(groups) for target, groups in manager._remaining.items()}
-
-    def write_remaining(value: Any) -> None:
-        manager._remaining = {target: Counter(groups) for target, groups in value.items()}
-
-    def read_enqueued() -> Any:
-        # A copy all the way down: save_state() gives away the inner dicts, which change with the next turn.
-        return {target: dict(groups) for target, groups in manager._enqueued_any.items()}
-
-    def write_enqueued(value: Any) -> None:
-        manager._enqueued_any = {target: dict(groups) for target, groups in value.items()}
-
-    def write_ready(value: Any) -> None:
-        manager._ready = deque(value)
-
-    def read_triggered() -> Any:
-        return {node: sorted(groups) for node, groups in manager._triggered_activation_groups.items() if groups}
-
-    def write_triggered(value: Any) -> None:
-        manager._triggered_activation_groups = {node: set(groups) for node, groups in value.items()}
-
-    structure.cells += [
-        ValueCell((*path, "remaining"), read_remaining, write_remaining),
-        ValueCell((*path, "enqueued_any"), read_enqueued, write_enqueued),
-        ValueCell((*path, "ready"), lambda: list(manager._ready), write_ready),
-    ]
-    key = _extra_key(path, "triggered_activation_groups")
-    structure.skeleton["extras"][key] = {}
-    structure.cells.append(ValueCell(("extras", key), read_triggered, write_triggered))
-
-
-def _constants() -> dict[Any, dict[str, Any]]:
-    from autogen_agentchat import state
-
-    models = {
-        RoundRobinGroupChatManager: state.RoundRobinManagerState,
-        SelectorGroupChatManager: state.SelectorManagerState,
-        SwarmGroupChatManager: state.SwarmManagerState,
-        MagenticOneOrchestrator: state.MagenticOneOrchestratorState,
-    }
-    return {cls: {name: model().model_dump()[name] for name in ("type", "version")} for cls, model in models.items()}
-
-
-_STATE_CONSTANTS = _constants()
+def _declared(structure: Structure, owner: object, path: Path) -> None:
+    """What the class of an agent or a manager declares as durable."""
+    if getattr(owner, "durable_fields", ()):
+        key = _extra_key(path, "fields")
+        structure.skeleton["extras"][key] = {}
+        structure.cells += [ValueCell(("extras", key, name), owner, each) for name, each in fields_of(owner).items()]

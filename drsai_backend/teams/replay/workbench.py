@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# Private: how AutoGen's teams, conditions and workbenches keep what they are. tests/teams/test_upstream.py.
+# pyright: reportPrivateUsage=false
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping

@@ -36,6 +36,7 @@ from typing import Any
 from autogen_agentchat.messages import ModelClientStreamingChunkEvent, StopMessage, ToolCallRequestEvent
 
 # Private: the group chat protocol. tests/teams/test_upstream.py fails when it changes.
+# pyright: reportPrivateUsage=false
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
 from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._events import (

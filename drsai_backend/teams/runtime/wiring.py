@@ -12,11 +12,12 @@ from autogen_agentchat.base import TerminationCondition
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 
 # Private: how a team is put together. tests/teams/test_upstream.py fails when it changes.
+# pyright: reportPrivateUsage=false
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
 from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._events import GroupChatTermination
-from autogen_core import Agent, AgentId, AgentInstantiationContext, RoutedAgent, TopicId
+from autogen_core import AgentId, AgentInstantiationContext, RoutedAgent, TopicId
 from autogen_core.model_context import ChatCompletionContext
 
 from drsai_backend.errors import TeamBuildError
@@ -69,13 +70,14 @@ async def wire(
     Raises:
         TeamBuildError: the team, or one inside it, has run before, or a participant has its manager's name.
     """
-    teams = list(nested_teams(team))
+    known = parts(team) if known is None else known
+    teams = nested_teams(team, known)
     if any(each._initialized or each._is_running for each in teams):
         raise TeamBuildError("a team factory must build a fresh team for every run, inner teams included", param="team")
     runtime.outermost = team._team_id
     if sink is not None:
         team._output_message_queue = OutputQueue(sink)
-    share_message_types(parts(team) if known is None else known, teams)
+    share_message_types(known, teams)
     for each in teams:
         if each._group_chat_manager_topic_type in each._participant_topic_types:
             raise TeamBuildError(f"no participant may be called {each._group_chat_manager_name!r}", param="team")
@@ -138,7 +140,7 @@ def _place_members(team: BaseGroupChat, runtime: TurnRuntime) -> None:
         with AgentInstantiationContext.populate_context((runtime, agent_id)):
             names = (team._group_topic_type, team._output_topic_type, participant, team._message_factory)
             container = ChatAgentContainer(*names) if own_containers else team._create_participant_factory(*names)()
-        _place(runtime, agent_id, container)
+        runtime.place(agent_id, container)
         members.append(agent_id)
         runtime.route(TopicId(topic_type, key), [agent_id])
     manager_id = AgentId(team._group_chat_manager_topic_type, key)
@@ -155,30 +157,29 @@ def _place_members(team: BaseGroupChat, runtime: TurnRuntime) -> None:
             max_turns=team._max_turns,
             message_factory=team._message_factory,
         )()
-    _place(runtime, manager_id, manager)
+    runtime.place(manager_id, manager)
     runtime.route(TopicId(team._group_chat_manager_topic_type, key), [manager_id])
     runtime.route(TopicId(team._output_topic_type, key), [manager_id])
     runtime.route(TopicId(team._group_topic_type, key), [*members, manager_id])
     team._initialized = True
 
 
-def _place(runtime: TurnRuntime, agent_id: AgentId, agent: Agent) -> None:
-    runtime.place(agent_id, agent)
-
-
 def manager_of(team: BaseGroupChat) -> BaseGroupChatManager:
     """The manager of a wired team."""
-    runtime = team._runtime
-    assert isinstance(runtime, TurnRuntime)
-    manager = runtime.lane(team._team_id).manager
+    manager = runtime_of(team).lane(team._team_id).manager
     assert manager is not None
     return manager
 
 
 def container_of(team: BaseGroupChat, position: int) -> ChatAgentContainer:
     """The container of the participant at that position of a wired team."""
-    runtime = team._runtime
-    assert isinstance(runtime, TurnRuntime)
-    agent = runtime._agents[AgentId(team._participant_topic_types[position], team._team_id)]
+    agent = runtime_of(team)._agents[AgentId(team._participant_topic_types[position], team._team_id)]
     assert is_a(agent, ChatAgentContainer)
     return agent
+
+
+def runtime_of(team: BaseGroupChat) -> TurnRuntime:
+    """The runtime of a wired team."""
+    runtime = team._runtime
+    assert isinstance(runtime, TurnRuntime)
+    return runtime
