@@ -12,7 +12,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database._live import is_live
+from drsai_backend.database.manager.thread_parts import is_live
 from drsai_backend.datamodel import PlanCheck, RunStatus, SingleTask, Tasks, Thread, UserInput, table_of, utcnow
 from drsai_backend.errors import InvalidRequest
 

@@ -13,7 +13,7 @@ from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGro
 from drsai_backend import DrSai, DrSaiGroupChat
 from drsai_backend.config import Settings
 from drsai_backend.teams.recording.base import Field, fields_of
-from tests.support.scenarios import agent
+from tests.support.teams.scenarios import agent
 
 
 class FairManager(BaseGroupChatManager):

@@ -20,12 +20,11 @@ from sqlalchemy.orm.collections import collection_adapter
 from sqlalchemy.orm.interfaces import RelationshipDirection
 from sqlmodel import SQLModel
 
-from drsai_backend.database._messages import store_message
-from drsai_backend.database._thread_change import StoredThread, ThreadChange, observe_thread, refresh_thread
-from drsai_backend.database._thread_io import ThreadIO
 from drsai_backend.database.manager.model import Values, model_info
 from drsai_backend.database.manager.relations import Relation, foreign_key, held_relations, known_relations, members
 from drsai_backend.database.manager.rows import Change, RowWriter, observe, refresh
+from drsai_backend.database.manager.thread_parts import store_message
+from drsai_backend.database.manager.threads import StoredThread, ThreadChange, ThreadIO, observe_thread, refresh_thread
 from drsai_backend.datamodel import AutoGenMessage, Thread, utcnow
 from drsai_backend.errors import Conflict, InvalidRequest
 

@@ -15,8 +15,6 @@ from sqlalchemy.orm.attributes import set_committed_value
 from sqlmodel import SQLModel
 
 from drsai_backend.database import migrations
-from drsai_backend.database._thread_change import show
-from drsai_backend.database._thread_io import StateStore, ThreadIO
 from drsai_backend.database.engine import DEFAULT_URL, Database
 from drsai_backend.database.manager.filters import Filters, Order, conditions, ordering, page
 from drsai_backend.database.manager.graph import GraphWriter, Outcome, observe_graph, refresh_graph
@@ -29,6 +27,7 @@ from drsai_backend.database.manager.relations import (
 )
 from drsai_backend.database.manager.rows import RowWriter, remember
 from drsai_backend.database.manager.secrets import SecretBox
+from drsai_backend.database.manager.threads import StateStore, ThreadIO, show
 from drsai_backend.datamodel import AgentJson, JournalEntry, Thread, ThreadSnapshot, table_of
 from drsai_backend.errors import InvalidRequest
 

@@ -26,7 +26,7 @@ Values: TypeAlias = dict[str, Any]
 
 _IMMUTABLE_TYPES: Final = (str, int, float, bytes, datetime, Enum)
 
-# Kept outside the row of a thread; see `_thread_io`.
+# Kept outside the row of a thread; see `threads`.
 LONG_FIELDS: Final = ("messages", "state", "user_input", "tasks", "team_result", "meta")
 # A thread's fields that the engine and the manager keep.
 _THREAD_KEPT: Final = (

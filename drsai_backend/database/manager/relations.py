@@ -13,9 +13,9 @@ from sqlalchemy.orm.collections import collection_adapter
 from sqlalchemy.orm.interfaces import ORMOption, RelationshipDirection
 from sqlmodel import SQLModel
 
-from drsai_backend.database._live import is_live
 from drsai_backend.database.manager.model import ModelInfo, model_info
 from drsai_backend.database.manager.rows import memory_of
+from drsai_backend.database.manager.thread_parts import is_live
 from drsai_backend.database.retention import delete_threads
 from drsai_backend.datamodel import AutoGenMessage, Thread
 from drsai_backend.errors import Conflict, InvalidRequest, ThreadBusy

@@ -116,7 +116,7 @@ MANAGERS: dict[Any, ManagerState] = {
         {
             **_named(),
             "remaining": Field(
-                "_remaining", _copied, lambda value: {target: Counter(groups) for target, groups in value.items()}
+                "_remaining", _copied, lambda value: {target: Counter[str](groups) for target, groups in value.items()}
             ),
             # Copied both ways: save_state() gives away the inner dicts, which change with the next turn.
             "enqueued_any": Field("_enqueued_any", _copied, _copied),

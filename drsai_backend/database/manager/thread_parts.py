@@ -1,4 +1,4 @@
-"""`Thread.user_input`: a view of the thread's `UserInput` row, without the key, that writes through to the row."""
+"""What belongs to a thread and has rules of its own: its lease, single messages, the view of its user input."""
 
 from __future__ import annotations
 
@@ -9,9 +9,59 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.manager.model import model_info
-from drsai_backend.database.manager.rows import RowWriter, observe
-from drsai_backend.datamodel import UserInput
-from drsai_backend.errors import Conflict, InvalidRequest
+from drsai_backend.database.manager.rows import Change, RowWriter, Stored, observe
+from drsai_backend.datamodel import RunStatus, Thread, UserInput, UTCDateTime, table_of, utcnow
+from drsai_backend.errors import Conflict, InvalidRequest, NotFound, ThreadBusy
+
+_thread = table_of(Thread)
+
+
+def is_live(dialect: str) -> sa.ColumnElement[bool]:
+    """True for the row of a thread that a worker holds a lease on, by the clock that leases go by."""
+    now: Any = sa.func.clock_timestamp() if dialect == "postgresql" else sa.literal(utcnow(), UTCDateTime())
+    return sa.and_(_thread.c.status == RunStatus.RUNNING, _thread.c.lease_expires_at > now)
+
+
+def refuse_live(session: Session, dialect: str, thread_key: int, param: str) -> None:
+    """Raises `ThreadBusy` when a run is live on the thread."""
+    if session.scalar(sa.select(sa.literal(1)).where(_thread.c.id == thread_key, is_live(dialect))):
+        raise ThreadBusy(f"a run is live on the thread: its {param} cannot be changed now", param=param)
+
+
+def store_message(session: Session, rows: RowWriter, change: Change) -> Stored:
+    """Appends a new message to its thread, or changes `message_meta` of a stored one.
+
+    Raises:
+        NotFound: there is no such thread.
+        ThreadBusy: a run is live on it.
+        Conflict: another field of a stored message changed.
+        InvalidRequest: a new message brings its own number.
+    """
+    stored = rows.lock(session, change)
+    if stored is not None:
+        differences = rows.differences(change, stored)
+        if not differences:
+            return Stored(stored, inserted=False, written=False)
+        refuse_live(session, rows.dialect, stored["thread_key"], "messages")
+        return Stored(rows.update(session, change.info, stored, differences), inserted=False, written=True)
+    if change.loaded is not None:
+        return rows.store(session, change)  # Raises: it was deleted, with its thread.
+    for name in ("seq", "thread_key"):
+        if change.initial.get(name) is not None:
+            raise InvalidRequest(f"{name} of a new message is given by the database", param=name)
+    names = {name: change.initial.get(name) for name in ("user_id", "thread_id")}
+    query = sa.select(_thread.c.id, _thread.c.last_seq).where(*(_thread.c[n] == v for n, v in names.items()))
+    thread = session.execute(query.with_for_update()).first()
+    if thread is None:
+        raise NotFound("the user has no thread of that thread_id", param="thread_id")
+    refuse_live(session, rows.dialect, thread.id, "messages")
+    seq = thread.last_seq + 1
+    change.initial.update(thread_key=thread.id, seq=seq)
+    result = rows.store(session, change)
+    counted = {"last_seq": seq, "revision": _thread.c.revision + 1, "updated_at": utcnow()}
+    session.execute(sa.update(_thread).where(_thread.c.id == thread.id).values(counted))
+    return result
+
 
 # Shown by the view; a change of them in it means nothing.
 _VIEW_ONLY: Final = frozenset({"id", "created_at", "updated_at", "version", "user_id", "thread_id"})
