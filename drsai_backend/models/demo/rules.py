@@ -188,10 +188,12 @@ def _in_a_team(view: Conversation) -> str | None:
     if view.task and _WRITER.search(view.system):
         found = _TOPIC.search(view.task)
         topic = shorten(found.group(1) if found else view.task, 60)
-        text = f"{topic[:1].upper()}{topic[1:]}: worth a closer look. Small causes add up to what we see every day."
-        feedback = shorten(text_of(others[-1]), 80) if others else "the feedback"
-        change = f" Take a single morning, and watch it.\n\n(Version {len(said) + 1}, after: {feedback})"
-        return text + change if said else text
+        first = f"{topic[:1].upper()}{topic[1:]}: worth a closer look. It is best understood step by step"
+        last = "Small causes add up to what we see every day."
+        feedback = shorten(text_of(others[-1]).split(":", 1)[-1], 80) if others else "the feedback"
+        version = f"(Version {len(said) + 1}, after: {feedback})"
+        revised = f"{first}: take a single morning, and watch what changes. {last}\n\n{version}"
+        return revised if said else f"{first}. {last}"
     if not others or view.last is not others[-1]:
         return None
     if "Transferred to " in prompt:
