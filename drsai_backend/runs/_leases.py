@@ -190,7 +190,7 @@ class _Pulse:
             return 0.0
         if stalled > _STALL_SECONDS and not self._said:
             self._said = True
-            frame = sys._current_frames().get(self._ident)
+            frame = sys._current_frames().get(self._ident)  # pyright: ignore[reportPrivateUsage]
             where = "" if frame is None else "".join(traceback.format_stack(frame, limit=8))
             log.warning("the event loop has stood still for %.1f s, here:\n%s", stalled, where.rstrip())
         return stalled

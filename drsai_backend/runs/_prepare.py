@@ -262,7 +262,7 @@ def untaken(team: BaseGroupChat, known: Known | None, document: Document | None)
     after = 0 if document is None else document.resume.last_seq
     found: list[tuple[int, BaseChatMessage]] = []
     for seq in sorted(seq for seq in known.stored.configs if seq > after):
-        message = team._message_factory.create(with_images(known.stored.configs[seq]))
+        message = team._message_factory.create(with_images(known.stored.configs[seq]))  # pyright: ignore[reportPrivateUsage]
         if isinstance(message, BaseChatMessage):
             found.append((seq, message))
     return found

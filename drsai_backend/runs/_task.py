@@ -63,7 +63,7 @@ def check_types(team: BaseGroupChat, messages: Sequence[InputMessage]) -> Sequen
     Raises:
         InvalidRequest: the team takes no messages of a type; or its class is not in this process.
     """
-    factory = team._message_factory
+    factory = team._message_factory  # pyright: ignore[reportPrivateUsage]
     found: list[InputMessage] = []
     for each in messages:
         message = each.message
@@ -111,16 +111,16 @@ def _handed_off_by(team: BaseGroupChat) -> str | None:
     """The swarm member whose latest handoff left the team. A swarm refuses any task but an answer to it."""
     if not is_a(team, Swarm):
         return None
-    for message in reversed(manager_of(team)._message_thread):
+    for message in reversed(manager_of(team)._message_thread):  # pyright: ignore[reportPrivateUsage]
         if isinstance(message, HandoffMessage):
-            return None if message.target in team._participant_names else message.source
+            return None if message.target in team._participant_names else message.source  # pyright: ignore[reportPrivateUsage]
     return None
 
 
 def outward_handoff(team: BaseGroupChat, messages: Sequence[Any]) -> HandoffMessage | None:
     """The handoff to somebody outside the team that a run ended with."""
     for message in reversed(messages):
-        if isinstance(message, HandoffMessage) and message.target not in team._participant_names:
+        if isinstance(message, HandoffMessage) and message.target not in team._participant_names:  # pyright: ignore[reportPrivateUsage]
             return message
         if isinstance(message, BaseChatMessage):
             return None

@@ -27,7 +27,7 @@ class Cast:
 def cast_of(team: BaseGroupChat) -> Cast:
     """The cast of a team that is ready to run."""
     people = frozenset(agent.name for agent in leaf_agents(team) if is_a(agent, UserProxyAgent))
-    return Cast(people, frozenset(team._participant_names))
+    return Cast(people, frozenset(team._participant_names))  # pyright: ignore[reportPrivateUsage]
 
 
 def is_shown(message: BaseChatMessage | BaseAgentEvent, cast: Cast | None = None) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# The synchronous manager is the other half of `DatabaseManager`, and uses what that keeps to itself.
+# pyright: reportPrivateUsage=false
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
