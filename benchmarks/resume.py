@@ -11,7 +11,7 @@ from benchmarks.report import Section
 from benchmarks.served import USER, Served
 from benchmarks.teams import InstantClient, our_team, stock_team
 from drsai_backend.datamodel import Thread
-from drsai_backend.runs._prepare import read_known
+from drsai_backend.runs.start.read import read_thread
 from drsai_backend.state import decode_state
 from drsai_backend.state.store import decode_stored
 from drsai_backend.teams.session import TeamSession
@@ -52,17 +52,17 @@ async def split(served: Served) -> dict[str, Spent]:
     found: dict[str, Any] = {}
 
     async def read() -> None:
-        found["known"] = await served.database.read(lambda session: read_known(session, USER, THREAD, 1))
+        found["thread"] = await served.database.read(lambda session: read_thread(session, USER, THREAD, 1))
 
     async def decode() -> None:
-        found["document"] = decode_stored(found["known"].stored)
+        found["document"] = decode_stored(found["thread"].state)
 
     async def build() -> None:
         found["session"] = TeamSession(our_team(InstantClient(), stream=False))
         await found["session"].prepare()
 
     async def load() -> None:
-        await found["session"].load(found["document"], found["known"].stored.configs)
+        await found["session"].load(found["document"], found["thread"].state.configs)
 
     for name, part in (("read", read), ("decode, fold", decode), ("team", build), ("load", load)):
         parts[name] = await timed(part, 1)

@@ -38,7 +38,7 @@ class Recorded:
     """The same with every turn recorded and encoded for the journal, which is then dropped."""
 
     def __init__(self, client: InstantClient, *, stream: bool) -> None:
-        self._session = TeamSession(our_team(client, stream=stream), on_turn=self._turn)
+        self._session = TeamSession(our_team(client, stream=stream))
         self._texts = Texts()
 
     async def prepare(self) -> None:
@@ -48,7 +48,7 @@ class Recorded:
         turn.entry.encode()
 
     async def run(self) -> None:
-        _, last = await self._session.run([user_message(self._texts)])
+        _, last = await self._session.run([user_message(self._texts)], on_turn=self._turn)
         await self._turn(last)
 
 

@@ -14,9 +14,10 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.manager.thread_parts import is_live
 from drsai_backend.datamodel import PlanCheck, RunStatus, SingleTask, Tasks, Thread, UserInput, table_of, utcnow
+from drsai_backend.datamodel.lifecycle import IDLE
 from drsai_backend.errors import InvalidRequest
 
-OVER: Final = (RunStatus.CREATED, RunStatus.COMPLETED, RunStatus.STOPPED, RunStatus.ERROR)
+OVER: Final = tuple(sorted(IDLE))
 """What a thread is of which nothing is under way."""
 
 BATCH: Final = 200

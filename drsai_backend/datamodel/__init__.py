@@ -11,7 +11,7 @@ from drsai_backend.datamodel.base import (
     table_of,
     utcnow,
 )
-from drsai_backend.datamodel.enums import TRANSITIONS, RunStatus, check_transition
+from drsai_backend.datamodel.lifecycle import TRANSITIONS, RunStatus, check_transition
 from drsai_backend.datamodel.run import JournalEntry, QueuedInput, Run, TeamResult, TurnStep
 from drsai_backend.datamodel.thread import (
     AgentJson,

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 from sqlmodel import Field, SQLModel
 
-from drsai_backend.datamodel.enums import RunStatus
+from drsai_backend.datamodel.lifecycle import RunStatus
 
 SCHEMA_VERSION: Final = "0.0.1"
 

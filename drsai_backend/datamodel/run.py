@@ -2,7 +2,7 @@
 
 import json
 from datetime import datetime
-from typing import Any, Final, Self, cast
+from typing import Any, Self, cast
 
 import sqlalchemy as sa
 from pydantic import BaseModel, PrivateAttr
@@ -24,11 +24,7 @@ from drsai_backend.datamodel.base import (
     thread_key_field,
     utcnow,
 )
-from drsai_backend.datamodel.enums import RunStatus
-
-WAITING_STATUSES: Final = ("created", "paused", "awaiting_input")
-"""Of runs that are not over and that nobody runs: a partial index has them. SQLite uses it for a query that asks for
-these, in this order."""
+from drsai_backend.datamodel.lifecycle import WAITING, RunStatus
 
 
 def _partial(name: str, where: str, *columns: str, unique: bool = False) -> sa.Index:
@@ -45,7 +41,7 @@ class Run(Record, table=True):
         _partial("ix_run_live", "status = 'running'", "thread_key"),
         _partial("uq_run_idempotency", "idempotency_key IS NOT NULL", "thread_key", "idempotency_key", unique=True),
         _partial("ix_run_deadline", "deadline IS NOT NULL", "deadline"),
-        _partial("ix_run_waiting", f"status IN {WAITING_STATUSES}", "thread_key"),
+        _partial("ix_run_waiting", f"status IN {tuple(status.value for status in WAITING)}", "thread_key"),
     )
 
     run_id: str

@@ -20,7 +20,7 @@ from drsai_backend.datamodel.base import (
     short_text,
     thread_key_field,
 )
-from drsai_backend.datamodel.enums import RunStatus
+from drsai_backend.datamodel.lifecycle import RunStatus
 from drsai_backend.errors import InvalidRequest
 
 _LONGEST: Final = 255

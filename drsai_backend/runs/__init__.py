@@ -1,8 +1,6 @@
 """Runs of teams on threads: the engine, what it is asked and what it tells. Start reading at `runs.engine`."""
 
 from drsai_backend.models import ModelParams
-from drsai_backend.runs._live import RunHandle
-from drsai_backend.runs._wake import Waker
 from drsai_backend.runs.engine import Engine, Handle
 from drsai_backend.runs.events import (
     Answer,
@@ -21,7 +19,9 @@ from drsai_backend.runs.events import (
     ToolFinished,
     ToolStarted,
 )
+from drsai_backend.runs.feed.live_run import RunHandle
 from drsai_backend.runs.position import Position
+from drsai_backend.runs.recovery.recovery import Waker
 
 __all__ = [
     "Answer",

@@ -3,23 +3,23 @@
 A run's life, step by step, and where to look:
 
 1. A request becomes a `RunRequest` (`runs.events`); `Engine.start` takes it. From here on the run is a task of the
-   engine (`runs._running`), never of the request. Where the thread is busy, `on_busy` decides (`runs._busy`).
-2. Find the thread, warm in memory (`runs._warm`) or stored (`database.runs.reads`), and decide what of it is new
-   and whether it answers a question (`runs._prepare`, `runs.history`, `runs._answers`).
-3. Build the team with its factory (`teams.context`), bind it to the run (`runs._inject`), put it on the turn runtime
-   (`teams.session`) and load its state. Up to here nothing is stored: whatever fails leaves the thread as it was.
-4. First write: the lease (epoch + 1), the user input, the input's messages, status RUNNING (`runs._begin`).
+   engine (`runs.running`), never of the request. Where the thread is busy, `on_busy` decides (`runs.commands.busy`).
+2. Read the thread, warm in memory (`runs.warm`) or stored (`database.runs.reads`), and plan what of the request is new
+   and whether it answers a question (`runs.start.read`, `runs.start.plan`, `runs.history`).
+3. Build the team with its factory, bind it to the run, put it on the turn runtime (`runs.start.build`), and load its
+   state (`runs.start.load`). Up to here nothing is stored: whatever fails leaves the thread as it was.
+4. Store: the lease (epoch + 1), the user input, the input's messages, status RUNNING (`runs.start.store`).
 5. The team runs. At every turn boundary one write, guarded by epoch and turn, appends messages and journal entry; then
-   the turn's messages are shown, then the next speakers start (`runs._execution`). Inside a turn, answers that call
+   the turn's messages are shown, then the next speakers start (`runs.execution`). Inside a turn, answers that call
    tools and results of tools are recorded (`teams.replay.steps`). A write waits for a database that is away.
 6. Last write: the last turn, the final status, usage, stop reason; the lease is given back. A question to a person ends
-   the process's part of the run as AWAITING_INPUT (`teams.suspension`), a pause as PAUSED (`runs._controls`).
+   the process's part of the run as AWAITING_INPUT (`teams.suspension`), a pause as PAUSED (`runs.commands.controls`).
 7. The state stays warm for the next run; the journal is folded into a snapshot when that is due (`state.store`). The
    next input of the queue is begun.
 
-Leases are renewed by a heartbeat in a thread of its own (`runs._leases`); a run that lost its own ends without writing.
-A run whose worker is gone is found by a sweep and gone on with at the turn after the last one stored
-(`runs._recovery`). What happens can be followed from any process (`runs._feed`).
+Leases are renewed by a heartbeat in a thread of its own (`runs.recovery.leases`); a run that lost its own ends without
+writing. A sweep finds orphaned runs and resumes them after their last stored turn (`runs.recovery.recovery`). What
+happens can be followed from any process (`runs.feed`).
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from drsai_backend.database.retention import prune
 from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.errors import Conflict, DrSaiError, NotFound, ShuttingDown, StaleAnswer, ThreadBusy
 from drsai_backend.models import ModelClientFactory
-from drsai_backend.runs import _queries
-from drsai_backend.runs._begin import Beginner, Busy
-from drsai_backend.runs._busy import BusyThreads, Queued
-from drsai_backend.runs._controls import Controls
-from drsai_backend.runs._feed import Feeds, FollowedRun
-from drsai_backend.runs._identity import new_thread_id, new_worker_id
-from drsai_backend.runs._leases import Heartbeat
-from drsai_backend.runs._lifecycle import Lifecycle
-from drsai_backend.runs._live import Follow, LiveRun, RunHandle
-from drsai_backend.runs._prepare import fingerprint
-from drsai_backend.runs._recovery import Recovery
-from drsai_backend.runs._replay import find_request, replay
-from drsai_backend.runs._running import Running
-from drsai_backend.runs._stored_request import request_of_thread
-from drsai_backend.runs._wake import Waker
-from drsai_backend.runs._warm import Name, WarmThreads
+from drsai_backend.runs import queries
+from drsai_backend.runs.commands.busy import BusyThreads, Queued
+from drsai_backend.runs.commands.controls import Controls
 from drsai_backend.runs.events import Answer, Logged, RunRequest
+from drsai_backend.runs.feed.feed import Feeds, FollowedRun
+from drsai_backend.runs.feed.live_run import Follow, LiveRun, RunHandle
+from drsai_backend.runs.feed.replay import find_request, replay
+from drsai_backend.runs.ids import new_thread_id
+from drsai_backend.runs.opening import Lifecycle
 from drsai_backend.runs.position import Position
+from drsai_backend.runs.recovery.leases import Heartbeat, new_worker_id
+from drsai_backend.runs.recovery.recovery import Recovery, Waker
+from drsai_backend.runs.running import Running
+from drsai_backend.runs.start.plan import fingerprint
+from drsai_backend.runs.start.read import Services
+from drsai_backend.runs.start.starter import Busy, RunStarter
+from drsai_backend.runs.stored_request import request_of_thread
 from drsai_backend.runs.views import InputRequestPage, RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
+from drsai_backend.runs.warm import ThreadId, WarmThreads
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.registry import TeamRegistry
@@ -96,14 +96,14 @@ class Engine:
         self._limits = RunLimits(settings.max_turns, settings.max_run_seconds, settings.max_run_tokens)
         self._resources = Resources(lambda work: self._running.spawn(work))
         outage = settings.outage_seconds
-        self._beginner = Beginner(
-            db, models, self._warm, self.worker_id, lease, outage, self.limits_of, self._resources
+        self._starter = RunStarter(
+            Services(db, models, self._warm, self.worker_id, lease, outage, self.limits_of, self._resources)
         )
         self._feeds = Feeds(db.database, self._live, lambda: self._running.closing)
         self._running = Running(db.database, self._warm, changed=self._feeds.changed, free=self._freed)
-        self._recovery = Recovery(db, teams, self._beginner, self._running, self.worker_id, settings)
+        self._recovery = Recovery(db, teams, self._starter, self._running, self.worker_id, settings)
         self._controls = Controls(db.database, self._running, self._recovery, self._warm, self._tell)
-        self._busy = BusyThreads(db, self._beginner, self._running, self._recovery, self._controls, self._wake)
+        self._busy = BusyThreads(db, self._starter, self._running, self._recovery, self._controls, self._wake)
         self._heartbeat = Heartbeat(
             db.database,
             self.worker_id,
@@ -121,7 +121,7 @@ class Engine:
         loop that has claimed the `lifecycle`, and with the schema as it should be."""
         self._heartbeat.start()
         for key in await self.sweep():
-            await self._recovery.look_quietly(key)
+            await self._recovery.try_recover(key)
         self._sweeping = asyncio.create_task(self._sweep_for_ever())
         self.lifecycle.opened()
 
@@ -192,7 +192,7 @@ class Engine:
                 return earlier
         return await self._start(request, factory, name, is_new=is_new)
 
-    async def _start(self, request: RunRequest, factory: TeamFactory, name: Name, *, is_new: bool) -> Handle:
+    async def _start(self, request: RunRequest, factory: TeamFactory, name: ThreadId, *, is_new: bool) -> Handle:
         if request.background:
             return self._followed(await self._busy.enqueue(request, factory), request)
         for _ in range(_ATTEMPTS):
@@ -200,7 +200,7 @@ class Engine:
             if not self._running.is_taken(name):
                 try:
                     live = await self._running.launch(
-                        name, lambda: self._beginner.begin(request, factory, is_new=is_new)
+                        name, lambda: self._starter.start(request, factory, is_new=is_new)
                     )
                     return RunHandle(live, self._follow(request.user_id))
                 except Busy as busy:
@@ -242,7 +242,7 @@ class Engine:
             created=created,
         )
 
-    def _live(self, name: Name) -> LiveRun | None:
+    def _live(self, name: ThreadId) -> LiveRun | None:
         return self._running.live(name)
 
     def _follow(self, user_id: str) -> Follow:
@@ -260,7 +260,7 @@ class Engine:
             return None
         if found.is_over:
             return RunHandle(replay(found))
-        speakers = await self._beginner.speakers(request, self.teams.get(request.team).factory)
+        speakers = await self._starter.speakers(request, self.teams.get(request.team).factory)
         return self._followed((found.run_id, speakers, found.created), request, found.start)
 
     # --- controls -----------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ class Engine:
             await asyncio.sleep(self._settings.sweep_seconds * (1 if self.waker is None else _RARELY))
             try:
                 for key in await self.sweep():
-                    await self._recovery.look_quietly(key)
+                    await self._recovery.try_recover(key)
                 if self.waker is None and time.monotonic() - pruned > _PRUNE_SECONDS:
                     pruned = time.monotonic()
                     await self.prune()
@@ -340,13 +340,13 @@ class Engine:
         """This process has done its part on a thread, and there is more to do."""
         if not self._running.closing:
             # The next input runs where the thread is warm.
-            self._running.spawn(self._recovery.look_quietly(thread_key))
+            self._running.spawn(self._recovery.try_recover(thread_key))
         elif self.waker is not None:
             self._running.spawn(self.waker.wake(thread_key))
 
     async def _wake(self, thread_key: int) -> None:
         if self.waker is None:
-            self._running.spawn(self._recovery.look_quietly(thread_key))
+            self._running.spawn(self._recovery.try_recover(thread_key))
         else:
             await self.waker.wake(thread_key)
 
@@ -354,7 +354,7 @@ class Engine:
 
     async def get_run(self, user_id: str, run_id: str) -> RunView:
         """One run. Raises NotFound for an unknown or foreign one."""
-        found = await self._open_database.read(lambda session: _queries.get_run(session, user_id, run_id))
+        found = await self._open_database.read(lambda session: queries.get_run(session, user_id, run_id))
         if found is None:
             raise NotFound(f"no run {run_id!r}", param="run_id")
         return found
@@ -365,13 +365,13 @@ class Engine:
         """A page of a thread's runs, or of all of the user's, newest first; `after` is the `next` of the page
         before."""
         return await self._open_database.read(
-            lambda session: _queries.list_runs(session, user_id, thread_id, after, limit, status)
+            lambda session: queries.list_runs(session, user_id, thread_id, after, limit, status)
         )
 
     async def list_input_requests(self, user_id: str, *, after: str | None, limit: int) -> InputRequestPage:
         """A page of the questions that wait for the user, in all threads, newest first."""
         return await self._open_database.read(
-            lambda session: _queries.list_input_requests(session, user_id, after, limit)
+            lambda session: queries.list_input_requests(session, user_id, after, limit)
         )
 
     def follow_run(self, user_id: str, run_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
@@ -393,7 +393,7 @@ class Engine:
     ) -> ThreadPage:
         """A page of the user's threads, newest first; `after` is the `next` of the page before."""
         return await self._open_database.read(
-            lambda session: _queries.list_threads(session, user_id, after, limit, status)
+            lambda session: queries.list_threads(session, user_id, after, limit, status)
         )
 
     async def get_thread(self, user_id: str, thread_id: str) -> ThreadDetail:
@@ -403,12 +403,12 @@ class Engine:
         rows = await self.db.get(Thread, filters=filters, load_messages=True, load_state=False)
         if not rows:
             raise NotFound(f"no thread {thread_id!r}", param="thread_id")
-        return _queries.detail(rows[0])
+        return queries.detail(rows[0])
 
     async def list_messages(self, user_id: str, thread_id: str, *, after: int, limit: int) -> list[StoredMessage]:
         """Messages with `seq > after`, in order. Raises NotFound for an unknown or foreign thread."""
         return await self._open_database.read(
-            lambda session: _queries.list_messages(session, user_id, thread_id, after, limit)
+            lambda session: queries.list_messages(session, user_id, thread_id, after, limit)
         )
 
     async def delete_thread(self, user_id: str, thread_id: str) -> None:

@@ -6,6 +6,7 @@ or reads the thread.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autogen_agentchat.agents import UserProxyAgent
@@ -24,12 +25,6 @@ class Cast:
     members: frozenset[str]
 
 
-def cast_of(team: BaseGroupChat) -> Cast:
-    """The cast of a team that is ready to run."""
-    people = frozenset(agent.name for agent in leaf_agents(team) if is_a(agent, UserProxyAgent))
-    return Cast(people, frozenset(team._participant_names))  # pyright: ignore[reportPrivateUsage]
-
-
 def is_shown(message: BaseChatMessage | BaseAgentEvent, cast: Cast | None = None) -> bool:
     """Whether a chat window shows what a team has said: its answers, and the handoffs to people outside. What came in
     from a client is never shown, whoever it says has said it; its writer knows that, this function does not.
@@ -44,3 +39,20 @@ def is_shown(message: BaseChatMessage | BaseAgentEvent, cast: Cast | None = None
     if message.source in cast.people:
         return False
     return not isinstance(message, HandoffMessage) or message.target not in cast.members
+
+
+class Transcript:
+    """What of one run is shown, while it lives. `team` is ready to run."""
+
+    def __init__(self, team: BaseGroupChat) -> None:
+        people = frozenset(agent.name for agent in leaf_agents(team) if is_a(agent, UserProxyAgent))
+        self._cast = Cast(people, frozenset(team._participant_names))  # pyright: ignore[reportPrivateUsage]
+        self._given: set[str] = set()
+        """Ids of messages that came from the client while the run lived."""
+
+    def came_in(self, messages: Iterable[BaseChatMessage]) -> None:
+        """The client has sent these meanwhile."""
+        self._given.update(message.id for message in messages)
+
+    def shows(self, message: BaseChatMessage | BaseAgentEvent) -> bool:
+        return message.id not in self._given and is_shown(message, self._cast)

@@ -26,6 +26,7 @@ from drsai_backend.teams.team_tree import Parts, leaf_agents
 
 TurnCallback = Callable[[Turn], Awaitable[None]]
 ChunkCallback = Callable[[ModelClientStreamingChunkEvent], None]
+BoundaryCallback = Callable[[], Awaitable[None]]
 
 
 class TeamSession:
@@ -34,16 +35,11 @@ class TeamSession:
     Args:
         team: a group chat that has not run yet.
         next_seq: number of the next message that the thread will store.
-        on_turn: awaited at every turn boundary with what the turn added; the next speakers start when it returns. What
-            it raises ends the run.
-        on_chunk: called with every streamed chunk, at once.
         first_boundary: False passes the boundary between the task and the first speakers by: what happened until then
             is reported with the first turn.
         broker: through which the team's agents ask a person. Its questions end the run even where the `InputRequired`
             that it raises would be caught on its way, as in a tool that runs a team of its own.
         steps: the record of the turn in flight; what it keeps in memory is stored at nested teams' turn boundaries.
-        on_resumed: awaited when a run goes on at a boundary, before the held speakers start, as `on_turn` is at others.
-        on_nested_turn: awaited at every turn boundary of a nested team; by default `steps` are flushed.
         known: the team's parts, if they are known already.
     """
 
@@ -52,27 +48,22 @@ class TeamSession:
         team: BaseGroupChat,
         *,
         next_seq: int = 1,
-        on_turn: TurnCallback | None = None,
-        on_chunk: ChunkCallback | None = None,
         first_boundary: bool = True,
         broker: InputBroker | None = None,
         steps: TurnSteps | None = None,
-        on_resumed: Callable[[], Awaitable[None]] | None = None,
-        on_nested_turn: Callable[[], Awaitable[None]] | None = None,
         known: Parts | None = None,
     ) -> None:
         self.team = team
         self._parts = known
         self._next_seq = next_seq
-        self._on_turn = on_turn
-        self._on_chunk = on_chunk
+        self._on_turn: TurnCallback | None = None
+        self._on_chunk: ChunkCallback | None = None
+        self._on_resumed: BoundaryCallback | None = None
+        self._on_nested_turn: BoundaryCallback | None = None if steps is None else steps.flush
         self.report_first_boundary = first_boundary
-        if on_nested_turn is None and steps is not None:
-            on_nested_turn = steps.flush
-        self._runtime = TurnRuntime(self._boundary, on_nested_turn)
+        self._runtime = TurnRuntime(self._boundary, self._nested_boundary)
         self._broker = broker
         self.steps = steps
-        self.on_resumed = on_resumed
         self._resumed = False
         self._paused = False
         self._pending: list[str] = []
@@ -107,8 +98,19 @@ class TeamSession:
         *,
         pending: Sequence[str] | None = None,
         token: CancellationToken | None = None,
+        on_turn: TurnCallback | None = None,
+        on_chunk: ChunkCallback | None = None,
+        on_resumed: BoundaryCallback | None = None,
+        on_nested_turn: BoundaryCallback | None = None,
     ) -> tuple[TaskResult, Turn]:
-        """Run the team on `task`, or go on at the boundary where `pending` were held.
+        """Run the team on `task`, or resume at the boundary where `pending` were held.
+
+        Args:
+            on_turn: awaited at every turn boundary with what the turn added; the next speakers start when it returns.
+                What it raises ends the run.
+            on_chunk: called with every streamed chunk, at once.
+            on_resumed: awaited when a run resumes at a boundary, before the held speakers start.
+            on_nested_turn: awaited at every turn boundary of a nested team; by default the steps are flushed.
 
         Returns:
             AutoGen's result (its messages are left empty: they went to the recorder) and the last turn, which has not
@@ -122,6 +124,8 @@ class TeamSession:
             Exception: whatever an agent, a tool, a model client, a condition or a selector raised first.
         """
         token = token or CancellationToken()
+        self._on_turn, self._on_chunk, self._on_resumed = on_turn, on_chunk, on_resumed
+        self._on_nested_turn = on_nested_turn or self._on_nested_turn
         runtime, key = self._runtime, self.team._team_id
         runtime.asked = None
         if self._broker is not None:
@@ -182,12 +186,16 @@ class TeamSession:
             await self.team.resume()
         if not self.report_first_boundary:
             self.report_first_boundary = True
-            if self._resumed and self.on_resumed is not None:
-                await self.on_resumed()
+            if self._resumed and self._on_resumed is not None:
+                await self._on_resumed()
             return
         turn = await self.recorder.capture(pending)
         if self._on_turn is not None:
             await self._on_turn(turn)
+
+    async def _nested_boundary(self) -> None:
+        if self._on_nested_turn is not None:
+            await self._on_nested_turn()
 
     async def steer(self, messages: Sequence[BaseChatMessage]) -> None:
         """At a boundary, from `on_turn` or `on_resumed`: let all participants and the manager know of new messages, as

@@ -30,7 +30,7 @@ DIALECTS: list[Any] = [sqlite.dialect(), postgresql.dialect()]
 
 
 @pytest.mark.parametrize(("current", "new"), list(product(RunStatus, RunStatus)))
-def test_the_lifecycle_is_the_documented_one(current: RunStatus, new: RunStatus):
+def test_what_may_be_set_by_hand_is_the_documented_lifecycle_of_a_thread(current: RunStatus, new: RunStatus):
     allowed = {
         "created": "running",
         "running": "completed error stopped awaiting_input paused",
@@ -47,6 +47,27 @@ def test_the_lifecycle_is_the_documented_one(current: RunStatus, new: RunStatus)
             check_transition(current, new)
         assert refused.value.param == "status"
         assert refused.value.status == 409
+
+
+def test_a_queued_run_may_also_be_joined_or_dropped_and_a_paused_one_given_up():
+    more = {
+        (current.value, new.value)
+        for current, new in product(RunStatus, RunStatus)
+        if new in TRANSITIONS[current] and not _by_hand(current, new)
+    }
+    assert more == {
+        *(("created", end) for end in ("completed", "stopped", "error")),
+        ("paused", "error"),
+        ("running", "running"),
+    }
+
+
+def _by_hand(current: RunStatus, new: RunStatus) -> bool:
+    try:
+        check_transition(current, new)
+    except IllegalTransition:
+        return False
+    return True
 
 
 def test_final_means_that_only_new_input_goes_on():

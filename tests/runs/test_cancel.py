@@ -118,7 +118,7 @@ async def test_a_cancel_is_not_lost_when_the_run_is_taken_over_at_that_moment(ma
     await turns(workers[0], 1)
     head = await head_of(workers[0])
     await disown(workers[0])
-    gate = Gate(workers[1].engine._beginner, "go_on")
+    gate = Gate(workers[1].engine._starter, "resume")
     taking = asyncio.create_task(workers[1].engine.look_at(head.key))
     await gate.reached.wait()
     table = Thread.__table__  # type: ignore[attr-defined]

@@ -16,9 +16,9 @@ from drsai_backend import DrSai, RunStatus
 from drsai_backend.datamodel import AutoGenMessage, Run, Thread
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.runs import Logged, MessageDone, Position, RunEnded, RunStarted, TextDelta
-from drsai_backend.runs._feed import _from_live
-from drsai_backend.runs._live import LiveRun
 from drsai_backend.runs.events import MessageRead
+from drsai_backend.runs.feed.feed import _from_live
+from drsai_backend.runs.feed.live_run import LiveRun
 from tests.support.teams.crew import Crew
 from tests.support.threads import (
     QUICK,

@@ -7,9 +7,9 @@ import time
 import psutil
 import pytest
 
-from drsai_backend.runs._identity import is_proven_dead, new_worker_id
+from drsai_backend.runs.recovery.leases import is_proven_dead, new_worker_id
 
-CHILD = "from drsai_backend.runs._identity import new_worker_id; print(new_worker_id(), flush=True); input()"
+CHILD = "from drsai_backend.runs.recovery.leases import new_worker_id; print(new_worker_id(), flush=True); input()"
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from drsai_backend.database import Database
-from drsai_backend.runs import _leases
-from drsai_backend.runs._leases import Heartbeat, HeldLease
+from drsai_backend.runs.recovery import leases as _leases
+from drsai_backend.runs.recovery.leases import Heartbeat, HeldLease
 
 
 class Beats:

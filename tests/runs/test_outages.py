@@ -9,7 +9,7 @@ import pytest
 
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.errors import Conflict, DatabaseUnavailable
-from drsai_backend.runs import _leases
+from drsai_backend.runs.recovery import leases as _leases
 from tests.support.teams.crew import Crew
 from tests.support.threads import (
     QUICK,

@@ -30,7 +30,7 @@ async def test_a_queued_input_that_another_process_has_run_is_not_run_again(make
     await workers[0].run("crew", "x", thread_id="t")
     await queued(workers[0], "y")
     key = (await head_of(workers[0])).key
-    gate = Gate(workers[1].engine._beginner, "begin")
+    gate = Gate(workers[1].engine._starter, "start")
     late = asyncio.create_task(workers[1].engine.look_at(key))
     await gate.reached.wait()
     await workers[0].engine.look_at(key)
@@ -47,7 +47,7 @@ async def test_a_queued_input_that_was_cancelled_meanwhile_is_not_run(make: Make
     drsai = await idle(make, crew)
     await drsai.run("crew", "x", thread_id="t")
     [run_id] = await queued(drsai, "y")
-    gate = Gate(drsai.engine._beginner, "begin")
+    gate = Gate(drsai.engine._starter, "start")
     late = asyncio.create_task(drsai.engine.look_at((await head_of(drsai)).key))
     await gate.reached.wait()
     assert (await drsai.engine.cancel_run("anonymous", run_id)).status is RunStatus.STOPPED
@@ -67,7 +67,7 @@ async def test_a_queued_input_does_not_answer_a_question_that_was_asked_meanwhil
     await queued(workers[0], "y", "z")
     team.asks = True
     key = (await head_of(workers[0])).key
-    gate = Gate(workers[1].engine._beginner, "begin")
+    gate = Gate(workers[1].engine._starter, "start")
     late = asyncio.create_task(workers[1].engine.look_at(key))
     await gate.reached.wait()
     await workers[0].engine.look_at(key)

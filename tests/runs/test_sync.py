@@ -19,7 +19,7 @@ from drsai_backend import DrSai
 from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.errors import ConfigurationError, DrSaiError, NotOpened, UnknownModel
 from drsai_backend.runs import RunEnded, RunHandle
-from drsai_backend.runs._feed import FollowedRun
+from drsai_backend.runs.feed.feed import FollowedRun
 from drsai_backend.sync import SyncDrSai, SyncHandle
 from tests.support.threads import settings
 

@@ -11,7 +11,7 @@ from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend.config import Settings
 from drsai_backend.models import ModelClientFactory
-from drsai_backend.runs._inject import inject
+from drsai_backend.runs.start.build import inject
 from drsai_backend.state.codec import dump_json, load_json
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.replay.steps import Step, ToolEvent, TurnSteps

@@ -82,9 +82,7 @@ class TurnRun:
         self.stored = stored
         self.seen: list[Any] = []
         self.boundaries: list[list[str] | None] = []
-        self.session = TeamSession(
-            team, next_seq=len(stored.configs) + 1, on_turn=self._turn, on_chunk=self.seen.append, **options
-        )
+        self.session = TeamSession(team, next_seq=len(stored.configs) + 1, **options)
         self._check_state = check_state
 
     async def prepare(self) -> None:
@@ -106,7 +104,7 @@ class TurnRun:
 
     async def run(self, task: Any = None, pending: list[str] | None = None) -> str | None:
         messages = None if task is None else as_messages(task)
-        result, last = await self.session.run(messages, pending=pending)
+        result, last = await self.session.run(messages, pending=pending, on_turn=self._turn, on_chunk=self.seen.append)
         await self._turn(last)
         return result.stop_reason
 

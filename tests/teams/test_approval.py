@@ -21,7 +21,7 @@ from drsai_backend.agents import DrSaiAgentMixin, idempotent, requires_approval
 from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError, InvalidRequest
 from drsai_backend.models import ModelClientFactory
-from drsai_backend.runs._inject import inject
+from drsai_backend.runs.start.build import inject
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.group_chats import RoundRobinGroupChat as DrSaiRoundRobin
 from drsai_backend.teams.suspension import InputBroker, InputRequired, parse_decision

@@ -18,7 +18,7 @@ from autogen_core.models import FunctionExecutionResultMessage
 
 from drsai_backend.config import Settings
 from drsai_backend.models import ModelClientFactory
-from drsai_backend.runs._inject import inject
+from drsai_backend.runs.start.build import inject
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.recording.recorder import Turn
 from drsai_backend.teams.replay.steps import TurnSteps

@@ -350,7 +350,7 @@ def test_how_an_assistant_calls_a_workbench() -> None:
 
 
 def test_where_the_models_of_managers_are() -> None:
-    """`runs._inject` gives the team a client of the run before it makes its manager."""
+    """`runs.start.build` gives the team a client of the run before it makes its manager."""
     for cls in (SelectorGroupChat, MagenticOneGroupChat):
         source = inspect.getsource(cls._create_group_chat_manager_factory)
         assert "self._model_client" in source, f"{cls.__name__} keeps its model elsewhere"

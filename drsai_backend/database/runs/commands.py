@@ -21,10 +21,8 @@ from drsai_backend.database.runs.steps import StepRow, step_writes
 from drsai_backend.database.runs.writes import Lease
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText
+from drsai_backend.datamodel.lifecycle import BUSY, DROP, GIVE_UP, RESUME, STOP
 from drsai_backend.errors import LeaseLost
-
-BUSY = (RunStatus.RUNNING, RunStatus.PAUSED)
-"""A thread of this status does not begin another run."""
 
 # A run is asked for one thing at a time; the stronger wish stays.
 _STRENGTH = {"steer": 0, "pause": 1, "cancel": 2}
@@ -148,7 +146,7 @@ def drop_queued(session: Session, key: int, run_id: str, status: RunStatus, reas
     connection.execute(sa.select(thread.c.id).where(thread.c.id == key).with_for_update())
     if connection.execute(sa.delete(queue).where(queue.c.run_id == run_id)).rowcount != 1:
         return False
-    now = utcnow()
+    now, status = utcnow(), DROP(RunStatus.CREATED, status)
     connection.execute(sa.update(thread).where(thread.c.id == key).values(queued=thread.c.queued - 1))
     ended = {"stop_reason": reason} if status is not RunStatus.ERROR else {"error_message": reason}
     connection.execute(
@@ -212,15 +210,15 @@ def release(session: Session, lease: Lease, progress: Progress, steps: Sequence[
 def unpause(session: Session, head: ThreadHead) -> bool:
     """Make a paused run one that nobody runs, so that some worker goes on with it. False: it is not paused any more."""
     connection = session.connection()
-    control = "steer" if head.queued else None
+    status, control = RESUME(RunStatus.PAUSED, RunStatus.RUNNING), "steer" if head.queued else None
     changed = connection.execute(
         sa.update(thread)
         .where(thread.c.id == head.key, thread.c.epoch == head.epoch, thread.c.status == RunStatus.PAUSED)
-        .values(status=RunStatus.RUNNING, revision=thread.c.revision + 1, updated_at=utcnow(), control=control)
+        .values(status=status, revision=thread.c.revision + 1, updated_at=utcnow(), control=control)
     )
     if changed.rowcount != 1:
         return False
-    resumed = {"status": RunStatus.RUNNING, "usage_before": run.c.usage}
+    resumed = {"status": status, "usage_before": run.c.usage}
     connection.execute(sa.update(run).where(run.c.run_id == head.run_id).values(resumed))
     return True
 
@@ -265,9 +263,13 @@ def end_unheld(
     and with it the resume record, stays as it is. `message`, a dump, becomes the run's last one.
 
     False: the thread moved on meanwhile.
+
+    Raises:
+        IllegalTransition: a thread of that status has no run to end.
     """
     connection = session.connection()
     now = utcnow()
+    status = (GIVE_UP if status is RunStatus.ERROR else STOP)(head.status, status)
     last_seq = head.last_seq + (message is not None)
     changed = connection.execute(
         sa.update(thread)

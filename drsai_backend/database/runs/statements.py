@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +23,7 @@ from drsai_backend.datamodel import (
     UTCDateTime,
 )
 from drsai_backend.datamodel.base import table_of
+from drsai_backend.datamodel.lifecycle import JOIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,9 @@ class Progress:
     """How far a run has come, in all processes: what its model calls have used (`prompt_tokens`, `completion_tokens`,
     `total_tokens`), its stored turns, and for how many seconds it ran."""
 
-    usage: dict[str, int]
+    usage: dict[str, int] = field(
+        default_factory=lambda: {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+    )
     turns: int = 0
     seconds: float = 0.0
 
@@ -92,7 +95,7 @@ def _take_lease(dialect: str) -> sa.ClauseElement:
             thread.c.queued <= sa.bindparam("most_queued"),
         )
         .values(
-            status=RunStatus.RUNNING,
+            status=sa.bindparam("new_status"),
             error_message=None,
             input_request=None,
             revision=thread.c.revision + 1,
@@ -104,9 +107,9 @@ def _take_lease(dialect: str) -> sa.ClauseElement:
             last_seq=sa.bindparam("new_seq"),
             lease_owner=sa.bindparam("owner"),
             lease_expires_at=expires_of(dialect),
-            # Asked of a run that goes on, it is asked still.
+            # Asked of a run that is resumed, it is asked still.
             control=sa.case(
-                (sa.bindparam("goes_on") == 1, sa.func.coalesce(thread.c.control, sa.bindparam("new_control"))),
+                (sa.bindparam("resumes") == 1, sa.func.coalesce(thread.c.control, sa.bindparam("new_control"))),
                 else_=None,
             ),
             queued=thread.c.queued - sa.bindparam("dequeued"),
@@ -195,7 +198,7 @@ def _continue_run(_: str) -> sa.ClauseElement:
         sa.update(run)
         .where(run.c.run_id == sa.bindparam("run"))
         .values(
-            status=RunStatus.RUNNING,
+            status=sa.bindparam("new_status"),
             **_PROGRESS,
             answers=sa.bindparam("new_answers"),
             limits=sa.bindparam("new_limits"),
@@ -216,9 +219,8 @@ def _start_queued(_: str) -> sa.ClauseElement:
         sa.update(run)
         .where(run.c.run_id == sa.bindparam("run"))
         .values(
-            status=RunStatus.RUNNING,
+            status=sa.bindparam("new_status"),
             **_PROGRESS,
-            answers=sa.bindparam("new_answers"),
             limits=sa.bindparam("new_limits"),
             updated_at=sa.bindparam("updated"),
             started_at=sa.bindparam("updated"),
@@ -237,7 +239,7 @@ def _join(_: str) -> sa.ClauseElement:
         sa.update(run)
         .where(run.c.run_id == sa.bindparam("run"), run.c.status == RunStatus.CREATED)
         .values(
-            status=RunStatus.COMPLETED,
+            status=JOIN(RunStatus.CREATED, RunStatus.COMPLETED),
             joined=sa.bindparam("into"),
             first_seq=sa.bindparam("seq"),
             last_seq=sa.bindparam("seq"),

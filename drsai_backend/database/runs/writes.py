@@ -7,7 +7,7 @@ Synchronous functions of a `Session`, to be run by `Database.write` and `Databas
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,7 @@ from drsai_backend.database.runs.statements import Progress, expires_of, thread
 from drsai_backend.database.runs.steps import StepRow, step_writes
 from drsai_backend.datamodel import RunStatus, ThreadSnapshot
 from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText, table_of, utcnow
+from drsai_backend.datamodel.lifecycle import END, JOIN, taken
 from drsai_backend.errors import Conflict, LeaseLost
 
 _snapshot = table_of(ThreadSnapshot)
@@ -44,16 +45,10 @@ def _is_short(messages: Sequence[NewMessage], size: int) -> bool:
     return size + sum(len(each.config) for each in messages) < _SHORT
 
 
-@dataclass(slots=True)
-class BeginRun:
-    """All that the first write of a run needs, or that of one which goes on.
-
-    `head=None` creates the thread. `user_input=None`: the stored one stays. A run that is not new has waited in the
-    queue, or `goes_on`; `queued` is the run_id of the input that is taken out of the queue, which joins a run that goes
-    on: it is an answer; `attempt`, `retries` and `retry_turn` are what its row says from now on. `control`
-    is what a run that goes on is asked to do as soon as it can, where nothing else is asked of it.
-    `answer_id`: an answer with an idempotency key gets a row under that run_id, which has joined the run that goes on.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstWrite:
+    """What the first write of every run needs. `head=None` creates the thread; `user_input=None`: the stored one stays;
+    `limits` are those that the request asked for; `at` is when it came."""
 
     head: ThreadHead | None
     user_id: str
@@ -65,27 +60,49 @@ class BeginRun:
     title: str
     user_input: dict[str, Any] | None
     messages: Sequence[NewMessage]
-    answers: list[dict[str, Any]] | None
-    progress: Progress
-    limits: dict[str, Any] | None = None
-    request_id: str | None = None
-    idempotency_key: str | None = None
-    fingerprint: str | None = None
-    answer_id: str | None = None
-    is_new_run: bool = True
-    goes_on: bool = False
-    queued: str | None = None
-    attempt: int = 1
-    retries: int = 0
-    retry_turn: int | None = None
-    control: str | None = None
-    clear_steps: bool = False
-    at: datetime = field(default_factory=utcnow)
+    limits: dict[str, Any] | None
+    request_id: str | None
+    clear_steps: bool
+    at: datetime
 
     @property
     def is_short(self) -> bool:
         """Whether the write takes a fraction of a millisecond. The user input holds the messages once more."""
         return _is_short(self.messages, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun(FirstWrite):
+    """The first write of a run that has no row yet."""
+
+    idempotency_key: str | None = None
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedRun(FirstWrite):
+    """That of a run whose input has waited in the queue under its `run_id`, and is taken out of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumedRun(FirstWrite):
+    """That of a run which was begun before: it waited for an answer, was paused, or lost its worker.
+
+    `attempt`, `retries` and `retry_turn` are what its row says from now on. `control` is what it is asked to do as soon
+    as it can, where nothing else is asked of it. `queued_answer` is the run_id of an input of the queue that answers
+    it, and joins it. `answer_id`: an answer with an idempotency key gets a row under that run_id, which has joined it.
+    """
+
+    progress: Progress
+    answers: list[dict[str, Any]] | None
+    attempt: int
+    retries: int
+    retry_turn: int | None
+    control: str | None
+    queued_answer: str | None
+    answer_id: str | None
+    idempotency_key: str | None
+    fingerprint: str | None
 
 
 @dataclass(slots=True)
@@ -107,7 +124,7 @@ class Lease:
     queued: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnWrite:
     """One turn to append. `clear_answers` drops the person's answers that the turn has used up, `clear_steps` what was
     recorded while it went on. `also` runs in the same transaction, once the guard has passed."""
@@ -115,8 +132,8 @@ class TurnWrite:
     payload: str
     messages: Sequence[NewMessage]
     progress: Progress
-    clear_answers: bool = False
-    clear_steps: bool = False
+    clear_answers: bool
+    clear_steps: bool
     also: Sequence[Step] = ()
 
     @property
@@ -125,26 +142,26 @@ class TurnWrite:
         return _is_short(self.messages, len(self.payload))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndWrite:
     """How a run ends, or its part in this process. `turn` is the last turn's write, if it came to a boundary; `steps`
     are to be recorded of a turn that will be repeated. `told` is kept for clients that repeat their requests; None: no
     request has a key."""
 
     status: RunStatus
-    turn: TurnWrite | None
-    stop_reason: str | None
-    error_message: str | None
-    input_request: dict[str, Any] | None
     progress: Progress
+    turn: TurnWrite | None = None
+    stop_reason: str | None = None
     stop_code: str | None = None
+    error_message: str | None = None
+    input_request: dict[str, Any] | None = None
     deadline: datetime | None = None
     steps: Sequence[StepRow] = ()
     clear_steps: bool = False
     told: dict[str, Any] | None = None
 
 
-def begin_run(session: Session, begin: BeginRun) -> Lease:
+def begin_run(session: Session, begin: FirstWrite) -> Lease:
     """Take the lease, store the user input and its messages, and set RUNNING.
 
     Raises:
@@ -152,17 +169,21 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
             queued earlier wait; or the input is not in the queue any more.
     """
     connection = session.connection()
-    now = begin.at
-    head = begin.head
+    now, head = begin.at, begin.head
     guard: Step | None = None
     last_seq = (0 if head is None else head.last_seq) + len(begin.messages)
+    names = (begin.user_id, begin.thread_id, begin.run_id)
+    resumed = begin if isinstance(begin, ResumedRun) else None
+    dequeued = begin.run_id if isinstance(begin, QueuedRun) else None if resumed is None else resumed.queued_answer
+    status = taken(RunStatus.CREATED if head is None else head.status)
     common: dict[str, Any] = {
         "created_at": now,
         "updated_at": now,
         "version": SCHEMA_VERSION,
         "user_id": begin.user_id,
         "thread_id": begin.thread_id,
-        "status": RunStatus.RUNNING,
+        "status": status,
+        "new_status": status,
         "team": begin.team,
         "run_id": begin.run_id,
         "lease": begin.lease,
@@ -174,12 +195,9 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
         values = {**common, **fresh, "title": begin.title, "lease_owner": begin.owner}
         inserted = run_guarded(connection, (statements.insert_thread, values), ())
         assert inserted is not None
-        (key,) = inserted
-        lease = Lease(key, begin.user_id, begin.thread_id, begin.run_id, 1, begin.owner, 0, last_seq)
+        lease = Lease(inserted[0], *names, 1, begin.owner, 0, last_seq)
     else:
-        lease = Lease(
-            *(head.key, begin.user_id, begin.thread_id, begin.run_id, head.epoch + 1, begin.owner, head.turn, last_seq)
-        )
+        lease = Lease(head.key, *names, head.epoch + 1, begin.owner, head.turn, last_seq)
         guard = (
             statements.take_lease,
             {
@@ -193,81 +211,76 @@ def begin_run(session: Session, begin: BeginRun) -> Lease:
                 "new_title": begin.title,
                 "new_run": begin.run_id,
                 "new_seq": last_seq,
-                "new_control": begin.control,
-                "dequeued": int(begin.queued is not None),
-                "goes_on": int(begin.goes_on),
-                "most_queued": _ANY_NUMBER if begin.goes_on or begin.queued else 0,
+                "new_control": None if resumed is None else resumed.control,
+                "dequeued": int(dequeued is not None),
+                "resumes": int(resumed is not None),
+                "most_queued": 0 if isinstance(begin, NewRun) else _ANY_NUMBER,
             },
         )
     steps: list[Step] = []
     if begin.user_input is not None:
         steps.append((statements.store_user_input, {**common, **begin.user_input}))
-    first_seq = last_seq - len(begin.messages) + 1
-    if begin.is_new_run:
-        values = {
-            **common,
-            "thread_key": lease.key,
-            "attempt": 1,
-            "idempotency_key": begin.idempotency_key,
-            "fingerprint": begin.fingerprint,
-            "answers": begin.answers,
-            "first_seq": first_seq,
-            "last_seq": 0,
-            "started_at": now,
-            "epoch": lease.epoch,
-            "usage": begin.progress.usage,
-            "limits": begin.limits,
-            "request_id": begin.request_id,
-        }
-        steps.append((statements.insert_run, values))
-    else:
-        values = {
-            **begin.progress.values(begin.run_id, now),
-            "new_answers": begin.answers,
-            "new_limits": begin.limits,
-            "new_epoch": lease.epoch,
-            "new_first": first_seq,
-            "new_attempt": begin.attempt,
-            "new_retries": begin.retries,
-            "new_retry_turn": begin.retry_turn,
-        }
-        if begin.queued == begin.run_id:
-            steps.append((statements.start_queued, values))
-        else:
-            steps.append((statements.continue_run, values))
-            if begin.queued is not None:
-                joined = {**values, "run": begin.queued, "into": begin.run_id, "seq": lease.last_seq}
-                steps.append((statements.join, joined))
-        if begin.answer_id is not None:
-            answer = {
-                **common,
-                "run_id": begin.answer_id,
-                "status": RunStatus.COMPLETED,
-                "joined": begin.run_id,
-                "thread_key": lease.key,
-                "attempt": 1,
-                "idempotency_key": begin.idempotency_key,
-                "fingerprint": begin.fingerprint,
-                "first_seq": lease.last_seq,
-                "last_seq": lease.last_seq,
-                "started_at": now,
-                "finished_at": now,
-                "epoch": lease.epoch,
-                "request_id": begin.request_id,
-            }
-            steps.append((statements.insert_joined, answer))
+    steps += _run_steps(begin, lease, common)
     if begin.clear_steps:
         steps.append((statements.clear_steps, {"key": lease.key}))
     steps += _message_steps(lease, begin.messages, now)
-    seen = run_guarded(connection, guard, steps, is_last=begin.queued is None)
+    seen = run_guarded(connection, guard, steps, is_last=dequeued is None)
     # Only once the thread's row is locked it is certain that nobody else takes the input away.
-    if seen is None or (begin.queued and statements.dequeue.run(connection, {"run": begin.queued}).rowcount != 1):
+    if seen is None or (dequeued and statements.dequeue.run(connection, {"run": dequeued}).rowcount != 1):
         raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
     lease.control = seen[0] if seen else None
     return lease
 
 
-def confirm_begin(session: Session, begin: BeginRun) -> Lease | None:
+def _run_steps(begin: FirstWrite, lease: Lease, common: dict[str, Any]) -> list[Step]:
+    """The statements for the row of the run, and that of the answer which resumes it."""
+    now, first_seq = begin.at, lease.last_seq - len(begin.messages) + 1
+    row: dict[str, Any] = {
+        **common,
+        "thread_key": lease.key,
+        "attempt": 1,
+        "started_at": now,
+        "epoch": lease.epoch,
+        "request_id": begin.request_id,
+    }
+    if isinstance(begin, NewRun):
+        key = {"idempotency_key": begin.idempotency_key, "fingerprint": begin.fingerprint}
+        rest = {"answers": None, "first_seq": first_seq, "last_seq": 0, "usage": Progress().usage}
+        return [(statements.insert_run, {**row, **key, **rest, "limits": begin.limits})]
+    if not isinstance(begin, ResumedRun):
+        values = {**common, **Progress().values(begin.run_id, now), "new_epoch": lease.epoch, "new_first": first_seq}
+        return [(statements.start_queued, {**values, "new_limits": begin.limits})]
+    values = {
+        **common,
+        **begin.progress.values(begin.run_id, now),
+        "new_answers": begin.answers,
+        "new_limits": begin.limits,
+        "new_epoch": lease.epoch,
+        "new_attempt": begin.attempt,
+        "new_retries": begin.retries,
+        "new_retry_turn": begin.retry_turn,
+    }
+    steps: list[Step] = [(statements.continue_run, values)]
+    joined = {"into": begin.run_id, "seq": lease.last_seq}
+    if begin.queued_answer is not None:
+        steps.append((statements.join, {**values, **joined, "run": begin.queued_answer}))
+    if begin.answer_id is not None:
+        answer = {
+            **row,
+            "run_id": begin.answer_id,
+            "status": JOIN(RunStatus.CREATED, RunStatus.COMPLETED),
+            "joined": begin.run_id,
+            "idempotency_key": begin.idempotency_key,
+            "fingerprint": begin.fingerprint,
+            "first_seq": lease.last_seq,
+            "last_seq": lease.last_seq,
+            "finished_at": now,
+        }
+        steps.append((statements.insert_joined, answer))
+    return steps
+
+
+def confirm_begin(session: Session, begin: FirstWrite) -> Lease | None:
     """The lease of a run whose first COMMIT was cut off, if it went through; None: it did not."""
     head = read_head(session, begin.user_id, begin.thread_id)
     seen = 0 if begin.head is None else begin.head.epoch
@@ -371,7 +384,7 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
         **_held(lease),
         **end.progress.values(lease.run_id, now),
         "finished": now if end.status.is_final else None,
-        "new_status": end.status,
+        "new_status": END(RunStatus.RUNNING, end.status),
         "waits": int(not end.status.is_final),
         "new_error": end.error_message,
         "new_request": end.input_request,

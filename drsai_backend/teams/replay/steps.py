@@ -101,6 +101,10 @@ class TurnSteps:
         """Whether the turn is one that is repeated, and not over yet."""
         return bool(self._recorded)
 
+    def start(self, store: Store) -> None:
+        """The team starts: from here on steps are stored by `store`."""
+        self._store = store
+
     def agent(self, path: str) -> AgentSteps:
         """The recorder and replayer of one agent."""
         found = self._agents.get(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, Protocol
@@ -10,8 +11,8 @@ from typing import Any, Final, Protocol
 from autogen_core import CancellationToken
 
 from drsai_backend.datamodel import RunStatus
-from drsai_backend.runs._failures import HandedOver
 from drsai_backend.runs.events import Logged, MessageDone, MessageRead, RunEnded, RunEvent, RunStarted
+from drsai_backend.runs.failures import HandedOver
 from drsai_backend.runs.position import ENDED, STARTED, Position
 from drsai_backend.runs.transcript import is_shown
 from drsai_backend.teams.limits import LimitReached
@@ -44,6 +45,7 @@ class LiveRun:
         self.team = team
         self.created = created
         self.speakers = speakers
+        self.started = time.perf_counter()
         self.token = RunToken()
         self.stop_requested = False
         self.limit: LimitReached | None = None

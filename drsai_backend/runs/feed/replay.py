@@ -9,10 +9,11 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.runs.reads import ThreadHead, find_run, read_head, read_run, read_run_messages
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.lifecycle import PENDING
 from drsai_backend.errors import IdempotencyMismatch
-from drsai_backend.runs._feed import ended_of
-from drsai_backend.runs._live import LiveRun, as_done
 from drsai_backend.runs.events import MessageDone, MessageRead, RunEnded
+from drsai_backend.runs.feed.feed import ended_of
+from drsai_backend.runs.feed.live_run import LiveRun, as_done
 from drsai_backend.runs.position import STARTED, Position
 
 
@@ -47,7 +48,7 @@ class StoredRequest:
     @property
     def is_over(self) -> bool:
         """Whether its client was told an end."""
-        return self.row["told"] is not None or self.run["status"] not in (RunStatus.CREATED, RunStatus.RUNNING)
+        return self.row["told"] is not None or self.run["status"] not in PENDING
 
 
 def find_request(session: Session, user_id: str, thread_id: str, key: str, fingerprint: str) -> StoredRequest | None:

@@ -5,19 +5,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import secrets
+import socket
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import cache
+from pathlib import Path
 from typing import Final, TypeAlias
+
+import psutil
 
 from drsai_backend.database import Database
 from drsai_backend.database.runs.reads import ThreadHead
 from drsai_backend.database.runs.writes import renew_leases
 from drsai_backend.errors import DrSaiError
-from drsai_backend.runs._identity import is_proven_dead
 
 log = logging.getLogger("drsai.leases")
 
@@ -210,3 +216,39 @@ def is_orphan(head: ThreadHead, own_worker: str) -> bool:
     if owner is None or owner == own_worker or is_proven_dead(owner):
         return True
     return head.lease_expired
+
+
+@cache
+def _host() -> str:
+    """Distinguishes boots and, on Linux, process namespaces: a pid means something only within both."""
+    parts = [socket.gethostname()]
+    try:
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8])
+        parts.append(str(Path("/proc/self/ns/pid").stat().st_ino))
+    except OSError:
+        parts.append(str(int(psutil.boot_time())))
+    return "/".join(parts)
+
+
+def new_worker_id() -> str:
+    """`host:pid:start:random`; `start` is the process's start time in hundredths of a second."""
+    return f"{_host()}:{os.getpid()}:{_started(psutil.Process())}:{secrets.token_hex(4)}"
+
+
+def is_proven_dead(worker_id: str) -> bool:
+    """True only when the worker ran on this host and its process is gone, or its pid is another process's now."""
+    try:
+        host, pid, started, _ = worker_id.rsplit(":", 3)
+        if host != _host():
+            return False
+        process = psutil.Process(int(pid))
+        # A zombie has ended; its parent (in a container often nobody) has only not asked for its exit code yet.
+        return _started(process) != int(started) or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+    except (ValueError, psutil.Error):
+        return False
+
+
+def _started(process: psutil.Process) -> int:
+    return round(process.create_time() * 100)

@@ -1,8 +1,8 @@
 """The event log of a thread, followed from any place on, whichever process runs it.
 
 Where this process runs the thread, events come from the live run, token by token. Where another one does, they are read
-from the database, message by message, when a look at the thread's row says that there is something new (`runs._watch`):
-a notification per stored turn would make PostgreSQL commit one after the other.
+from the database, message by message, when a look at the thread's row says that there is something new (`watch`): a
+notification per stored turn would make PostgreSQL commit one after the other.
 """
 
 from __future__ import annotations
@@ -15,11 +15,8 @@ from drsai_backend.database import Database
 from drsai_backend.database.runs.log import LogPage, read_log, thread_of_run
 from drsai_backend.database.runs.reads import ThreadHead, read_head
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.lifecycle import PENDING
 from drsai_backend.errors import DatabaseUnavailable, NotFound
-from drsai_backend.runs._failures import code_of
-from drsai_backend.runs._live import LiveRun, Reader, as_done
-from drsai_backend.runs._warm import Name
-from drsai_backend.runs._watch import Watch
 from drsai_backend.runs.events import (
     Logged,
     MessageDone,
@@ -29,12 +26,14 @@ from drsai_backend.runs.events import (
     RunEvent,
     RunStarted,
 )
+from drsai_backend.runs.failures import code_of
+from drsai_backend.runs.feed.live_run import LiveRun, Reader, as_done
+from drsai_backend.runs.feed.watch import Watch
 from drsai_backend.runs.position import ENDED, STARTED, Position
+from drsai_backend.runs.warm import ThreadId
 
 _LATER: Final = 1.0
 """Seconds until a database that cannot be reached is tried again."""
-
-_PENDING = frozenset({RunStatus.CREATED, RunStatus.RUNNING})
 
 
 class Feeds:
@@ -45,13 +44,15 @@ class Feeds:
         closing: whether the process shuts down, so that nothing is to be waited for any more.
     """
 
-    def __init__(self, database: Database, live: Callable[[Name], LiveRun | None], closing: Callable[[], bool]) -> None:
+    def __init__(
+        self, database: Database, live: Callable[[ThreadId], LiveRun | None], closing: Callable[[], bool]
+    ) -> None:
         self._database = database
         self._live = live
         self._closing = closing
         self._watch = Watch(database, closing)
 
-    def changed(self, name: Name) -> None:
+    def changed(self, name: ThreadId) -> None:
         """A run has begun or ended on this thread in this process."""
         self._watch.changed(name)
 
@@ -82,7 +83,7 @@ class Feeds:
         async for logged in self._follow((user_id, thread_id), key, run_id, after or Position()):
             yield logged
 
-    async def _follow(self, name: Name, key: int, run_id: str | None, at: Position) -> AsyncIterator[Logged]:
+    async def _follow(self, name: ThreadId, key: int, run_id: str | None, at: Position) -> AsyncIterator[Logged]:
         asked = ""
         while True:
             live = self._live(name)
@@ -206,7 +207,7 @@ def _is_end(event: RunEvent) -> bool:
 def _is_over(page: LogPage, at: Position) -> bool:
     """Whether the run has nothing to tell after `at` any more."""
     return not page.runs or (
-        RunStatus(page.runs[0]["status"]) not in _PENDING
+        RunStatus(page.runs[0]["status"]) not in PENDING
         and at >= Position(page.runs[0]["last_seq"], page.runs[0]["epoch"], ENDED)
     )
 

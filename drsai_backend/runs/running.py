@@ -11,13 +11,13 @@ from drsai_backend.database import Database
 from drsai_backend.database.runs.reads import ThreadHead
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DatabaseError, LeaseLost, StateError
-from drsai_backend.runs._begin import Begun
-from drsai_backend.runs._failures import HandedOver
-from drsai_backend.runs._leases import HeldLease
-from drsai_backend.runs._live import LiveRun
-from drsai_backend.runs._prepare import KNOWN_TEXTS
-from drsai_backend.runs._warm import Name, WarmThread, WarmThreads
 from drsai_backend.runs.events import RunEnded
+from drsai_backend.runs.failures import HandedOver
+from drsai_backend.runs.feed.live_run import LiveRun
+from drsai_backend.runs.recovery.leases import HeldLease
+from drsai_backend.runs.start.plan import KNOWN_TEXTS
+from drsai_backend.runs.start.starter import StartedRun
+from drsai_backend.runs.warm import ThreadId, WarmThread, WarmThreads
 from drsai_backend.state import ResumeRecord
 from drsai_backend.state.store import COMPACT_ABOVE, compact
 
@@ -32,26 +32,26 @@ class Running:
     """The runs under way in this process.
 
     Args:
-        changed: called when a run has begun or ended on a thread.
+        changed: called when a run has started or ended on a thread.
         free: called with the key of a thread that wants a look: its run has ended and inputs wait in its queue, or its
             run was handed over.
     """
 
     def __init__(
-        self, database: Database, warm: WarmThreads, *, changed: Callable[[Name], None], free: Callable[[int], None]
+        self, database: Database, warm: WarmThreads, *, changed: Callable[[ThreadId], None], free: Callable[[int], None]
     ) -> None:
         self._database = database
         self._warm = warm
         self._changed = changed
         self._free = free
-        self._runs: dict[Name, LiveRun | asyncio.Future[LiveRun]] = {}
+        self._runs: dict[ThreadId, LiveRun | asyncio.Future[LiveRun]] = {}
         """What this process does on a thread; a future while it begins."""
-        self._leases: dict[Name, HeldLease] = {}
+        self._leases: dict[ThreadId, HeldLease] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.closing = False
 
-    def live(self, name: Name) -> LiveRun | None:
-        """The run of this process on a thread, once it has begun."""
+    def live(self, name: ThreadId) -> LiveRun | None:
+        """The run of this process on a thread, once it has started."""
         found = self._runs.get(name)
         return found if isinstance(found, LiveRun) else None
 
@@ -59,12 +59,12 @@ class Running:
         """The run of this process with that id."""
         return next((live for live in self._live_runs() if live.run_id == run_id), None)
 
-    def beginning(self, name: Name) -> asyncio.Future[LiveRun] | None:
-        """What resolves when the run that begins on a thread has begun, or could not."""
+    def beginning(self, name: ThreadId) -> asyncio.Future[LiveRun] | None:
+        """What resolves when the run that begins on a thread has started, or could not."""
         found = self._runs.get(name)
         return found if isinstance(found, asyncio.Future) else None
 
-    def is_taken(self, name: Name) -> bool:
+    def is_taken(self, name: ThreadId) -> bool:
         """Whether this process does something on the thread."""
         return name in self._runs
 
@@ -77,49 +77,51 @@ class Running:
         """The leases of the runs under way."""
         return list(self._leases.values())
 
-    async def launch(self, name: Name, begin: Callable[[], Awaitable[Begun]]) -> LiveRun:
+    async def launch(self, name: ThreadId, begin: Callable[[], Awaitable[StartedRun]]) -> LiveRun:
         """Begin a run in a task of its own, whatever becomes of the caller. The thread must not be taken.
 
         Raises:
             Exception: what `begin` raised.
         """
         ready: asyncio.Future[LiveRun] = asyncio.get_running_loop().create_future()
-        # The caller may be gone before the run has begun; then nobody asks for the error.
+        # The caller may be gone before the run has started; then nobody asks for the error.
         ready.add_done_callback(lambda future: future.cancelled() or future.exception())
         assert name not in self._runs
         self._runs[name] = ready
         self.spawn(self._serve(name, begin, ready))
         return await asyncio.shield(ready)
 
-    async def _serve(self, name: Name, begin: Callable[[], Awaitable[Begun]], ready: asyncio.Future[LiveRun]) -> None:
-        waiting, begun = None, None
+    async def _serve(
+        self, name: ThreadId, begin: Callable[[], Awaitable[StartedRun]], ready: asyncio.Future[LiveRun]
+    ) -> None:
+        waiting, started = None, None
         try:
             try:
-                begun = await begin()
+                started = await begin()
             except BaseException as error:
                 if not ready.done():
                     ready.set_exception(error)
                 if isinstance(error, Exception):
                     return
                 raise
-            execution = begun.execution
+            execution = started.execution
             live = execution.live
             self._runs[name] = live
-            self._leases[name] = (execution.lease.key, execution.lease.epoch)
+            self._leases[name] = (execution.writer.lease.key, execution.writer.lease.epoch)
             live.leaving = self.closing
             ready.set_result(live)
             self._changed(name)
             resume = await execution.run()
             if resume is not None:
-                self._keep(name, begun, resume)
+                self._keep(name, started, resume)
             ended = live.ended
             assert ended is not None
             # Asked to end, it waits for a person or was paused instead.
-            unheard = not ended.status.is_final and execution.lease.control == "cancel"
+            unheard = not ended.status.is_final and execution.writer.lease.control == "cancel"
             # An input in the queue comes next; or it is what the run has just asked for.
-            next_input = execution.lease.queued and ended.status not in (RunStatus.PAUSED, RunStatus.RUNNING)
+            next_input = execution.writer.lease.queued and ended.status not in (RunStatus.PAUSED, RunStatus.RUNNING)
             if next_input or unheard or ended.error_code == HandedOver.code:
-                waiting = execution.lease.key
+                waiting = execution.writer.lease.key
         except Exception:
             log.exception("a run was left where it stood", extra={"thread_id": name[1]})
         finally:
@@ -129,8 +131,8 @@ class Running:
                 live.emit(RunEnded(RunStatus.RUNNING, error_code="run_moved", error_message=_LEFT))
             self._runs.pop(name, None)
             self._leases.pop(name, None)
-            if begun is not None:
-                begun.release()
+            if started is not None:
+                started.release()
             self._changed(name)
         if waiting is not None:
             self._free(waiting)
@@ -165,10 +167,10 @@ class Running:
 
     # --- after a run --------------------------------------------------------------------------------------------
 
-    def _keep(self, name: Name, begun: Begun, resume: ResumeRecord) -> None:
+    def _keep(self, name: ThreadId, started: StartedRun, resume: ResumeRecord) -> None:
         """Keep the thread warm, and fold its journal when that is due."""
-        execution, made, before = begun.execution, begun.made, begun.head
-        lease, end = execution.lease, execution.live.ended
+        execution, before = started.execution, started.head
+        lease, end = execution.writer.lease, execution.live.ended
         assert end is not None
         head = ThreadHead(
             key=lease.key,
@@ -179,7 +181,7 @@ class Running:
             revision=(0 if before is None else before.revision) + 2,
             last_seq=lease.last_seq,
             turn=lease.turn,
-            journal_debt=(0 if before is None else before.journal_debt) + execution.journal_chars,
+            journal_debt=(0 if before is None else before.journal_debt) + execution.writer.journal_chars,
             run_id=lease.run_id,
             epoch=lease.epoch,
             lease_owner=None,
@@ -188,8 +190,8 @@ class Running:
             queued=lease.queued,
         )
         state = execution.session.release(resume)
-        texts = [*made.texts, *execution.steered][-KNOWN_TEXTS:]
-        self._warm.put(name, WarmThread(head, state, texts, made.system))
+        texts = [*started.plan.texts, *execution.steering.texts][-KNOWN_TEXTS:]
+        self._warm.put(name, WarmThread(head, state, texts, started.plan.system))
         if head.journal_debt > COMPACT_ABOVE:
             self.spawn(self._compact(head))
 

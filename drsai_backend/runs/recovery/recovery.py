@@ -1,4 +1,4 @@
-"""Runs that nobody runs: found, and gone on with; and inputs that wait in the queue of a thread that is free.
+"""Orphaned runs are found and resumed; and inputs that wait in the queue of a thread that is free.
 
 What there is to do is told by the rows alone, so it does no harm to look at a thread twice, or in two processes at
 once: the first write decides.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from drsai_backend import log_context
 from drsai_backend.config import Settings
@@ -24,20 +24,35 @@ from drsai_backend.database.runs.commands import (
 from drsai_backend.database.runs.reads import ThreadHead, queued_answer, read_head_of, read_run
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import JsonText
+from drsai_backend.datamodel.lifecycle import SUSPENDED
 from drsai_backend.errors import Conflict, DatabaseError, DrSaiError, UnknownModel
-from drsai_backend.runs._answers import unanswered
-from drsai_backend.runs._begin import Beginner, Busy, Going
-from drsai_backend.runs._failures import failure_text
-from drsai_backend.runs._leases import is_orphan
-from drsai_backend.runs._live import LiveRun
-from drsai_backend.runs._running import Running
-from drsai_backend.runs._stored_request import from_json, request_of_thread
+from drsai_backend.runs.failures import failure_text
+from drsai_backend.runs.feed.live_run import LiveRun
+from drsai_backend.runs.recovery.leases import is_orphan
+from drsai_backend.runs.running import Running
+from drsai_backend.runs.start.answers import unanswered
+from drsai_backend.runs.start.read import ResumeOptions
+from drsai_backend.runs.start.starter import Busy, RunStarter
+from drsai_backend.runs.stored_request import from_json, request_of_thread
 from drsai_backend.teams.registry import TeamRegistry
 
 log = logging.getLogger("drsai.recovery")
 
 INTERRUPTED = "The run was interrupted: the process that ran it ended before the run did."
 UNANSWERED = "Nobody answered in time."
+
+
+class Waker(Protocol):
+    """Has some worker look at a thread soon. It only wakes: what there is to do, the thread's rows say."""
+
+    async def wake(self, thread_key: int) -> None:
+        """Have `Engine.look_at(thread_key)` called somewhere. May be lost: whoever sweeps finds the thread as well."""
+        ...
+
+    async def tell(self, thread_key: int) -> None:
+        """Have `Engine.controls_changed(thread_key)` called in the process that runs the thread. May be lost: the next
+        heartbeat there finds it out as well."""
+        ...
 
 
 class Recovery:
@@ -47,14 +62,14 @@ class Recovery:
         self,
         db: DatabaseManager,
         teams: TeamRegistry,
-        beginner: Beginner,
+        starter: RunStarter,
         running: Running,
         worker_id: str,
         settings: Settings,
     ) -> None:
         self._db = db
         self._teams = teams
-        self._beginner = beginner
+        self._starter = starter
         self._running = running
         self._worker_id = worker_id
         self._settings = settings
@@ -74,7 +89,7 @@ class Recovery:
         return [*orphans, *others]
 
     async def look_at(self, key: int) -> None:
-        """Go on with the thread's run if its worker is gone, or begin the next of its inputs. Returns when that has
+        """Resume the thread's run if its worker is gone, or begin the next of its inputs. Returns when that has
         begun, or there is nothing to be done.
 
         Raises:
@@ -96,7 +111,7 @@ class Recovery:
         if head.status is RunStatus.RUNNING:
             if self.is_orphan(head) and self.knows(head):
                 await self.recover(head)
-        elif head.control == "cancel" and head.status in (RunStatus.AWAITING_INPUT, RunStatus.PAUSED):
+        elif head.control == "cancel" and head.status in SUSPENDED:
             # It came too late for the run to end by itself.
             await self.end(head, RunStatus.STOPPED, reason="The run was stopped.")
         elif head.status is RunStatus.AWAITING_INPUT:
@@ -112,7 +127,7 @@ class Recovery:
     # --- runs that were cut -------------------------------------------------------------------------------------
 
     async def recover(self, head: ThreadHead) -> None:
-        """Go on with a run whose worker is gone, or end it."""
+        """Resume a run whose worker is gone, or end it."""
         run = await self._run_of(head)
         log_context.bind(None if run is None else run["request_id"], head.thread_id, head.run_id)
         if head.control == "cancel":
@@ -129,7 +144,7 @@ class Recovery:
             await self.end(head, RunStatus.ERROR, error=reason)
         else:
             ran = self._ran_unseen(head, run) if failed else 0.0
-            await self.go_on(head, Going(again=1, retries=deaths, retry_turn=head.turn, ran=ran))
+            await self.resume(head, ResumeOptions(attempt=1, retries=deaths, retry_turn=head.turn, ran=ran))
 
     def _ran_unseen(self, head: ThreadHead, run: Any) -> float:
         """For how many seconds a run ran after it had stored something, according to its worker's last heartbeat."""
@@ -138,25 +153,25 @@ class Recovery:
         alive = head.lease_expires_at - timedelta(seconds=self._settings.lease_seconds)
         return max(0.0, (alive - run["updated_at"]).total_seconds())
 
-    async def go_on(self, head: ThreadHead, going: Going) -> LiveRun | None:
-        """Go on with a run that nobody holds. None: somebody else was faster, or it cannot be gone on with and has
-        ended as ERROR."""
+    async def resume(self, head: ThreadHead, options: ResumeOptions) -> LiveRun | None:
+        """Resume a run that nobody holds. None: somebody else was faster, or it cannot be resumed and has ended as
+        ERROR."""
         name = (head.user_id, head.thread_id)
         assert head.team is not None
         try:
             registered = self._teams.get(head.team)
             request = await request_of_thread(self._db, head.team, *name)
-            if self._running.is_taken(name) or (going.again and self._is_full()):
+            if self._running.is_taken(name) or (options.attempt and self._is_full()):
                 return None
             return await self._running.launch(
-                name, lambda: self._beginner.go_on(head, request, registered.factory, going)
+                name, lambda: self._starter.resume(head, request, registered.factory, options)
             )
         except (Conflict, DatabaseError, UnknownModel) as error:
             # Another worker has it, or will have it; or one that knows the team.
-            log.info("not gone on with: %s", error.message, extra={"thread_id": head.thread_id})
+            log.info("not resumed: %s", error.message, extra={"thread_id": head.thread_id})
             return None
         except Exception as error:
-            log.error("a run cannot be gone on with", extra={"thread_id": head.thread_id}, exc_info=error)
+            log.error("a run cannot be resumed", extra={"thread_id": head.thread_id}, exc_info=error)
             await self.end(head, RunStatus.ERROR, error=failure_text(error, head.team, None))
             return None
 
@@ -181,7 +196,7 @@ class Recovery:
             names = {"thread_id": head.thread_id, "run_id": head.run_id}
             log.log(logging.ERROR if error else logging.INFO, "run ended", extra={**names, **used})
             if head.queued:
-                self._running.spawn(self.look_quietly(head.key))
+                self._running.spawn(self.try_recover(head.key))
         return ended
 
     async def _end_unanswered(self, head: ThreadHead) -> bool:
@@ -264,10 +279,10 @@ class Recovery:
         if self._running.is_taken(name) or self._is_full():
             return
         await self._running.launch(
-            name, lambda: self._beginner.begin(request, registered.factory, queued=run_id, answers=answers)
+            name, lambda: self._starter.start(request, registered.factory, queued=run_id, answers=answers)
         )
 
-    async def look_quietly(self, key: int) -> None:
+    async def try_recover(self, key: int) -> None:
         """`look_at`, where nobody is there to be told that the database is away: the next sweep looks again."""
         try:
             await self.look_at(key)

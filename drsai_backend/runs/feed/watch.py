@@ -13,7 +13,7 @@ from typing import Final
 from drsai_backend.database import Database
 from drsai_backend.database.runs.log import Mark, read_marks
 from drsai_backend.errors import DatabaseError
-from drsai_backend.runs._warm import Name
+from drsai_backend.runs.warm import ThreadId
 
 log = logging.getLogger("drsai.engine")
 
@@ -48,10 +48,10 @@ class Watch:
     def __init__(self, database: Database, closing: Callable[[], bool]) -> None:
         self._database = database
         self._closing = closing
-        self._threads: dict[Name, _Watched] = {}
+        self._threads: dict[ThreadId, _Watched] = {}
         self._looking: asyncio.Task[None] | None = None
 
-    def changed(self, name: Name) -> None:
+    def changed(self, name: ThreadId) -> None:
         """Something has happened on this thread in this process."""
         watched = self._threads.get(name)
         if watched is not None:
@@ -59,7 +59,7 @@ class Watch:
             for waiter in watched.waiters:
                 _wake(waiter)
 
-    async def wait(self, name: Name, key: int, mark: Mark) -> None:
+    async def wait(self, name: ThreadId, key: int, mark: Mark) -> None:
         """Return when the thread is not as it was at `mark` any more, was deleted, or the process shuts down. It may
         return without any reason."""
         loop = asyncio.get_running_loop()

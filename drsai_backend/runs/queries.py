@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.datamodel import AutoGenMessage, Run, RunStatus, Thread
 from drsai_backend.datamodel.base import table_of
-from drsai_backend.datamodel.run import WAITING_STATUSES
+from drsai_backend.datamodel.lifecycle import UNFINISHED, WAITING
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.runs.views import (
     CURSOR_PATTERN,
@@ -30,7 +30,7 @@ from drsai_backend.teams.messages import read_message
 _thread = table_of(Thread)
 _message = table_of(AutoGenMessage)
 _run = table_of(Run)
-_WAITING = _run.c.status.in_([sa.literal_column(f"'{status}'") for status in WAITING_STATUSES])
+_WAITING = _run.c.status.in_([sa.literal_column(f"'{status}'") for status in WAITING])
 _CURSOR = re.compile(CURSOR_PATTERN)
 _head = (_thread.c.run_id.label("head_run"), _thread.c.status.label("head_status"), _thread.c.input_request)
 
@@ -86,7 +86,7 @@ def threads_query(user_id: str, after: str | None, status: RunStatus | None) -> 
     t = _thread.c
     columns = (t.id, t.thread_id, t.title, t.status, t.team, t.created_at, t.updated_at, t.last_seq)
     query = sa.select(*columns, t.run_id, t.input_request)
-    if status is not None and status in (RunStatus.RUNNING, RunStatus.PAUSED, RunStatus.AWAITING_INPUT):
+    if status is not None and status in UNFINISHED:
         # Few of many: a thread of such a status has a run of it, and those have an index of their own.
         runs = sa.select(_run.c.thread_key).where(_of_status(status))
         query = query.where(t.id.in_(runs), t.status == status, t.user_id + "" == user_id)
@@ -104,7 +104,7 @@ def _of_status(status: RunStatus) -> sa.ColumnElement[bool]:
     if status is RunStatus.RUNNING:
         return _run.c.status == sa.literal_column("'running'")
     is_status = _run.c.status == status
-    return sa.and_(_WAITING, is_status) if status.value in WAITING_STATUSES else is_status
+    return sa.and_(_WAITING, is_status) if status in WAITING else is_status
 
 
 def _next(rows: Sequence[Any], limit: int) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from drsai_backend.database.runs.reads import ThreadHead
 from drsai_backend.teams.recording.recorder import WarmState
 
-Name = tuple[str, str]
+ThreadId = tuple[str, str]
 
 _THREAD = 1_500
 """Bytes of a thread besides the state of its team."""
@@ -43,17 +43,17 @@ class WarmThreads:
     def __init__(self, max_threads: int, max_bytes: int) -> None:
         self._max_threads = max_threads
         self._max_bytes = max_bytes
-        self._threads: OrderedDict[Name, WarmThread] = OrderedDict()
+        self._threads: OrderedDict[ThreadId, WarmThread] = OrderedDict()
         self._bytes = 0
 
-    def take(self, name: Name) -> WarmThread | None:
+    def take(self, name: ThreadId) -> WarmThread | None:
         """The warm thread of that `(user_id, thread_id)`, which is then the caller's alone."""
         thread = self._threads.pop(name, None)
         if thread is not None:
             self._bytes -= thread.size
         return thread
 
-    def put(self, name: Name, thread: WarmThread) -> None:
+    def put(self, name: ThreadId, thread: WarmThread) -> None:
         self.take(name)
         if thread.size > self._max_bytes:
             return

@@ -10,14 +10,14 @@ from drsai_backend.database.runs.commands import NewInput, enqueue
 from drsai_backend.database.runs.reads import ThreadHead, read_head
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import Conflict, InvalidRequest, ThreadBusy
-from drsai_backend.runs._begin import Beginner
-from drsai_backend.runs._controls import STOPPED, Controls
-from drsai_backend.runs._identity import new_run_id
-from drsai_backend.runs._prepare import fingerprint
-from drsai_backend.runs._recovery import Recovery
-from drsai_backend.runs._running import Running
-from drsai_backend.runs._stored_request import to_json
+from drsai_backend.runs.commands.controls import STOPPED, Controls
 from drsai_backend.runs.events import RunRequest
+from drsai_backend.runs.ids import new_run_id
+from drsai_backend.runs.recovery.recovery import Recovery
+from drsai_backend.runs.running import Running
+from drsai_backend.runs.start.plan import fingerprint
+from drsai_backend.runs.start.starter import RunStarter
+from drsai_backend.runs.stored_request import to_json
 from drsai_backend.teams.context import TeamFactory
 
 Queued = tuple[str, int, int]
@@ -37,14 +37,14 @@ class BusyThreads:
     def __init__(
         self,
         db: DatabaseManager,
-        beginner: Beginner,
+        starter: RunStarter,
         running: Running,
         recovery: Recovery,
         controls: Controls,
         wake: Callable[[int], Awaitable[None]],
     ) -> None:
         self._db = db
-        self._beginner = beginner
+        self._starter = starter
         self._running = running
         self._recovery = recovery
         self._controls = controls
@@ -126,7 +126,7 @@ class BusyThreads:
         self, request: RunRequest, factory: TeamFactory, policy: str, control: str | None
     ) -> tuple[Queued, int | None]:
         # A team that cannot be built is refused now, not when nobody listens any more.
-        speakers = await self._beginner.speakers(request, factory)
+        speakers = await self._starter.speakers(request, factory)
         api_key = request.api_key
         new = NewInput(
             run_id=new_run_id(),

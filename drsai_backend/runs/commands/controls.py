@@ -11,11 +11,12 @@ from drsai_backend.database.runs.commands import ask, drop_queued, unpause, with
 from drsai_backend.database.runs.log import thread_of_run
 from drsai_backend.database.runs.reads import ThreadHead, read_head, read_run
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.lifecycle import IDLE, SUSPENDED
 from drsai_backend.errors import Conflict, IllegalTransition, NotFound
-from drsai_backend.runs._begin import Going
-from drsai_backend.runs._recovery import Recovery
-from drsai_backend.runs._running import Running
-from drsai_backend.runs._warm import WarmThreads
+from drsai_backend.runs.recovery.recovery import Recovery
+from drsai_backend.runs.running import Running
+from drsai_backend.runs.start.read import ResumeOptions
+from drsai_backend.runs.warm import WarmThreads
 
 STOPPED: Final = "The run was stopped."
 _PATIENCE: Final = 5.0
@@ -78,7 +79,7 @@ class Controls:
                     await self.tell(head.key)
                     if not await self._waits(head.run_id or ""):
                         return
-            elif head.status.is_final or head.status is RunStatus.CREATED:
+            elif head.status in IDLE:
                 raise IllegalTransition(f"thread {thread_id!r} is {head.status.value}: there is nothing to stop")
             else:
                 self._warm.take(name)
@@ -94,7 +95,7 @@ class Controls:
                     run = await self._database.read(lambda session: read_run(session, run_id))
                     status = None if run is None else RunStatus(run["status"])
                     if status is not RunStatus.RUNNING:
-                        return status in (RunStatus.PAUSED, RunStatus.AWAITING_INPUT)
+                        return status in SUSPENDED
                     await asyncio.sleep(_LOOK)
         except TimeoutError:
             return False
@@ -146,7 +147,7 @@ class Controls:
                 if not self._recovery.knows(head):
                     if await self._database.write(lambda session, head=head: unpause(session, head)):
                         return  # Some worker that serves the team goes on with it.
-                elif await self._recovery.go_on(head, Going(control=control)) is not None:
+                elif await self._recovery.resume(head, ResumeOptions(control=control)) is not None:
                     return
                 await asyncio.sleep(_LOOK)
             elif head.status is RunStatus.RUNNING and head.control == "pause":

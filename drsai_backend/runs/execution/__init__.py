@@ -1,0 +1,1 @@
+"""A run from its first write to its last: what runs the team, what steers it, and what writes."""

@@ -1,0 +1,188 @@
+"""A run under way: its team runs, turn by turn, and however it ends, that is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from autogen_agentchat.messages import BaseChatMessage, ModelClientStreamingChunkEvent
+
+from drsai_backend.database.runs.writes import EndWrite
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.errors import DatabaseError, LeaseLost
+from drsai_backend.runs.events import TextDelta
+from drsai_backend.runs.execution.steering import Steering
+from drsai_backend.runs.execution.writer import RunWriter
+from drsai_backend.runs.failures import HandedOver, PauseRequested, RunInterrupted, failure_text
+from drsai_backend.runs.feed.live_run import LiveRun
+from drsai_backend.runs.messages import input_request, outward_handoff
+from drsai_backend.state import ResumeRecord
+from drsai_backend.teams.limits import LimitReached
+from drsai_backend.teams.recording.recorder import Turn
+from drsai_backend.teams.session import TeamSession
+from drsai_backend.teams.suspension import InputRequired, StopRequested
+
+log = logging.getLogger("drsai.run")
+
+
+class Execution:
+    """One run that holds its lease.
+
+    Args:
+        task: the task's messages, or None to resume at the boundary where `pending` were held.
+    """
+
+    def __init__(
+        self,
+        writer: RunWriter,
+        session: TeamSession,
+        *,
+        task: Sequence[BaseChatMessage] | None,
+        pending: Sequence[str] | None,
+    ) -> None:
+        self.writer = writer
+        self.session = session
+        self.steering = Steering(writer, session)
+        self._task = task
+        self._pending = pending
+        self._chooses_first = session.report_first_boundary and pending is None
+
+    @property
+    def live(self) -> LiveRun:
+        """The run as others see it."""
+        return self.writer.live
+
+    async def run(self) -> ResumeRecord | None:
+        """Run the team and store the end. Returns the last resume record when the team came to an end by itself, so
+        that its objects are the stored state; None otherwise."""
+        writer = self.writer
+        try:
+            writer.steps.start(writer.store_steps)
+            writer.bounds.start(self._time_is_over)
+            try:
+                end, last = await self._run_team()
+            finally:
+                writer.bounds.stop()
+            await writer.end(end, last)
+        except LeaseLost as error:
+            # Somebody else runs it by now, and shows what becomes of it.
+            log.warning("run lost: %s", error.message, extra=writer.names)
+            writer.show_moved(error.code, error.message)
+            return None
+        except HandedOver as handed:
+            await writer.hand_over()
+            log.info("run handed over", extra=writer.names)
+            writer.show_moved(handed.code, str(handed))
+            return None
+        except DatabaseError as error:
+            # Nobody may be told that the run is over: it is not. Whoever takes the lease resumes it.
+            log.error("run not ended: %s", error.message, extra=writer.names)
+            writer.show_moved(error.code, error.message)
+            return None
+        return None if last is None else last.entry.resume
+
+    async def _run_team(self) -> tuple[EndWrite, Turn | None]:
+        """Run the team; however it ends, say what is to be stored.
+
+        Raises:
+            LeaseLost, HandedOver: there is nothing to be stored here.
+        """
+        live, writer = self.live, self.writer
+        try:
+            result, last = await self.session.run(
+                self._task,
+                pending=self._pending,
+                token=live.token,
+                on_turn=self._on_turn,
+                on_chunk=self._on_chunk,
+                on_resumed=self.steering.at_boundary,
+                on_nested_turn=self._on_nested_turn,
+            )
+        except (LeaseLost, HandedOver):
+            raise
+        except (InputRequired, PauseRequested) as waits:
+            if self._stop is not None:
+                return self._stopped(self._stop), None
+            return (self._asks(waits) if isinstance(waits, InputRequired) else self._paused()), None
+        except StopRequested as stop:
+            return self._stopped(stop), None
+        except asyncio.CancelledError:
+            if self._stop is not None:
+                return self._stopped(self._stop), None
+            if isinstance(live.failure, LeaseLost):
+                raise live.failure from None
+            if live.leaving:
+                raise HandedOver from None
+            return self._failed(live.failure or RunInterrupted()), None
+        except Exception as error:  # noqa: BLE001 - the boundary at which whatever a team raises ends its run
+            return self._failed(error), None
+        writer.messages += [message.message for message in last.messages]
+        handoff = outward_handoff(self.session.team, writer.messages)
+        if handoff is None:
+            return self._end(RunStatus.COMPLETED, last, stop_reason=result.stop_reason), last
+        request = input_request(InputRequired(handoff.source, handoff.content, kind="handoff"))
+        end = self._end(RunStatus.AWAITING_INPUT, last, stop_reason=result.stop_reason, input_request=request)
+        return end, last
+
+    # --- while the team runs ------------------------------------------------------------------------------------
+
+    async def _on_turn(self, turn: Turn) -> None:
+        # Between the task and the first speaker nobody has spoken.
+        is_choice, self._chooses_first = self._chooses_first, False
+        await self.writer.append(turn, counts=not is_choice)
+        await self.steering.at_boundary()
+
+    async def _on_nested_turn(self) -> None:
+        try:
+            self.writer.bounds.inner_turn()
+        except LimitReached as reached:
+            raise self.writer.broker.end(reached) from None
+        await self.writer.steps.flush()
+
+    def _on_chunk(self, chunk: ModelClientStreamingChunkEvent) -> None:
+        """Show a piece of text at once; it is not stored."""
+        self.live.emit(TextDelta(chunk.source, chunk.content, chunk.full_message_id))
+
+    def _time_is_over(self, reached: LimitReached) -> None:
+        self.live.limit = reached
+        self.live.token.cancel()
+
+    # --- how it ends --------------------------------------------------------------------------------------------
+
+    @property
+    def _stop(self) -> StopRequested | None:
+        """Why the run was cancelled, where somebody wants it to stop or its time is over."""
+        return StopRequested("The run was stopped.") if self.live.stop_requested else self.live.limit
+
+    def _asks(self, question: InputRequired) -> EndWrite:
+        return EndWrite(
+            status=RunStatus.AWAITING_INPUT,
+            progress=self.writer.bounds.progress(),
+            input_request=input_request(question),
+            deadline=question.deadline,
+            # What was done in the turn so far is not done again when the answer is there.
+            steps=self.writer.steps.unstored(),
+        )
+
+    def _paused(self) -> EndWrite:
+        # What is recorded of a turn that was cut stays for its repetition.
+        progress = self.writer.bounds.progress()
+        return EndWrite(status=RunStatus.PAUSED, progress=progress, stop_reason="The run was paused.")
+
+    def _stopped(self, stop: StopRequested) -> EndWrite:
+        code = stop.code if isinstance(stop, LimitReached) else None
+        return self._end(RunStatus.STOPPED, stop_reason=str(stop), stop_code=code)
+
+    def _failed(self, error: BaseException) -> EndWrite:
+        live = self.live
+        live.failure, live.failed_agent = error, self.session.blamed(error)
+        return self._end(RunStatus.ERROR, error_message=failure_text(error, live.team, live.failed_agent))
+
+    def _end(self, status: RunStatus, last: Turn | None = None, **rest: Any) -> EndWrite:
+        """The end of a turn, and of what was recorded in it."""
+        writer = self.writer
+        turn = None if last is None else writer.write_of(last)
+        progress = writer.bounds.progress() if turn is None else turn.progress
+        return EndWrite(status=status, progress=progress, turn=turn, clear_steps=writer.steps.turn_done(), **rest)

@@ -1,0 +1,245 @@
+"""What a run does is stored, then shown. A write waits for a database that is away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from drsai_backend.database import Database
+from drsai_backend.database.runs.commands import release
+from drsai_backend.database.runs.steps import steps_are_stored, store_steps
+from drsai_backend.database.runs.writes import (
+    EndWrite,
+    Lease,
+    NewMessage,
+    TurnWrite,
+    append_turn,
+    confirm_end,
+    confirm_turn,
+    end_run,
+)
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.base import JsonText
+from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, LeaseLost
+from drsai_backend.runs.bounds import Bounds
+from drsai_backend.runs.events import MessageDone, RunEnded
+from drsai_backend.runs.failures import safe_message
+from drsai_backend.runs.feed.live_run import LiveRun
+from drsai_backend.runs.feed.replay import told
+from drsai_backend.runs.transcript import Transcript
+from drsai_backend.teams.recording.recorder import Message, Turn
+from drsai_backend.teams.replay.steps import Step, TurnSteps
+from drsai_backend.teams.suspension import InputBroker
+
+log = logging.getLogger("drsai.run")
+T = TypeVar("T")
+
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 2.0
+
+
+class RunWriter:
+    """Writes one run under its lease.
+
+    Args:
+        outage: seconds that a write waits for a database that cannot be reached.
+        usage_before: what the run had used before it was resumed after a question or a pause.
+
+    Attributes:
+        lease: the right to write, as the last write has left it.
+        keyed: whether a request that brought the run about may have an idempotency key.
+        messages: what the team has said in this run so far, in order.
+        journal_chars: size of its journal entries.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        lease: Lease,
+        live: LiveRun,
+        *,
+        outage: float,
+        bounds: Bounds,
+        broker: InputBroker,
+        steps: TurnSteps,
+        transcript: Transcript,
+        keyed: bool,
+        usage_before: dict[str, int],
+    ) -> None:
+        self.database = database
+        self.lease = lease
+        self.live = live
+        self.bounds = bounds
+        self.broker = broker
+        self.steps = steps
+        self.transcript = transcript
+        self.keyed = keyed
+        self.messages: list[Message] = []
+        self.journal_chars = 0
+        self._outage = outage
+        self._usage_before = usage_before
+        self._in_doubt: tuple[Turn, TurnWrite] | None = None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """For log lines, also where nothing adds them (`log_context`)."""
+        return {"thread_id": self.live.thread_id, "run_id": self.live.run_id}
+
+    async def append(self, turn: Turn, *, counts: bool, also: Sequence[Any] = ()) -> None:
+        """Store a turn, then show its messages. `counts`: somebody has spoken in it; `also` is stored with it."""
+        write = self.write_of(turn, counts=counts, also=also)
+        self._in_doubt = turn, write
+        self.lease = await self._patiently(
+            lambda session, lease=self.lease: append_turn(session, lease, write),
+            lambda session, lease=self.lease: confirm_turn(session, lease, write),
+            short=write.is_short,
+        )
+        self._stored(turn, write)
+
+    def write_of(self, turn: Turn, *, counts: bool = True, also: Sequence[Any] = ()) -> TurnWrite:
+        """What is to be stored of a turn; what was recorded inside of it is over."""
+        shows = self.transcript.shows
+        payload = turn.entry.encode()
+        self.journal_chars += len(payload)
+        return TurnWrite(
+            payload=payload,
+            messages=[NewMessage(each.seq, JsonText(each.config), shows(each.message)) for each in turn.messages],
+            progress=self.bounds.progress(turn=counts),
+            clear_answers=bool(self.broker.answers),
+            clear_steps=self.steps.turn_done(),
+            also=also,
+        )
+
+    async def store_steps(self, steps: Sequence[Step]) -> None:
+        """Store what agents have done in the turn in flight."""
+        lease, progress = self.lease, self.bounds.progress()
+
+        def write(session: Any) -> bool:
+            store_steps(session, lease, steps, progress)
+            return True
+
+        await self._patiently(write, lambda session: steps_are_stored(session, lease, steps) or None)
+
+    async def end(self, end: EndWrite, last: Turn | None) -> None:
+        """Store the end, and the last turn with it, then show both."""
+        failure = self.live.failure
+        ended = RunEnded(
+            end.status,
+            end.stop_reason,
+            end.progress.usage,
+            time.perf_counter() - self.live.started,
+            end.input_request,
+            None if failure is None else safe_message(failure)[0],
+            end.error_message,
+            end.stop_code,
+            usage_before=self._usage_before,
+        )
+        if self.keyed:
+            last_seq = end.turn.messages[-1].seq if end.turn and end.turn.messages else self.lease.last_seq
+            end = replace(end, told=told(ended, speakers=self.live.speakers, last_seq=last_seq))
+        try:
+            self.lease = await self._end_run(end)
+        except LeaseLost:
+            if not await self._resolve_doubt():
+                raise
+            self.lease = await self._end_run(end)
+        if last is not None:
+            self._show(last)
+        self._log_end(end, failure)
+        self.live.emit(ended)
+
+    async def hand_over(self) -> None:
+        """Give the lease back although the run is not over."""
+        # A turn that was cut is repeated: what is known of it is kept. One that may be stored has none.
+        lease, steps = self.lease, () if self._in_doubt else self.steps.unstored()
+        progress = self.bounds.progress()
+        try:
+            await self.database.write(lambda session: release(session, lease, progress, steps))
+        except LeaseLost:
+            return
+        except DatabaseError as error:
+            log.warning("a lease was not handed over and will run out: %s", error.message, extra=self.names)
+
+    def show_moved(self, code: str, text: str) -> None:
+        """The run is not over, but it is not here any more."""
+        self.live.emit(RunEnded(RunStatus.RUNNING, error_code=code, error_message=text))
+
+    async def _end_run(self, end: EndWrite) -> Lease:
+        lease = self.lease
+        return await self._patiently(
+            lambda session: end_run(session, lease, end),
+            lambda session: confirm_end(session, lease),
+            short=end.turn is None or end.turn.is_short,
+        )
+
+    async def _resolve_doubt(self) -> bool:
+        """Whether a turn was stored although the run was cancelled before it heard of that: a write that has begun is
+        committed all the same. Then it counts, and is shown."""
+        if self._in_doubt is None:
+            return False
+        (turn, write), self._in_doubt = self._in_doubt, None
+        confirmed = await self.database.read(lambda session: confirm_turn(session, self.lease, write))
+        if confirmed is None:
+            return False
+        self.lease = confirmed
+        self._stored(turn, write)
+        return True
+
+    def _stored(self, turn: Turn, write: TurnWrite) -> None:
+        self._in_doubt = None
+        self.bounds.turn_stored(write.progress)
+        self.broker.turn_done()
+        self.messages += [message.message for message in turn.messages]
+        self._show(turn)
+
+    def _show(self, turn: Turn) -> None:
+        shows = self.transcript.shows
+        for message in turn.messages:
+            self.live.emit(MessageDone(message.seq, message.message, shows(message.message)))
+
+    async def _patiently(
+        self, write: Callable[[Any], T], confirm: Callable[[Any], T | None], *, short: bool = False
+    ) -> T:
+        """Write, and wait for a database that cannot be reached. Once it is back, `confirm` tells whether a write whose
+        COMMIT was cut off went through all the same.
+
+        Raises:
+            DatabaseUnavailable: it did not come back in time.
+            LeaseLost: somebody else has taken the thread meanwhile.
+        """
+        pause, waited, again = _FIRST_PAUSE, 0.0, False
+        while True:
+            try:
+                if again:
+                    confirmed = await self.database.read(confirm)
+                    if confirmed is not None:
+                        return confirmed
+                return await self.database.write(write, short=short)
+            except LeaseLost:
+                raise
+            except (DatabaseUnavailable, Conflict) as error:
+                # A conflict here is a deadlock that the database has broken up.
+                if waited >= (self._outage if isinstance(error, DatabaseUnavailable) else _LONGEST_PAUSE):
+                    raise
+                log.warning("a run waits for the database: %s", error.message, extra=self.names)
+                await asyncio.sleep(pause)
+                waited += pause
+                pause, again = min(2 * pause, _LONGEST_PAUSE), True
+
+    def _log_end(self, end: EndWrite, failure: BaseException | None) -> None:
+        level = logging.ERROR if end.status is RunStatus.ERROR else logging.INFO
+        if not log.isEnabledFor(level):
+            return
+        used = {
+            "status": end.status.value,
+            "team": self.live.team,
+            "turns": end.progress.turns,
+            "tokens": end.progress.usage["total_tokens"],
+            "duration": end.progress.seconds,
+            "reason": end.stop_code or end.error_message or end.stop_reason,
+        }
+        log.log(level, "run ended", extra={**self.names, **used}, exc_info=failure)

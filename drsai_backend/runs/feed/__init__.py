@@ -1,0 +1,1 @@
+"""What a run tells: live, followed from any process, or replayed."""

@@ -1,0 +1,230 @@
+"""Build: a fresh team from its factory, bound to its run and put on the turn runtime."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from autogen_agentchat.agents import UserProxyAgent
+
+# Private: the stock input function, which reads the terminal. tests/teams/test_upstream.py fails when it moves.
+from autogen_agentchat.agents._user_proxy_agent import cancellable_input
+from autogen_agentchat.teams import BaseGroupChat, MagenticOneGroupChat
+from autogen_agentchat.teams._group_chat._graph._digraph_group_chat import GraphFlowManager
+from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRobinGroupChatManager
+from autogen_agentchat.teams._group_chat._swarm_group_chat import SwarmGroupChatManager
+from autogen_core import CancellationToken, Image
+from autogen_core.models import ChatCompletionClient
+from autogen_core.tools import Workbench
+
+from drsai_backend import log_context
+from drsai_backend.agents import RunBound, bind
+from drsai_backend.datamodel import utcnow
+from drsai_backend.errors import InvalidRequest, TeamBuildError
+from drsai_backend.models import RunModelClient, facade, run_client_of
+from drsai_backend.runs.bounds import Bounds
+from drsai_backend.runs.events import InputMessage, RunRequest
+from drsai_backend.runs.feed.live_run import LiveRun
+from drsai_backend.runs.ids import new_run_id
+from drsai_backend.runs.messages import check_types
+from drsai_backend.runs.start.plan import Plan
+from drsai_backend.runs.start.read import Input, Services, StoredThread
+from drsai_backend.teams.context import BuiltTeam, RunContext, TeamFactory, build_team
+from drsai_backend.teams.limits import LimitReached, RunLimits
+from drsai_backend.teams.replay.steps import Step, TurnSteps
+from drsai_backend.teams.replay.tool_calls import ToolCalls
+from drsai_backend.teams.replay.workbench import RecordedWorkbench
+from drsai_backend.teams.resources import Held
+from drsai_backend.teams.runtime.wiring import manager_of, share_message_types
+from drsai_backend.teams.session import TeamSession
+from drsai_backend.teams.suspension import InputBroker
+from drsai_backend.teams.team_tree import Parts, as_team, is_a, leaf_agents, nested_teams, parts
+
+log = logging.getLogger("drsai.run")
+
+# These choose the next speaker without asking a model, so the way to the first boundary costs nothing to repeat.
+_CHEAP_MANAGERS = (RoundRobinGroupChatManager, SwarmGroupChatManager, GraphFlowManager)
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltRun:
+    """A team that is ready for the thread's state. `limits` are those of the request, `user_input` the columns of its
+    row, without the key."""
+
+    team: BaseGroupChat
+    session: TeamSession
+    live: LiveRun
+    bounds: Bounds
+    broker: InputBroker
+    steps: TurnSteps
+    limits: RunLimits
+    user_input: dict[str, Any]
+    at: datetime
+
+
+async def build(services: Services, given: Input, thread: StoredThread | None, plan: Plan, held: Held) -> BuiltRun:
+    """Build the team. `held` takes what it holds open.
+
+    Raises:
+        TeamBuildError: the team's factory failed.
+    """
+    request, at = given.request, utcnow()
+    run_id = plan.run_id or given.queued or new_run_id()
+    user_input = _user_input(request, plan)
+    context = _context(services, request, given.thread_id, run_id, user_input)
+    resumed = thread if thread is not None and plan.resumes else None
+    run = None if resumed is None else resumed.run
+    limits, turns, seconds = request.limits, 0, given.resume.ran
+    if run is not None:
+        limits = _limits_of(run).lowered(limits)
+        context.meter.start_from(run["usage"] or {})
+        turns, seconds = run["turns"], run["seconds"] + seconds
+    bounds = Bounds(services.limits(request.team).lowered(limits), context.meter, turns, seconds)
+    broker = InputBroker(list(plan.answers or []))
+    context.meter.check = partial(_may_ask, bounds, broker)
+    log_context.bind(log_context.current_request(), given.thread_id, run_id)
+    team, members = await _build_team(services, given.factory, context, request.team, held)
+    speakers = sum(1 for _ in leaf_agents(team))
+    live = LiveRun(run_id, given.thread_id, request.user_id, request.team, int(at.timestamp()), speakers)
+    recorded = () if resumed is None else resumed.steps
+    steps = TurnSteps((Step(row.agent, row.step, row.digest, row.value) for row in recorded), on_tool=live.emit)
+    inject(members, context, broker, steps, plan.system or None)
+    next_seq = 1 if thread is None else thread.head.last_seq + 1
+    session = TeamSession(team, next_seq=next_seq, broker=broker, steps=steps, known=members)
+    await session.prepare()
+    # Whether the way from the task to the first speaker is worth storing, because a model chose him.
+    session.report_first_boundary = type(manager_of(team)) not in _CHEAP_MANAGERS
+    return BuiltRun(team, session, live, bounds, broker, steps, limits, user_input, at)
+
+
+async def count_speakers(services: Services, request: RunRequest, factory: TeamFactory) -> int:
+    """How many agents may speak when the request is run.
+
+    Raises:
+        InvalidRequest: the team takes no messages of a type that is among the request's.
+        TeamBuildError: the team's factory failed.
+    """
+    user_input = _user_input(request, Plan(new=request.messages))
+    context, held = _context(services, request, request.thread_id or "", "", user_input), Held()
+    team, members = await _build_team(services, factory, context, request.team, held)
+    services.resources.release(held)
+    share_message_types(members, nested_teams(team))
+    check_types(team, request.messages)
+    refuse_unseen_images(team, request.messages)
+    return sum(1 for _ in leaf_agents(team))
+
+
+async def _build_team(
+    services: Services, factory: TeamFactory, context: RunContext, name: str, held: Held
+) -> tuple[BaseGroupChat, Parts]:
+    try:
+        built: BuiltTeam = await build_team(factory, context)
+    except TeamBuildError as error:
+        # Its client is told no more than that; what it was is for whoever wrote the factory.
+        log.error("team factory failed", extra={"team": name}, exc_info=error.__cause__ or error)
+        raise
+    team = as_team(built)
+    members = parts(team)
+    services.resources.hold(held, name, members, fresh=isinstance(factory, Mapping))
+    return team, members
+
+
+def _context(
+    services: Services, request: RunRequest, thread_id: str, run_id: str, user_input: dict[str, Any]
+) -> RunContext:
+    who = (request.user_id, thread_id, run_id, user_input)
+    return RunContext(*who, services.db, services.models, request.params, request.api_key)
+
+
+def _user_input(request: RunRequest, plan: Plan) -> dict[str, Any]:
+    return {
+        "user_messages": plan.raw,
+        "user_last_message": plan.new[-1].text if plan.new else None,
+        "temperature": request.params.temperature,
+        "max_tokens": request.params.max_tokens,
+        "top_p": request.params.top_p,
+        "cache_seed": request.params.seed,
+        "n": request.n,
+        "stream": request.stream,
+        "extra_requests": request.extra or None,
+    }
+
+
+def _limits_of(run: Any) -> RunLimits:
+    stored: dict[str, Any] = run["limits"] or {}
+    return RunLimits(**stored)
+
+
+def _may_ask(bounds: Bounds, broker: InputBroker) -> None:
+    """A model is about to be asked."""
+    try:
+        bounds.check_tokens()
+    except LimitReached as reached:
+        raise broker.end(reached) from None
+
+
+def inject(
+    team: Parts,
+    context: RunContext,
+    broker: InputBroker,
+    steps: TurnSteps | None = None,
+    prompt: str | None = None,
+) -> None:
+    """Bind all parts of a team, nested teams, wrapped agents and agents used as tools included, to this run.
+
+    Agents and group chats of this package get `_db_manager` and `_run_context`, and ask through `broker`; so does a
+    `UserProxyAgent` without an input function of its own. Every model client is metered and takes the request's
+    parameters. What models answer and tools return is recorded in `steps`, or given again from there. `prompt`, the
+    client's system message, goes with every request of every agent, Magentic-One's orchestrator among them.
+    """
+    steps = TurnSteps() if steps is None else steps
+    part: Any
+    for path, part in team:
+        if isinstance(part, RunBound):
+            bind(part, context, broker.ask)
+        agent = steps.agent(path)
+        speaks = not is_a(part, BaseGroupChat) or is_a(part, MagenticOneGroupChat)
+        client = getattr(part, "_model_client", None)
+        if isinstance(client, ChatCompletionClient):
+            run_client = run_client_of(client) or RunModelClient(
+                client, params=context.params, meter=context.meter, rules=context.models.rules
+            )
+            # A client of its own, for two agents may share one and their answers must not be mixed up.
+            run_client = run_client.with_steps(agent, prompt if speaks else None)
+            setattr(part, "_model_client", facade(run_client))  # noqa: B010 - no class of this package declares it
+        workbenches: list[Workbench] | None = getattr(part, "_workbench", None)
+        if workbenches:
+            calls = ToolCalls(agent, broker)
+            setattr(part, "_workbench", [RecordedWorkbench(each, calls.stream) for each in workbenches])  # noqa: B010 - as above
+        if is_a(part, UserProxyAgent) and part.input_func is cancellable_input:
+            part.input_func = _asking(part.name, broker)
+            setattr(part, "_is_async", True)  # noqa: B010 - AutoGen derives it once, from the function it was given
+
+
+def refuse_unseen_images(team: BaseGroupChat, messages: Sequence[InputMessage]) -> None:
+    """AutoGen leaves images out of what it sends to a model that sees none; whoever sent them would not know.
+
+    Raises:
+        InvalidRequest: there are images, and each agent of the team has a model that sees none.
+    """
+    if not any(isinstance(part, Image) for message in messages for part in message.content):
+        return
+    agents = [agent for agent in leaf_agents(team) if not is_a(agent, UserProxyAgent)]
+    clients = [getattr(agent, "_model_client", None) for agent in agents]
+    if agents and all(isinstance(each, ChatCompletionClient) and not each.model_info["vision"] for each in clients):
+        raise InvalidRequest(
+            "the model behind this team sees no images: send text alone, ask another model, or, if it does see them, "
+            "have DRSAI_MODEL_VISION=true set",
+            param="messages",
+        )
+
+
+def _asking(name: str, broker: InputBroker) -> Any:
+    async def ask(prompt: str, cancellation_token: CancellationToken | None) -> str:
+        return broker.ask(name, prompt)
+
+    return ask

@@ -1,0 +1,129 @@
+"""Load: the thread's state into the team, and the task that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pydantic
+from autogen_agentchat.messages import BaseChatMessage
+
+from drsai_backend.database.runs.writes import NewMessage
+from drsai_backend.datamodel.base import JsonText
+from drsai_backend.errors import DamagedState, DrSaiError, InvalidRequest
+from drsai_backend.models.images import with_images
+from drsai_backend.runs.messages import check_types, input_messages
+from drsai_backend.runs.start.build import BuiltRun, refuse_unseen_images
+from drsai_backend.runs.start.plan import Plan
+from drsai_backend.runs.start.read import StoredThread
+from drsai_backend.state import Document
+from drsai_backend.state.store import decode_stored
+from drsai_backend.teams.imported import import_messages, imported_role
+from drsai_backend.teams.messages import is_received
+from drsai_backend.teams.recording.recorder import dump_message, storable
+from drsai_backend.teams.session import TeamSession
+
+
+class NotMovable(Exception):
+    """The warm state does not fit the team that was built: load the stored one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRun:
+    """What a team that has the thread's state is to do: the `task`, or with None to resume at the boundary where
+    `pending` were held. `rows` are the messages to store first, `given` those of them that the client has sent."""
+
+    task: list[BaseChatMessage] | None
+    pending: list[str] | None
+    rows: list[NewMessage]
+    given: Sequence[tuple[int, BaseChatMessage]]
+
+
+async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> LoadedRun:
+    """Give the team the thread's state and its task.
+
+    Raises:
+        StateError: what is stored is damaged, of a later version, or not a state that the team takes.
+        InvalidRequest: the team cannot take the request's messages.
+        NotMovable: the warm state does not fit.
+    """
+    document = await _load_state(built.session, thread, plan)
+    last_seq = 0 if thread is None else thread.head.last_seq
+    unconsumed = _unconsumed_messages(built, thread, document)
+    rows: list[NewMessage] = []
+    if plan.received is not None:
+        last_seq += 1
+        rows.append(NewMessage(last_seq, JsonText(storable(dump_message(plan.received)))))
+    recorder, team = built.session.recorder, built.team
+    repeats = plan.answers is not None
+    if repeats and document is not None and document.resume.pending is not None:
+        recorder.next_seq = last_seq + 1
+        return LoadedRun(None, document.resume.pending, rows, ())
+    refuse_unseen_images(team, plan.new)
+    new = [] if repeats else list(enumerate(input_messages(team, check_types(team, plan.new)), start=last_seq + 1))
+    for seq, message in new:
+        config = dump_message(message)
+        text = storable(config)
+        if text is not config:
+            raise InvalidRequest("a message holds NUL or a lone surrogate", param="messages")
+        rows.append(NewMessage(seq, JsonText(text)))
+    given = [*unconsumed, *new]
+    imported = [message for _, message in given if imported_role(message) is not None]
+    task = await import_messages(team, imported)
+    task += [message for _, message in given if imported_role(message) is None]
+    is_task = {id(message) for message in task}
+    for seq, message in given:
+        recorder.know(seq, message, is_task=id(message) in is_task)
+    recorder.next_seq = last_seq + len(new) + 1
+    return LoadedRun(task, None, rows, new)
+
+
+async def _load_state(session: TeamSession, thread: StoredThread | None, plan: Plan) -> Document | None:
+    """The document that the state was loaded from; None: warm, or none stored."""
+    if thread is None:
+        return None
+    if thread.warm is not None and thread.warm.state is not None:
+        if await session.adopt(thread.warm.state, keep_run=plan.keep_run):
+            return None
+        raise NotMovable
+    assert thread.state is not None
+    configs, keep_run = thread.state.configs, plan.keep_run
+    try:
+        document = decode_stored(thread.state)
+        if document is not None:
+            resume = document.resume
+            if resume.pending is not None and any(
+                seq > resume.last_seq and not is_received(config) for seq, config in configs.items()
+            ):
+                # The speakers of a run that was cut; the one that waits now has asked before its first turn was stored.
+                keep_run, resume.pending = False, None
+            await session.load(document, configs, keep_run=keep_run)
+    except DrSaiError as error:
+        error.args = (f"thread {thread.head.thread_id!r}: {error.message}",)
+        error.message = error.args[0]
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, pydantic.ValidationError) as error:
+        raise DamagedState(
+            f"thread {thread.head.thread_id!r}: the stored state is not one that this team takes", param="state"
+        ) from error
+    return document
+
+
+def _unconsumed_messages(
+    built: BuiltRun, thread: StoredThread | None, document: Document | None
+) -> list[tuple[int, BaseChatMessage]]:
+    """The stored messages that no turn has taken up yet, with their numbers.
+
+    They are the input of a run that was cut before its first turn was stored, and what was appended by hand. Unless the
+    next task has them, no agent ever sees them.
+    """
+    if thread is None or thread.state is None:
+        return []  # A warm state has taken up all there is.
+    after = 0 if document is None else document.resume.last_seq
+    found: list[tuple[int, BaseChatMessage]] = []
+    for seq in sorted(seq for seq in thread.state.configs if seq > after):
+        config = with_images(thread.state.configs[seq])
+        message = built.team._message_factory.create(config)  # pyright: ignore[reportPrivateUsage]
+        if isinstance(message, BaseChatMessage):
+            found.append((seq, message))
+    return found

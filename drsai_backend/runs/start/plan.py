@@ -1,0 +1,164 @@
+"""Plan: what a request means for its thread."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from autogen_core import Image
+
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.errors import InvalidRequest
+from drsai_backend.runs.events import Answer, InputMessage, RunRequest
+from drsai_backend.runs.history import first_new, new_messages, system_text
+from drsai_backend.runs.start.answers import (
+    answer_from_text,
+    answer_to,
+    check_current,
+    check_in_time,
+    received,
+    text_of,
+)
+from drsai_backend.runs.start.read import StoredThread
+from drsai_backend.teams.messages import UserInputReceivedEvent, dump_of
+
+# How many of the user's newest texts a warm thread remembers, to recognise a history that is sent again.
+KNOWN_TEXTS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a request means for its thread.
+
+    `new` are the messages to take, `raw` the same in OpenAI's shape. `resumes`: the run that is there (`run_id`) is
+    resumed; with `keep_run` its team knows what it had under way. `answers`: what people have said to the questions of
+    the turn in flight, which is repeated; None: the messages are the task. `received` keeps what was answered.
+    `system` is the client's system message, `texts` are the newest texts of the user.
+    """
+
+    new: Sequence[InputMessage] = ()
+    raw: Sequence[dict[str, Any]] = ()
+    run_id: str | None = None
+    resumes: bool = False
+    keep_run: bool = True
+    answers: list[dict[str, Any]] | None = None
+    received: UserInputReceivedEvent | None = None
+    system: str | None = None
+    texts: Sequence[str] = ()
+
+
+def plan_resumed(thread: StoredThread) -> Plan:
+    """How a run that was cut, or paused, is resumed where it stood."""
+    return Plan(
+        run_id=thread.head.run_id,
+        resumes=True,
+        answers=_answers_so_far(thread),
+        system=thread.system_text,
+        texts=thread.user_texts[-KNOWN_TEXTS:],
+    )
+
+
+def plan(request: RunRequest, thread: StoredThread | None) -> Plan:
+    """Decide what a request adds to its thread.
+
+    Raises:
+        InvalidRequest: nothing new in `messages`, the thread is another team's, or the answer is none to its question.
+        Conflict: the question was answered already, or is another one, or its time is over.
+    """
+    if request.answer is not None:
+        return _plan_answer(request.answer, thread)
+    sent = request.messages
+    known_texts = [] if thread is None else thread.user_texts
+    known_system = None if thread is None else thread.system_text
+    is_known = thread is not None and thread.head.last_seq > 0
+    if any(message.message is not None for message in sent):
+        new, raw = list(sent), request.raw_messages
+    else:
+        new = new_messages(sent, known_texts, known=is_known, last_system=known_system)
+        raw = request.raw_messages[first_new(sent, known_texts, known=is_known) :]
+    system = system_text(sent)
+    if system is None:
+        system = known_system
+    texts = [*known_texts, *(message.text for message in new if message.role == "user")][-KNOWN_TEXTS:]
+    if thread is None:
+        return Plan(new=new, raw=list(raw), system=system, texts=texts)
+    head = thread.head
+    waits = head.status is RunStatus.AWAITING_INPUT
+    if head.team is not None and head.team != request.team and (head.turn or waits):
+        raise InvalidRequest(
+            f"thread {head.thread_id!r} is a conversation with model {head.team!r}; start a new thread to talk to "
+            f"{request.team!r}",
+            param="model",
+        )
+    answers, event = None, None
+    if waits:
+        question, text = head.input_request or {}, new[-1].text
+        check_in_time(question)
+        if question.get("kind") == "handoff":
+            event = received(question, head.user_id, {"content": text})
+        else:
+            answer = answer_from_text(question, text)
+            answers, event = [*_answers_so_far(thread), answer], received(question, head.user_id, answer)
+    return Plan(
+        new=new,
+        raw=list(raw),
+        run_id=head.run_id if waits else None,
+        resumes=waits,
+        keep_run=head.status not in (RunStatus.ERROR, RunStatus.STOPPED, RunStatus.PAUSED),
+        answers=answers,
+        received=event,
+        system=system,
+        texts=texts,
+    )
+
+
+def _plan_answer(answer: Answer, thread: StoredThread | None) -> Plan:
+    question = None if thread is None else thread.head.input_request
+    check_current(question, answer)
+    assert thread is not None
+    assert question is not None
+    check_in_time(question)
+    head = thread.head
+    if question.get("kind") == "handoff":
+        text = text_of(answer)
+        return Plan(
+            new=[InputMessage("user", text)],
+            raw=[{"role": "user", "content": text}],
+            run_id=head.run_id,
+            resumes=True,
+            received=received(question, head.user_id, {"content": text}),
+            system=thread.system_text,
+            texts=[*thread.user_texts, text][-KNOWN_TEXTS:],
+        )
+    given = answer_to(question, answer)
+    return Plan(
+        run_id=head.run_id,
+        resumes=True,
+        answers=[*_answers_so_far(thread), given],
+        received=received(question, head.user_id, given),
+        system=thread.system_text,
+        texts=thread.user_texts,
+    )
+
+
+def _answers_so_far(thread: StoredThread) -> list[dict[str, Any]]:
+    return [] if thread.run is None else list(thread.run["answers"] or [])
+
+
+def fingerprint(request: RunRequest) -> str:
+    """SHA-256 over what makes a request the same request."""
+    texts = [
+        [each.role, each.text] if each.message is None else [each.role, dump_of(each.message)]
+        for each in request.messages
+    ]
+    value = [request.team, request.user_id, request.thread_id, texts, request.params.create_args(), request.extra]
+    digest = hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS, default=str))
+    for index, message in enumerate(request.messages):
+        for place, part in enumerate(message.content):
+            if isinstance(part, Image):
+                picture = part.image
+                digest.update(f"{index}.{place} {picture.mode} {picture.size}".encode() + picture.tobytes())
+    return digest.hexdigest()

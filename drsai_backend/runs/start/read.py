@@ -1,0 +1,128 @@
+"""Read: what is stored of a thread, as far as the start of a run needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, cast
+
+from sqlalchemy.orm import Session
+
+from drsai_backend.database import DatabaseManager
+from drsai_backend.database.runs.reads import StoredState, ThreadHead, read_head, read_run, read_state
+from drsai_backend.database.runs.steps import read_steps
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.lifecycle import UNFINISHED
+from drsai_backend.models import ModelClientFactory
+from drsai_backend.runs.events import RunRequest
+from drsai_backend.runs.warm import WarmThread, WarmThreads
+from drsai_backend.teams.context import TeamFactory
+from drsai_backend.teams.imported import imported_role
+from drsai_backend.teams.limits import RunLimits
+from drsai_backend.teams.messages import is_received
+from drsai_backend.teams.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What an engine starts its runs with. `limits` gives what runs of a team may use, by its name; `outage` is for how
+    many seconds a write waits for a database that is away."""
+
+    db: DatabaseManager
+    models: ModelClientFactory
+    warm: WarmThreads
+    worker_id: str
+    lease: timedelta
+    outage: float
+    limits: Callable[[str], RunLimits]
+    resources: Resources
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeOptions:
+    """How a run is resumed: `attempt` is 1 where its worker was lost, `retries` counts the deaths in the turn after
+    `retry_turn`, `control` is what it is asked to do at once, and `ran` for how many seconds it ran since it stored
+    anything."""
+
+    attempt: int = 0
+    retries: int = 0
+    retry_turn: int | None = None
+    control: str | None = None
+    ran: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What is to be run. `queued`: the run_id of an input that comes from the queue."""
+
+    request: RunRequest
+    factory: TeamFactory
+    thread_id: str
+    queued: str | None = None
+    resume: ResumeOptions = ResumeOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredThread:
+    """What is stored of a thread. `state=None`: the warm state stands for it. `run` is the row of one that is not over;
+    `user_texts` are the user's newest, oldest first."""
+
+    head: ThreadHead
+    user_texts: list[str]
+    system_text: str | None
+    state: StoredState | None
+    run: Any = None
+    steps: Sequence[Any] = ()
+    warm: WarmThread | None = None
+
+
+async def read(services: Services, request: RunRequest, thread_id: str, *, trust_warm: bool) -> StoredThread | None:
+    """The thread, warm or from the database; None: it does not exist."""
+    name = (request.user_id, thread_id)
+    warm = services.warm.take(name)
+    # Of a run that is resumed, its row is wanted, too.
+    if warm is not None and trust_warm and warm.head.status is not RunStatus.AWAITING_INPUT:
+        # Believed for now: the first write is guarded by this head.
+        return StoredThread(warm.head, warm.user_texts, warm.system_text, None, warm=warm)
+    database = services.db.database
+    # Most threads that this process does not know are new.
+    if await database.read(lambda session: read_head(session, *name), short=True) is None:
+        return None
+    texts = len(request.messages)
+    return await database.read(lambda session: read_thread(session, *name, texts))
+
+
+def read_thread(session: Session, user_id: str, thread_id: str, texts: int) -> StoredThread | None:
+    """Read everything about a thread in one go, with that many of the user's texts; None: it does not exist."""
+    head = read_head(session, user_id, thread_id)
+    if head is None:
+        return None
+    is_unfinished = head.status in UNFINISHED and head.run_id is not None
+    run = read_run(session, head.run_id or "") if is_unfinished else None
+    # Of a run that is over as well: somebody may have ended it by hand.
+    steps = read_steps(session, head.key)
+    state = read_state(session, head.key)
+    # Clients' system messages that were stored before there was a mark are part of the conversation.
+    prompts = (config for config in reversed(state.configs.values()) if imported_role(config) == "system")
+    prompt = next(prompts, None)
+    return StoredThread(
+        head, _newest_user_texts(state, texts), None if prompt is None else _text(prompt), state, run, steps
+    )
+
+
+def _newest_user_texts(state: StoredState, limit: int) -> list[str]:
+    found: list[str] = []
+    for config in reversed(state.configs.values()):
+        if len(found) == limit:
+            break
+        if config.get("source") == "user" and not is_received(config):
+            found.append(_text(config))
+    return found[::-1]
+
+
+def _text(config: dict[str, Any]) -> str:
+    content = config.get("content")
+    if isinstance(content, list):
+        return "\n\n".join(part for part in cast("list[Any]", content) if isinstance(part, str))
+    return str(content)
