@@ -6,16 +6,17 @@ import argparse
 import asyncio
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.chaos import databases
 from tests.chaos.disconnects import Disconnecting
 from tests.chaos.kills import Killing
 from tests.chaos.load import Load
 from tests.chaos.model import Models
-from tests.chaos.report import Outcome, print_report
+from tests.chaos.report import Outcome, print_outcome, print_report
 from tests.chaos.scaling import DEMO, Scaling
 from tests.chaos.schedule import Schedule
 from tests.chaos.stopped import Stopping
@@ -60,39 +61,44 @@ def main() -> int:
         def wanted(part: str) -> bool:
             return not options.only or part in options.only
 
+        def perform(part: Coroutine[Any, Any, Outcome]) -> None:
+            outcomes.append(asyncio.run(part))
+            # At once: a later part that fails must not take it along.
+            print_outcome(outcomes[-1])
+
         for kind in kinds:
             if wanted("kills"):
                 with world(kind, "kills", {**QUICK, "DRSAI_MAX_ATTEMPTS": "50"}) as made:
                     killing = Killing(made, schedule.part("kills", kind), kills=options.kills, clients=options.clients)
-                    outcomes.append(asyncio.run(killing.run()))
+                    perform(killing.run())
         seconds, threads = 60 * options.minutes, options.threads
         if wanted("workers"):
             with world("postgresql", "workers", {}) as made:
                 load = Load(made, schedule.part("workers"), threads=threads, seconds=seconds)
-                outcomes.append(asyncio.run(load.run()))
+                perform(load.run())
         if wanted("outage"):
             with world("postgresql", "outage", {}) as made:
                 load = Load(made, schedule.part("outage"), threads=threads, seconds=seconds, postgres=server)
-                outcomes.append(asyncio.run(load.run()))
+                perform(load.run())
         if wanted("stopped"):
             with world("postgresql", "stopped", QUICK, pace=3) as made:
                 stopping = Stopping(made, schedule.part("stopped"), times=options.stops, threads=6)
-                outcomes.append(asyncio.run(stopping.run()))
+                perform(stopping.run())
         for kind in kinds:
             if wanted("disconnects"):
                 with world(kind, "disconnects", {}) as made:
                     part = schedule.part("disconnects", kind)
                     leaving = Disconnecting(made, part, count=options.disconnects, clients=8)
-                    outcomes.append(asyncio.run(leaving.run()))
+                    perform(leaving.run())
             if wanted("takeover"):
                 with world(kind, "takeover", {"DRSAI_LOG_FORMAT": "json"}, slow_first=SLOW) as made:
                     part = schedule.part("takeover")
                     ways = ("killed",) if kind == "sqlite" else ("killed", "stopped")
                     taking = Takeover(made, part, turns=options.turns, times=options.takeovers, kinds=ways)
-                    outcomes.append(asyncio.run(taking.run()))
+                    perform(taking.run())
         if wanted("scaling"):
             with world("postgresql", "scaling", DEMO) as made:
-                outcomes.append(asyncio.run(Scaling(made, requests=options.requests).run()))
+                perform(Scaling(made, requests=options.requests).run())
     return print_report(options.seed, outcomes)
 
 

@@ -135,7 +135,12 @@ def postgres(*, own: bool = False) -> Iterator[Postgres]:
         yield Postgres(url)
         return
     with own_server() as server:
-        yield Postgres(server.get_uri(), server)
+        made = Postgres(server.get_uri(), server)
+        # Four workers have their pools, and a hundred threads are looked at beside them.
+        query(server.get_uri(), "ALTER SYSTEM SET max_connections = 300")
+        made.stop("fast")
+        made.start()
+        yield made
 
 
 @contextmanager

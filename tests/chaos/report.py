@@ -31,6 +31,15 @@ def spread(values: Sequence[float]) -> str:
     return f"{median(values):.2f} s, at most {max(values):.2f} s ({len(values)})" if values else "-"
 
 
+def print_outcome(outcome: Outcome) -> None:
+    """Print one part's figures in a line, as soon as it has ended."""
+    figures = ", ".join(
+        f"{name} {value:.2f}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in outcome.figures.items()
+    )
+    print(f"{outcome.name}: {figures}, broken {len(outcome.broken)}", flush=True)
+
+
 def print_report(seed: int, outcomes: Sequence[Outcome]) -> int:
     """Print the table. Returns the exit code."""
     rows = [
