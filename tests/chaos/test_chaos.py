@@ -54,10 +54,10 @@ async def test_workers(world: Make, schedule: Schedule, seconds: float) -> None:
 
 
 async def test_outage(
-    restartable: Postgres, chaos_commands: Commands, schedule: Schedule, tmp_path: Path, seconds: float
+    restartable: Postgres, commands: Commands, schedule: Schedule, tmp_path: Path, seconds: float
 ) -> None:
     with restartable.database() as url, Models(schedule) as models:
-        world = World("postgresql", url, models, chaos_commands, tmp_path)
+        world = World("postgresql", url, models, commands, tmp_path)
         outcome = await Load(world, schedule, threads=6, seconds=seconds, postgres=restartable, pause=0.3).run()
     check(outcome, "completed")
 
