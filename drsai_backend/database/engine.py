@@ -91,7 +91,7 @@ class Database:
     async def write(self, fn: Callable[[Session], T], *, short: bool = False) -> T:
         """Runs `fn(session)` in one transaction and returns its result after the commit.
 
-        A write that was cancelled while it waited in the queue never runs; one that has begun goes on to its commit.
+        A write that was cancelled while it waited in the queue never runs; one that has begun is committed.
         On SQLite the function runs in the writer thread, or with `short` in the event loop's, if that waits for
         nothing: a promise that it takes a fraction of a millisecond. On PostgreSQL it runs in a greenlet of the loop.
 

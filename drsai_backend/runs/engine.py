@@ -136,7 +136,7 @@ class Engine:
 
     async def close(self) -> None:
         """Take nothing new. Runs under way are handed over at their next turn boundary, and after
-        `shutdown_grace_seconds` inside their turn, which is then repeated by whoever goes on with them."""
+        `shutdown_grace_seconds` inside their turn, which is then repeated by whoever resumes them."""
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.wait([self._sweeping])
@@ -153,7 +153,7 @@ class Engine:
     # --- runs ---------------------------------------------------------------------------------------------------
 
     async def start(self, request: RunRequest) -> Handle:
-        """Start a run, or go on with the one that waits for this answer. Returns when its input is stored.
+        """Start a run, or resume the one that waits for this answer. Returns when its input is stored.
 
         A repeated request with the same idempotency key gets the run that the first one started.
 
@@ -216,7 +216,7 @@ class Engine:
         raise ThreadBusy(f"thread {name[1]!r} is too busy; try again", param="thread_id")
 
     async def answer(self, user_id: str, thread_id: str, answer: Answer) -> Handle:
-        """Answer what the thread's run waits for, by the id of the question, and go on with it.
+        """Answer what the thread's run waits for, by the id of the question, and resume it.
 
         Raises:
             NotFound: no such thread of this user.
@@ -278,7 +278,7 @@ class Engine:
         return await self.get_thread(user_id, thread_id)
 
     async def resume(self, user_id: str, thread_id: str) -> ThreadDetail:
-        """Go on with the thread's paused run; see `Controls.resume`."""
+        """Resume the thread's paused run; see `Controls.resume`."""
         self.check_open()
         await self._controls.resume(user_id, thread_id)
         return await self.get_thread(user_id, thread_id)

@@ -14,12 +14,12 @@ class RunInterrupted(Exception):
 
 
 class HandedOver(BaseException):
-    """The process is shut down, and another one goes on with the run. No `Exception`: it passes a team's handlers."""
+    """The process is shut down, and another one resumes the run. No `Exception`: it passes a team's handlers."""
 
     code = "shutting_down"
 
     def __init__(self) -> None:
-        super().__init__("This server is shut down; the run goes on elsewhere.")
+        super().__init__("This server is shut down; another process resumes the run.")
 
 
 class PauseRequested(BaseException):

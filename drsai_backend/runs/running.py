@@ -23,7 +23,7 @@ from drsai_backend.state.store import COMPACT_ABOVE, compact
 
 log = logging.getLogger("drsai.engine")
 
-_LEFT = "This server does not run it any more; it goes on."
+_LEFT = "This server does not run it any more; another process does."
 _LAST_SECONDS = 10.0
 """How long cancelled runs may take to give their leases back."""
 
@@ -127,7 +127,7 @@ class Running:
         finally:
             live = self.live(name)
             if live is not None and live.ended is None:
-                # Its readers would wait for ever; whoever goes on with the run shows its end.
+                # Its readers would wait for ever; whoever resumes the run shows its end.
                 live.emit(RunEnded(RunStatus.RUNNING, error_code="run_moved", error_message=_LEFT))
             self._runs.pop(name, None)
             self._leases.pop(name, None)
@@ -209,7 +209,7 @@ class Running:
 
     async def close(self, grace: float) -> None:
         """Let every run come to its next turn boundary and hand it over there; after `grace` seconds cancel the turns
-        in flight, which are repeated by whoever goes on."""
+        in flight, which are repeated by whoever resumes them."""
         self.closing = True
         for live in self._live_runs():
             live.leaving = True

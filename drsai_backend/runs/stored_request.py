@@ -1,4 +1,4 @@
-"""A `RunRequest` as JSON, for inputs that wait in the queue; and the request of a run that goes on, from its rows."""
+"""A `RunRequest` as JSON, for inputs that wait in the queue; and the request of a resumed run, from its rows."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _load(content: Any) -> str | list[str | Image]:
 
 
 async def request_of_thread(db: DatabaseManager, team: str, user_id: str, thread_id: str) -> RunRequest:
-    """The latest request of a thread without its messages: parameters, key and extra fields, for a run that goes on."""
+    """The latest request of a thread without its messages: parameters, key and extra fields, for a resumed run."""
     rows = await db.get(UserInput, filters={"user_id": user_id, "thread_id": thread_id})
     given = rows[0] if rows else UserInput(user_id=user_id, thread_id=thread_id)
     return RunRequest(

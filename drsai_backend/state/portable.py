@@ -1,4 +1,4 @@
-"""A thread as one file: taken out of one database, put into another, and going on there exactly where it stood.
+"""A thread as one file: taken out of one database, put into another, and continued there exactly where it stood.
 
 Synchronous functions of a `Session`, to be run by `Database.read` and `Database.write`. Layout of a file, numbers big
 endian:

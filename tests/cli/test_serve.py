@@ -265,7 +265,7 @@ def test_sigterm_hands_a_run_over_at_its_next_turn(commands: Commands, tmp_path:
             next(stream)
             server.kill(signal.SIGTERM)
             seen, error = read(stream)
-        assert "goes on elsewhere" in error
+        assert "another process resumes the run" in error
         assert seen.count("six") == 1, "the turn in flight comes to its end"
         assert server.wait() == 0
         asked = len(model.requests)
@@ -291,11 +291,11 @@ def test_sigterm_cuts_a_turn_that_does_not_end_and_tells_its_client(commands: Co
             )
             next(stream)
             server.kill(signal.SIGTERM)
-            with pytest.raises(openai.APIError, match="goes on elsewhere"):
+            with pytest.raises(openai.APIError, match="another process resumes the run"):
                 list(stream)
         assert server.wait() == 0
     shown = commands.run("threads", "show", "cut", "--json", cwd=tmp_path)
-    assert json.loads(shown.stdout)["status"] == "running", "for the next process to go on with"
+    assert json.loads(shown.stdout)["status"] == "running", "for the next process to resume"
 
 
 def read(stream: Any) -> tuple[str, str]:

@@ -44,7 +44,7 @@ class _Connection(sqlite3.Connection):
     """A connection whose transactions belong to the thread's loop, not to the session.
 
     `Session.commit` flushes and must not end the transaction: the loop commits, and may do so for several writes. A
-    rollback undoes the storage function's own statements only; the function may then go on.
+    rollback undoes the storage function's own statements only; the function may then continue.
     """
 
     writing = False

@@ -208,7 +208,7 @@ def release(session: Session, lease: Lease, progress: Progress, steps: Sequence[
 
 
 def unpause(session: Session, head: ThreadHead) -> bool:
-    """Make a paused run one that nobody runs, so that some worker goes on with it. False: it is not paused any more."""
+    """Make a paused run one that nobody runs, so that some worker resumes it. False: it is not paused any more."""
     connection = session.connection()
     status, control = RESUME(RunStatus.PAUSED, RunStatus.RUNNING), "steer" if head.queued else None
     changed = connection.execute(

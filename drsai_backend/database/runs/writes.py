@@ -127,7 +127,7 @@ class Lease:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnWrite:
     """One turn to append. `clear_answers` drops the person's answers that the turn has used up, `clear_steps` what was
-    recorded while it went on. `also` runs in the same transaction, once the guard has passed."""
+    recorded during it. `also` runs in the same transaction, once the guard has passed."""
 
     payload: str
     messages: Sequence[NewMessage]

@@ -72,7 +72,7 @@ class BusyThreads:
             await self._recovery.end(head, RunStatus.STOPPED, reason=STOPPED)
             return None
         if head.status is RunStatus.PAUSED:
-            policy = "steer"  # A message to a paused run is handed to everybody, and the run goes on.
+            policy = "steer"  # A message to a paused run is handed to everybody, and the run is resumed.
         if policy == "steer" and head.team not in (None, request.team):
             raise InvalidRequest(
                 f"the run on thread {thread_id!r} is one of model {head.team!r}: it takes no message to "
@@ -86,7 +86,7 @@ class BusyThreads:
             try:
                 await self._controls.resume(user_id, thread_id)
             except Conflict:
-                # The run was ended meanwhile, or goes on elsewhere. The input is in the queue, and its turn will come.
+                # The run was ended meanwhile, or is run elsewhere. The input is in the queue, and its turn will come.
                 await self._wake(key)
         elif head.status.is_final or self._is_orphan(head):
             await self._wake(key)

@@ -134,7 +134,7 @@ class Controls:
             raise IllegalTransition(f"thread {thread_id!r} is {head.status.value}: only a live run can be paused")
 
     async def resume(self, user_id: str, thread_id: str) -> None:
-        """Go on with a paused run, or take a pause back that has not come yet.
+        """Resume a paused run, or take a pause back that has not come yet.
 
         Raises:
             NotFound: no such thread of this user.
@@ -146,7 +146,7 @@ class Controls:
                 control = "steer" if head.queued else None
                 if not self._recovery.knows(head):
                     if await self._database.write(lambda session, head=head: unpause(session, head)):
-                        return  # Some worker that serves the team goes on with it.
+                        return  # Some worker that serves the team resumes it.
                 elif await self._recovery.resume(head, ResumeOptions(control=control)) is not None:
                     return
                 await asyncio.sleep(_LOOK)

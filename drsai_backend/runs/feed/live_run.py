@@ -155,7 +155,7 @@ class Reader:
 
 
 class Follow(Protocol):
-    """Goes on with the log of a run that this process does not run (any more)."""
+    """Continues the log of a run that this process does not run (any more)."""
 
     def __call__(self, run_id: str, after: Position) -> AsyncIterator[Logged]: ...
 
@@ -214,7 +214,7 @@ class RunHandle:
                     return
 
     def _moved(self, event: RunEvent) -> bool:
-        """Whether this is where the run left the process, which itself goes on and can follow it."""
+        """Whether this is where the run left the process, which itself stays and can follow it."""
         if self._follow is None or not isinstance(event, RunEnded):
             return False
         return event.status is RunStatus.RUNNING and event.error_code != HandedOver.code
@@ -236,7 +236,7 @@ class RunHandle:
         """The end of the run."""
         await self._live.end()
         self.poll()
-        if self._ended is None:  # It goes on elsewhere.
+        if self._ended is None:  # Another process runs it now.
             async for _ in self.events():
                 pass
         assert self._ended is not None

@@ -66,7 +66,7 @@ def answer_to(question: dict[str, Any], answer: Answer) -> dict[str, Any]:
     if answer.decision == "edit" and answer.arguments is None:
         raise InvalidRequest("`arguments`, an object, are what the tool is to be called with", param="arguments")
     if answer.decision == "result" and answer.content is None:
-        raise InvalidRequest("`text` is the result to go on with", param="text")
+        raise InvalidRequest("`text` is the result to continue with", param="text")
     return {
         **_frame(question),
         "decision": answer.decision,

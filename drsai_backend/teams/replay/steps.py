@@ -144,7 +144,7 @@ class TurnSteps:
         """Store what is kept in memory only.
 
         Raises:
-            Exception: what `store` raises; the run cannot go on.
+            Exception: what `store` raises; the run cannot continue.
         """
         if self._store is None or not self._kept:
             return

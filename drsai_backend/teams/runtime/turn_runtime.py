@@ -18,7 +18,7 @@ reported to `on_boundary`; at those of the others `on_nested_boundary` is awaite
 team say is heard in the order in which they were released, not in which they finish: the outer turn, of which all this
 is a part, may be repeated, and must then ask the same.
 
-A question to a person ends the branch that asks (see `suspension.Branch`): the speakers beside it go on to their end,
+A question to a person ends the branch that asks (see `suspension.Branch`): the speakers beside it finish,
 and only then the lane ends with `InputRequired`. Where nothing runs beside it, everything ends at once.
 
 AutoGen passes errors on as text: `run_stream` raises a `RuntimeError` of it. The lane keeps the exception itself, and
@@ -226,7 +226,7 @@ class TurnRuntime(AgentDirectory):
             self._fail(lane, error)
 
     def _hold_again(self, key: str, lane: Lane, context: MessageContext) -> None:
-        """Go on from a boundary: hold the requests that were held there instead of asking the manager again."""
+        """Continue from a boundary: hold the requests that were held there instead of asking the manager again."""
         manager = lane.manager
         assert manager is not None
         assert lane.resume is not None
@@ -392,7 +392,7 @@ class TurnRuntime(AgentDirectory):
             self.suspend(error, None)
 
     def suspend(self, reason: BaseException, branch: Branch | None) -> None:
-        """A person is asked, or wants the run to stop: nothing of that branch of the turn can go on, nor, without one,
+        """A person is asked, or wants the run to stop: nothing of that branch of the turn continues, nor, without one,
         of the whole turn, in whatever team."""
         if branch is None:
             if self.asked is not None:
