@@ -91,9 +91,15 @@ async def store(database: Database, write: FirstWrite) -> Lease:
             await asyncio.sleep(pause)
             with contextlib.suppress(DatabaseUnavailable):
                 lease = await database.read(lambda session: confirm_begin(session, write))
-                # It did not, and what it was guarded by guards the second attempt.
-                return await begin() if lease is None else lease
-        raise
+                break
+        else:
+            raise
+        if lease is not None:
+            return lease
+        if database.dialect == "sqlite":
+            raise  # It has waited for its lock already.
+    # A connection was lost. What guarded the first attempt guards the second.
+    return await begin()
 
 
 def _title(plan: Plan) -> str:
