@@ -87,8 +87,7 @@ class Story:
         await run.prepare()
         if self.stored.payloads:
             await run.session.load(self.stored.document(), self.stored.configs)
-        on_turn = run.session._on_turn
-        assert on_turn is not None
+        on_turn = run.on_turn
 
         async def turn_stored(turn: Any) -> None:
             await on_turn(turn)
@@ -99,7 +98,7 @@ class Story:
             self.answers.clear()
             broker.turn_done()
 
-        run.session._on_turn = turn_stored
+        run.on_turn = turn_stored
         async with asyncio.timeout(30):
             try:
                 if self.stored.payloads:

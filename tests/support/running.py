@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
 from autogen_agentchat.base import TaskResult
@@ -84,6 +85,10 @@ class TurnRun:
         self.boundaries: list[list[str] | None] = []
         self.session = TeamSession(team, next_seq=len(stored.configs) + 1, **options)
         self._check_state = check_state
+        # What `session.run` tells; a test may put something else in their place.
+        self.on_turn: Any = self._turn
+        self.on_chunk: Any = self.seen.append
+        self.on_resumed: Any = None
 
     async def prepare(self) -> None:
         await self.session.prepare()
@@ -104,9 +109,14 @@ class TurnRun:
 
     async def run(self, task: Any = None, pending: list[str] | None = None) -> str | None:
         messages = None if task is None else as_messages(task)
-        result, last = await self.session.run(messages, pending=pending, on_turn=self._turn, on_chunk=self.seen.append)
+        result, last = await self.run_session(messages, pending=pending)
         await self._turn(last)
         return result.stop_reason
+
+    def run_session(self, messages: Any, **options: Any) -> Coroutine[Any, Any, tuple[TaskResult, Turn]]:
+        """`TeamSession.run`, watched."""
+        watching = {"on_turn": self.on_turn, "on_chunk": self.on_chunk, "on_resumed": self.on_resumed}
+        return self.session.run(messages, **watching, **options)
 
     @property
     def emitted(self) -> list[Any]:

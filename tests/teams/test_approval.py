@@ -141,7 +141,7 @@ async def test_a_cancel_does_not_wait_for_other_calls() -> None:
     inject(parts(team), RunContext("u", "t", "r", {}, None, ModelClientFactory(Settings(_env_file=None))), broker)  # type: ignore[arg-type]
     run = TurnRun(team, Stored(), broker=broker)
     await run.prepare()
-    task = asyncio.ensure_future(run.session.run([TextMessage(content="Begin.", source="user")], token=token))
+    task = asyncio.ensure_future(run.run_session([TextMessage(content="Begin.", source="user")], token=token))
     await begun.wait()
     await asyncio.sleep(0.02)
     assert not task.done(), "it waits for the other call"

@@ -157,7 +157,7 @@ clients = pytest.mark.parametrize("client", [Hearing, Deaf], ids=["hearing", "de
 async def start(team: BaseGroupChat, token: CancellationToken) -> tuple[TurnRun, asyncio.Task[Any]]:
     run = TurnRun(team, Stored())
     await run.prepare()
-    return run, asyncio.create_task(run.session.run(as_messages("Begin."), token=token))
+    return run, asyncio.create_task(run.run_session(as_messages("Begin."), token=token))
 
 
 async def by_token(task: asyncio.Task[Any], token: CancellationToken) -> None:
@@ -261,8 +261,8 @@ async def test_cancelled_while_a_turn_is_stored(way: Any, inside: bool) -> None:
         storing.set()
         await asyncio.sleep(LONG)
 
-    run.session._on_turn = store
-    task = asyncio.create_task(run.session.run(as_messages("Begin."), token=token))
+    run.on_turn = store
+    task = asyncio.create_task(run.run_session(as_messages("Begin."), token=token))
     await storing.wait()
     if not inside:
         await way(task, token)
@@ -328,7 +328,7 @@ async def test_cancelled_at_any_moment(seed: int) -> None:
     token = CancellationToken()
     run = TurnRun(random_team(random.Random(team_of)), Stored())
     await run.prepare()
-    task = asyncio.create_task(run.session.run(as_messages("Begin."), token=token))
+    task = asyncio.create_task(run.run_session(as_messages("Begin."), token=token))
     await asyncio.sleep(chance.random() * 0.03)
     began = time.perf_counter()
     await chance.choice(WAYS)(task, token)

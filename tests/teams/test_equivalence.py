@@ -72,7 +72,7 @@ async def test_a_cut_run_goes_on_as_if_never_cut(scenario: Scenario) -> None:
         marks.append(len(run.seen))
         await original(turn)
 
-    run.session._on_turn = mark
+    run.on_turn = mark
     run._turn = mark  # type: ignore[method-assign]
     run.seen.clear()
     reason = await run.run(second)

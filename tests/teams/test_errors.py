@@ -390,7 +390,7 @@ async def test_what_a_turn_callback_raises_ends_the_run() -> None:
             if calls > at:
                 raise LookupError(at)
 
-        run.session._on_turn = refuse
+        run.on_turn = refuse
         async with asyncio.timeout(30):
             with pytest.raises((LookupError, Boom)) as caught:
                 await run.run("Begin.")
@@ -404,7 +404,7 @@ async def test_what_a_chunk_callback_raises_ends_the_run() -> None:
     def refuse(chunk: Any) -> None:
         raise BOOM
 
-    run.session._on_chunk = refuse
+    run.on_chunk = refuse
     with pytest.raises(Boom):
         await run.run("Begin.")
 

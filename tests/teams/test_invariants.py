@@ -151,7 +151,7 @@ def watch(run: TurnRun) -> list[int]:
         marks.append(len(run.seen))
         await kept(run, turn)
 
-    run.session._on_turn = mark
+    run.on_turn = mark
     run._turn = mark  # type: ignore[method-assign]
     return marks
 

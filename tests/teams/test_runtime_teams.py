@@ -264,7 +264,7 @@ async def test_a_message_that_is_shown_again_is_stored_again(member: type[Repeat
     run.session.recorder.know(1, task[0])
     stored.configs[1] = dict(task[0].dump())
     run.session.recorder.next_seq = 2
-    result, last = await run.session.run(task)
+    result, last = await run.run_session(task)
     await run._turn(last)
     assert [comparable(config) for config in stored.configs.values()] == run.emitted
     assert len(stored.configs) == 5
@@ -363,7 +363,7 @@ async def cut_after(build: Build, turns: int) -> Stored:
         if len(run.stored.payloads) == turns:
             raise InterruptedError
 
-    run.session._on_turn = cut
+    run.on_turn = cut
     with pytest.raises(InterruptedError):
         await run.run("Begin.")
     return run.stored

@@ -217,8 +217,7 @@ async def test_answered_later_is_answered_at_once(case: Case, heard: bool, first
             await run.prepare()
             if stored.payloads:
                 await run.session.load(stored.document(), stored.configs)
-            original = run.session._on_turn
-            assert original is not None
+            original = run.on_turn
 
             async def on_turn(
                 turn: Any,
@@ -234,7 +233,7 @@ async def test_answered_later_is_answered_at_once(case: Case, heard: bool, first
                 if broker.turn_done():
                     answers = []
 
-            run.session._on_turn = on_turn
+            run.on_turn = on_turn
             async with asyncio.timeout(30):
                 try:
                     begun = len(stored.payloads) > known
@@ -375,7 +374,7 @@ async def test_a_cancel_waits_for_nobody(inner: bool) -> None:
     broker, token = InputBroker(), CancellationToken()
     run = TurnRun(_injected(world.build(), broker), Stored(), broker=broker)
     await run.prepare()
-    task = asyncio.ensure_future(run.session.run(_task(), token=token))
+    task = asyncio.ensure_future(run.run_session(_task(), token=token))
     await asyncio.sleep(0.1)
     assert not task.done(), "it waits for the slow one"
     token.cancel()
@@ -447,8 +446,7 @@ async def test_steering_at_a_boundary() -> None:
     stored = Stored()
     run = TurnRun(_talk(), stored)
     await run.prepare()
-    on_turn = run.session._on_turn
-    assert on_turn is not None
+    on_turn = run.on_turn
 
     async def steering(turn: Turn) -> None:
         await on_turn(turn)
@@ -456,7 +454,7 @@ async def test_steering_at_a_boundary() -> None:
             await run.session.steer([TextMessage(content="Be brief.", source="user")])
             await on_turn(await run.session.capture_turn())
 
-    run.session._on_turn = steering
+    run.on_turn = steering
     await run.run("Begin.")
     assert stored.pending == [["ann"], ["inner"], ["inner"], ["bob"], None]
     texts = [str(message["content"]) for message in run.emitted]
@@ -490,7 +488,7 @@ async def test_steering_where_a_run_goes_on() -> None:
         assert [each.message.to_text() for each in turn.messages] == ["Be brief."]  # type: ignore[union-attr]
         assert turn.entry.resume.pending == ["inner"]
 
-    run.session.on_resumed = on_resumed
+    run.on_resumed = on_resumed
     await run.run(pending=["inner"])
     assert resumed == [4]
     assert "the last is 'Be brief.'" in str(run.emitted[1]["content"])
@@ -503,7 +501,7 @@ async def test_a_run_that_begins_is_not_resumed() -> None:
     async def on_resumed() -> None:
         raise AssertionError
 
-    run.session.on_resumed = on_resumed
+    run.on_resumed = on_resumed
     await run.run("Begin.")
 
 
