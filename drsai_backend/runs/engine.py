@@ -233,7 +233,7 @@ class Engine:
         run_id, speakers, created = queued
         assert request.thread_id is not None
         return FollowedRun(
-            self._feeds.run(request.user_id, run_id, after),
+            self._feeds.run(request.user_id, run_id, after, is_stored=True),
             run_id=run_id,
             thread_id=request.thread_id,
             user_id=request.user_id,
@@ -247,7 +247,7 @@ class Engine:
 
     def _follow(self, user_id: str) -> Follow:
         def follow(run_id: str, after: Position) -> AsyncIterator[Logged]:
-            return self._feeds.run(user_id, run_id, after)
+            return self._feeds.run(user_id, run_id, after, is_stored=True)
 
         return follow
 

@@ -74,7 +74,7 @@ def _request(thread: str) -> bytes:
         f'"messages": [{{"role": "user", "content": "What is 6 times 7?"}}]}}'
     ).encode()
     head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: chaos\r\nContent-Type: application/json\r\n"
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

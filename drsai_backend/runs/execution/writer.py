@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -182,7 +182,7 @@ class RunWriter:
         if self._in_doubt is None:
             return False
         (turn, write), self._in_doubt = self._in_doubt, None
-        confirmed = await self.database.read(lambda session: confirm_turn(session, self.lease, write))
+        confirmed = await self.read(lambda session: confirm_turn(session, self.lease, write))
         if confirmed is None:
             return False
         self.lease = confirmed
@@ -201,6 +201,14 @@ class RunWriter:
         for message in turn.messages:
             self.live.emit(MessageDone(message.seq, message.message, shows(message.message)))
 
+    async def read(self, fn: Callable[[Any], T]) -> T:
+        """Read, and wait for a database that cannot be reached, as writes do.
+
+        Raises:
+            DatabaseUnavailable: it did not come back in time.
+        """
+        return await self._repeated(lambda _: self.database.read(fn))
+
     async def _patiently(
         self, write: Callable[[Any], T], confirm: Callable[[Any], T | None], *, short: bool = False
     ) -> T:
@@ -211,14 +219,18 @@ class RunWriter:
             DatabaseUnavailable: it did not come back in time.
             LeaseLost: somebody else has taken the thread meanwhile.
         """
-        pause, waited, again = _FIRST_PAUSE, 0.0, False
+
+        async def attempt(is_first: bool) -> T:
+            confirmed = None if is_first else await self.database.read(confirm)
+            return await self.database.write(write, short=short) if confirmed is None else confirmed
+
+        return await self._repeated(attempt)
+
+    async def _repeated(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
+        pause, waited, is_first = _FIRST_PAUSE, 0.0, True
         while True:
             try:
-                if again:
-                    confirmed = await self.database.read(confirm)
-                    if confirmed is not None:
-                        return confirmed
-                return await self.database.write(write, short=short)
+                return await attempt(is_first)
             except LeaseLost:
                 raise
             except (DatabaseUnavailable, Conflict) as error:
@@ -228,7 +240,7 @@ class RunWriter:
                 log.warning("a run waits for the database: %s", error.message, extra=self.names)
                 await asyncio.sleep(pause)
                 waited += pause
-                pause, again = min(2 * pause, _LONGEST_PAUSE), True
+                pause, is_first = min(2 * pause, _LONGEST_PAUSE), False
 
     def _log_end(self, end: EndWrite, failure: BaseException | None) -> None:
         level = logging.ERROR if end.status is RunStatus.ERROR else logging.INFO

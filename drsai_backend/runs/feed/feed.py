@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from drsai_backend.database import Database
 from drsai_backend.database.runs.log import LogPage, read_log, thread_of_run
@@ -31,6 +31,8 @@ from drsai_backend.runs.feed.live_run import LiveRun, Reader, as_done
 from drsai_backend.runs.feed.watch import Watch
 from drsai_backend.runs.position import ENDED, STARTED, Position
 from drsai_backend.runs.warm import ThreadId
+
+T = TypeVar("T")
 
 _LATER: Final = 1.0
 """Seconds until a database that cannot be reached is tried again."""
@@ -68,15 +70,19 @@ class Feeds:
         async for logged in self._follow((user_id, thread_id), head.key, None, after or Position()):
             yield logged
 
-    async def run(self, user_id: str, run_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
+    async def run(
+        self, user_id: str, run_id: str, after: Position | None = None, *, is_stored: bool = False
+    ) -> AsyncIterator[Logged]:
         """The log of one run; ends with its `RunEnded`, also when that says that it waits. A run whose input was
         handed to another one is followed there. While it is in the queue, `QueuedBehind` tells of each question that
-        keeps it there.
+        keeps it there. `is_stored`: the run is known to be there, so a database that is away is waited for.
 
         Raises:
             NotFound: no such run of this user.
+            DatabaseUnavailable: the database is away.
         """
-        found = await self._database.read(lambda session: thread_of_run(session, user_id, run_id))
+        read = self._patiently if is_stored else self._database.read
+        found = await read(lambda session: thread_of_run(session, user_id, run_id))
         if found is None:
             raise NotFound(f"no run {run_id!r}", param="run_id")
         key, thread_id = found
@@ -123,11 +129,12 @@ class Feeds:
             await self._watch.wait(name, key, page.mark)
 
     async def _read(self, key: int, at: Position, run_id: str | None) -> LogPage | None:
+        return await self._patiently(lambda session: read_log(session, key, seq=at.seq, epoch=at.epoch, run_id=run_id))
+
+    async def _patiently(self, fn: Callable[[Any], T]) -> T:
         while True:
             try:
-                return await self._database.read(
-                    lambda session: read_log(session, key, seq=at.seq, epoch=at.epoch, run_id=run_id)
-                )
+                return await self._database.read(fn)
             except DatabaseUnavailable:
                 if self._closing():
                     raise
