@@ -57,6 +57,28 @@ async def test_a_run_waits_for_the_database(make: Make, kinds: list[str]) -> Non
     assert crew.calls == (1, 1, 1)
 
 
+async def test_a_run_that_is_steered_waits_for_the_database(make: Make) -> None:
+    crew = Crew()
+    crew.ann.hold()
+    drsai = await make({"crew": crew})
+    first = await drsai.engine.start(request("x"))
+    await drsai.engine.start(request("and y", on_busy="steer"))
+    read, failures = drsai.database.read, 2
+
+    async def failing(fn: Any, **options: Any) -> Any:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise DatabaseUnavailable("away")
+        return await read(fn, **options)
+
+    drsai.database.read = failing  # type: ignore[method-assign]
+    crew.ann.release()
+    end = await first.wait()
+    assert (end.status, failures) == (RunStatus.COMPLETED, 0)
+    assert said(await thread_of(drsai)) == ["x", "and y"]
+
+
 async def test_an_end_that_was_cut_off_is_not_written_twice(make: Make) -> None:
     crew = Crew()
     crew.eve.hold()

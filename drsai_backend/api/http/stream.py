@@ -13,7 +13,7 @@ from typing import Any, Final, Self, cast
 from starlette.types import Receive, Send
 
 from drsai_backend.api.http.errors import InternalError, error_body
-from drsai_backend.errors import DrSaiError
+from drsai_backend.errors import DatabaseUnavailable, DrSaiError
 
 _log = logging.getLogger(__name__)
 _PING: Final = b": ping\n\n"
@@ -119,7 +119,10 @@ class EventStream:
         except Exception as error:
             if not self.opened:
                 raise
-            _log.exception("%s broke off", self.what)
+            if isinstance(error, DatabaseUnavailable):
+                _log.warning("%s broke off: %s", self.what, error.message)
+            else:
+                _log.exception("%s broke off", self.what)
             shown = error if isinstance(error, DrSaiError) else InternalError("something went wrong here")
             await self._write(self.failing(error_body(shown)), more=False)
 
