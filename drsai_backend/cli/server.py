@@ -231,7 +231,8 @@ class Server(uvicorn.Server):
         if counter % 10 == 0:
             self._bounds.sweep()
         if counter % 50 == 0:
-            self._collect_if_grown()
+            with contextlib.suppress(OSError):  # Where files have run out, the size cannot be read for now.
+                self._collect_if_grown()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -264,9 +265,11 @@ class Server(uvicorn.Server):
                 await asyncio.sleep(0)  # sock_accept() does not yield while clients wait
             except OSError as error:
                 if error.errno in _NO_FILES:
-                    self._bounds.make_room()
                     self._say("files", "no connection can be taken: %s", error.strerror)
+                    # First the pause: it gives those just taken the time to say what they want. Linux tells of missing
+                    # files also where nobody waits, and the last one taken may be the only idle one.
                     await asyncio.sleep(_BACK_OFF)
+                    self._bounds.make_room()
                 elif listening.fileno() < 0:
                     return
                 # Else the client was gone already.

@@ -4,10 +4,10 @@
 `migrations` keeps the schema.
 """
 
-from drsai_backend.database._values import clean_json, clean_text
 from drsai_backend.database.engine import DEFAULT_URL, Database
 from drsai_backend.database.manager import DatabaseManager, SecretBox, StateStore, SyncDatabaseManager
 from drsai_backend.database.manager.thread_parts import is_live
+from drsai_backend.database.values import clean_json, clean_text
 
 __all__ = [
     "DEFAULT_URL",

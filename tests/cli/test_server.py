@@ -69,14 +69,15 @@ def test_idle_connections_do_not_shut_others_out(commands: Commands, tmp_path: P
         assert server.stderr.count("\n") < 10
 
 
-def test_files_that_run_out_are_logged_once(commands: Commands, tmp_path: Path) -> None:
-    """Something else than connections has taken them."""
+@pytest.mark.parametrize("left", [1, 5])
+def test_files_that_run_out_are_logged_once(commands: Commands, tmp_path: Path, left: int) -> None:
+    """Something else than connections has taken them. With one left, a client is the only one, and is still served."""
     import resource
 
     with serving(commands, tmp_path, files=(64, 160)) as server, contextlib.ExitStack() as stack:
         in_use = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
-        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (in_use + 5, 160))
-        for _ in range(40):
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (in_use + left, 160))
+        for _ in range(8 * left):
             stack.enter_context(connect(server))
         deadline = time.monotonic() + 20
         while "no connection" not in server.stderr and time.monotonic() < deadline:

@@ -127,6 +127,31 @@ async def test_the_log_does_not_grow_without_end(database: Database):
     assert len(await database.read(notes)) == 3000
 
 
+async def test_a_checkpoint_that_fails_stops_no_write(database: Database):
+    """On a full disk, say; here SQLite is told to refuse it."""
+    refused: list[str] = []
+
+    def authorize(action: int, name: str | None, *_: Any) -> int:
+        if action != sqlite3.SQLITE_PRAGMA or name != "wal_checkpoint":
+            return sqlite3.SQLITE_OK
+        refused.append(name)
+        return sqlite3.SQLITE_DENY
+
+    def refuse(session: Session) -> None:
+        connection: Any = session.connection().connection.driver_connection
+        connection.set_authorizer(authorize)
+
+    await database.write(refuse)
+    number = 0
+    while not refused:
+        await database.write(add(f"{number:04}"), short=True)
+        number += 1
+        assert number < 5000
+    async with asyncio.timeout(10):
+        assert await database.write(add("long")) == "long"
+    assert len(await database.read(notes)) == number + 1
+
+
 async def test_full_synchronous_leaves_the_loop_alone(tmp_path: Path):
     seen: list[str] = []
     async with Database(f"sqlite:///{tmp_path}/short.db", sqlite_synchronous="FULL") as database:

@@ -35,6 +35,7 @@ from autogen_core.tools import BaseTool, FunctionTool, StaticStreamWorkbench, St
 
 from drsai_backend.teams.recording.structure import APPEND_ONLY_CONTEXTS, MANAGERS, survey
 from drsai_backend.teams.replay.workbench import RecordedWorkbench
+from drsai_backend.teams.runtime import wiring
 from drsai_backend.teams.runtime.tool_tasks import ALL_CALLS, ONE_CALL
 from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
 from drsai_backend.teams.runtime.wiring import container_of, manager_of, wire
@@ -221,6 +222,17 @@ async def test_init_does_what_the_wiring_does() -> None:
     for topic in (*topics, ours._group_topic_type, ours._output_topic_type):
         where = TopicId(topic, ours._team_id)
         assert placed.recipients(where) == registered.recipients(where), "BaseGroupChat._init subscribes otherwise"
+
+
+@pytest.mark.parametrize("cls", [ChatAgentContainer, GraphFlowManager, *MANAGERS], ids=lambda cls: cls.__name__)
+def test_the_handlers_of_a_class_do_not_depend_on_the_agent(cls: Any) -> None:
+    """`wiring` remembers them for each class."""
+    original = inspect.getattr_static(wiring, "_discover_handlers")
+    assert [inspect.unwrap(handler) for handler in cls._discover_handlers()] == [
+        inspect.unwrap(handler) for handler in original(cls)
+    ]
+    assert cls._discover_handlers(), f"{cls.__name__} has none"
+    assert "self" not in inspect.signature(original).parameters
 
 
 def test_the_events() -> None:

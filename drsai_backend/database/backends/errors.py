@@ -50,6 +50,16 @@ def translate(error: BaseException) -> BaseException:
     return translated
 
 
+def is_lost(error: BaseException) -> bool:
+    """Whether an error of PostgreSQL's driver, or SQLAlchemy's of it, says that the connection is gone."""
+    if isinstance(error, sqlalchemy.exc.DBAPIError):
+        return error.connection_invalidated
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    # Without an SQLSTATE it comes from the connection and not from the server; 57P0x: the server is shut down.
+    return error.sqlstate is None or error.sqlstate.startswith("57P0")
+
+
 def _translate(error: BaseException) -> BaseException:
     if isinstance(error, DrSaiError):
         return error

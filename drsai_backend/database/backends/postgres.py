@@ -8,14 +8,14 @@ from typing import Any
 
 import psycopg
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from drsai_backend.database._values import dump_json, load_json
 from drsai_backend.database.backends.base import StorageFunction
-from drsai_backend.database.backends.errors import translate
-from drsai_backend.database.backends.prepared import CommitUncertain, is_lost
+from drsai_backend.database.backends.errors import is_lost, translate
+from drsai_backend.database.backends.prepared import CommitUncertain
+from drsai_backend.database.values import dump_json, load_json
 from drsai_backend.errors import ConfigurationError, DatabaseError
 
 _SYNC_POOL_SIZE = 2
@@ -175,19 +175,13 @@ class _Unsaid(Exception):
         self.error = error
 
 
-def _is_lost(error: BaseException) -> bool:
-    if isinstance(error, DBAPIError):
-        return error.connection_invalidated
-    return isinstance(error, psycopg.Error) and is_lost(error)
-
-
 def _write(session: Session, fn: StorageFunction) -> Any:
     try:
         try:
             result = fn(session)
             session.flush()
         except _TRANSLATED as error:
-            if _is_lost(error):
+            if is_lost(error):
                 raise _Unsaid(error) from None
             raise
         session.commit()
@@ -200,7 +194,7 @@ def _read(session: Session, fn: StorageFunction) -> Any:
     try:
         return fn(session)
     except _TRANSLATED as error:
-        if _is_lost(error):
+        if is_lost(error):
             raise _Unsaid(error) from None
         raise
     finally:

@@ -17,6 +17,8 @@ from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.util import await_only
 
+from drsai_backend.database.backends.errors import is_lost
+
 Build = Callable[[str], sa.ClauseElement]
 
 
@@ -173,9 +175,3 @@ async def _transaction(
             raise CommitUncertain(error) from None
         raise
     return None if found is None else found[:-1]
-
-
-def is_lost(error: psycopg.Error) -> bool:
-    """Whether the connection is gone. Without an SQLSTATE the error comes from the connection and not from the server;
-    57P0x: the server is shut down."""
-    return isinstance(error, psycopg.OperationalError) and (error.sqlstate is None or error.sqlstate.startswith("57P0"))

@@ -25,10 +25,10 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.pool import NullPool
 
-from drsai_backend.database._values import dump_json, load_json
 from drsai_backend.database.backends.base import StorageFunction
 from drsai_backend.database.backends.errors import translate
 from drsai_backend.database.backends.sqlite_workers import Connection, Job, Reader, Worker, Writer, settle
+from drsai_backend.database.values import dump_json, load_json
 from drsai_backend.errors import ConfigurationError, DatabaseError
 
 _MAX_HERE = 16  # Writes per tick in the loop's thread, of some 0.1 ms each: bounds how long the loop stands still.
@@ -86,27 +86,26 @@ class SQLiteBackend:
             jobs, self._tick[loop] = jobs[:_MAX_HERE], jobs[_MAX_HERE:]
             loop.call_soon(self._end_tick, loop)
         jobs = [job for job in jobs if not job.future.cancelled()]
-        if not jobs:
-            return
-        if self._writer is None or not self._writer.perform_here(jobs):
-            try:
-                for job in jobs:
-                    self._put_write(job)
-            except DatabaseError as error:
-                for job in jobs:
-                    job.error = error
-                settle(jobs)
+        writer = self._writer  # another thread may close the database meanwhile
+        if jobs and writer is not None and writer.perform_here(jobs):
+            for job in jobs:
+                if job.error is not None:
+                    job.error = translate(job.error)
+            settle(jobs)
             return
         for job in jobs:
-            if job.error is not None:
-                job.error = translate(job.error)
-        settle(jobs)
+            try:
+                self._put_write(job)
+            except Exception as error:  # noqa: BLE001 - boundary: a callback of the loop; it travels to the caller
+                job.error = error
+                settle([job])
 
     async def read(self, fn: StorageFunction, *, short: bool = False) -> Any:
         loop = asyncio.get_running_loop()
-        if short and self._may_write_here and self._writer is not None:
+        writer = self._writer
+        if short and self._may_write_here and writer is not None:
             job = Job(fn, None, loop, read=True)
-            if self._writer.perform_here([job]):
+            if writer.perform_here([job]):
                 if job.error is not None:
                     raise translate(job.error)
                 return job.result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable
@@ -221,8 +222,10 @@ class Writer(Worker):
         with self._in_use:
             super()._serve(jobs)
             if len(jobs) < len(batch) and self._connection is not None:
-                # Not while others write, or it would never reach the end of the log, which then grows and grows.
-                self._raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                # Not while others write, or it would never reach the end of the log, which then grows and grows. It
+                # fails on a full disk, say: the log keeps what it holds, and the next checkpoint tries again.
+                with contextlib.suppress(sqlite3.Error):
+                    self._raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def _close(self) -> None:
         with self._in_use:

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias, cast
 
 import sqlalchemy as sa
 
-from drsai_backend.database._values import clean_text
 from drsai_backend.database.manager.model import ModelField, ModelInfo
+from drsai_backend.database.values import clean_text
 from drsai_backend.datamodel import AutoGenMessage, Thread, table_of
 from drsai_backend.errors import InvalidRequest
 

@@ -17,7 +17,7 @@ from sqlalchemy import inspect
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import SQLModel
 
-from drsai_backend.database._values import clean_json, clean_text, digest
+from drsai_backend.database.values import clean_json, clean_text, digest
 from drsai_backend.datamodel import AutoGenMessage, Record, Thread, UserInput
 from drsai_backend.errors import Conflict, InvalidRequest
 

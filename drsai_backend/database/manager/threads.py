@@ -14,11 +14,11 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
-from drsai_backend.database._values import clean_json, clean_text, digest
 from drsai_backend.database.manager.model import LONG_FIELDS, model_info
 from drsai_backend.database.manager.results import resolve_results, stored_result
 from drsai_backend.database.manager.rows import Change, RowWriter, is_still, memory_of, observe, refresh
 from drsai_backend.database.manager.thread_parts import UserInputView, refuse_live
+from drsai_backend.database.values import clean_json, clean_text, digest
 from drsai_backend.datamodel import (
     SCHEMA_VERSION,
     AutoGenMessage,

@@ -86,9 +86,11 @@ async def read(services: Services, request: RunRequest, thread_id: str, *, trust
         # Believed for now: the first write is guarded by this head.
         return StoredThread(warm.head, warm.user_texts, warm.system_text, None, warm=warm)
     database = services.db.database
-    # Most threads that this process does not know are new.
-    if await database.read(lambda session: read_head(session, *name), short=True) is None:
-        return None
+    if database.dialect == "sqlite":
+        # Most threads that this process does not know are new, which costs no hop to find out. A PostgreSQL is far.
+        head = await database.read(lambda session: read_head(session, *name), short=True)
+        if head is None:
+            return None
     texts = len(request.messages)
     return await database.read(lambda session: read_thread(session, *name, texts))
 
