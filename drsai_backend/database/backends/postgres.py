@@ -9,8 +9,9 @@ from typing import Any
 import psycopg
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.orm import Session
+from sqlalchemy.util import greenlet_spawn
 
 from drsai_backend.database.backends.base import StorageFunction
 from drsai_backend.database.backends.errors import is_lost, translate
@@ -134,7 +135,7 @@ class PostgresBackend:
         async with self._slots:
             for is_last in (False, True):
                 try:
-                    return await AsyncSession(engine, expire_on_commit=False).run_sync(how, fn)
+                    return await greenlet_spawn(how, Session(engine.sync_engine, expire_on_commit=False), fn)
                 except _Unsaid as unsaid:
                     # The connection was dead and nothing has happened. So a restarted server costs no failed request,
                     # and no request has to ask first whether its connection lives.

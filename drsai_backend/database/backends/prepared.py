@@ -126,7 +126,7 @@ def run_guarded(
             (compiled.sql, compiled.parameters(values))
             for compiled, values in ((step.for_dialect(connection.dialect), values) for step, values in steps)
         ]
-        pipeline = _transaction if is_last and guard is not None else _pipeline
+        pipeline = _transaction if is_last else _pipeline
         return await_only(pipeline(cast("psycopg.AsyncConnection[Any]", driver), texts, guarded=guard is not None))
     if guard is not None:
         row = guard[0].run(connection, guard[1]).first()
@@ -165,13 +165,26 @@ def _strict(guard: str) -> str:
 async def _transaction(
     driver: psycopg.AsyncConnection[Any], texts: list[tuple[str, Any]], *, guarded: bool
 ) -> tuple[Any, ...] | None:
-    (guard, values), *rest = texts
+    """The statements and their COMMIT, in one round trip. Where nothing was sent before, without BEGIN and COMMIT: what
+    a client sends up to a Sync is a transaction by itself (PostgreSQL: libpq, Pipeline Mode), and psycopg waits for the
+    answer to BEGIN."""
+    if guarded:
+        (guard, values), *rest = texts
+        texts = [(_strict(guard), values), *rest]
+    implicit = driver.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
     try:
-        found = await _pipeline(driver, [(_strict(guard), values), *rest, ("COMMIT", None)], guarded=guarded)
+        if implicit:
+            await driver.set_autocommit(True)
+        else:
+            texts.append(("COMMIT", None))
+        found = await _pipeline(driver, texts, guarded=guarded)
     except psycopg.errors.DivisionByZero:
         return None
     except psycopg.OperationalError as error:
         if is_lost(error):
             raise CommitUncertain(error) from None
         raise
-    return None if found is None else found[:-1]
+    finally:
+        if implicit and not driver.closed:
+            await driver.set_autocommit(False)
+    return found[:-1] if guarded and found is not None else found

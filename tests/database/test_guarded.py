@@ -1,0 +1,116 @@
+"""Guarded transactions: a statement that has to change a row, and the rest, with their COMMIT."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend import DatabaseManager
+from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
+from drsai_backend.errors import Conflict, DatabaseUnavailable
+
+_guard = Prepared(lambda _: sa.text("UPDATE counter SET n = n + 1 WHERE name = :name RETURNING n, name"))
+_note = Prepared(lambda _: sa.text("INSERT INTO note (word) VALUES (:word)"))
+_die = Prepared(lambda _: sa.text("SELECT pg_terminate_backend(pg_backend_pid())"))
+
+
+def guarded(
+    *words: str, name: str = "a", is_last: bool = True, more: list[Step] | None = None
+) -> Callable[[Session], tuple[int, str]]:
+    def fn(session: Session) -> tuple[int, str]:
+        rest = [*((_note, {"word": word}) for word in words), *(more or [])]
+        found = run_guarded(session.connection(), (_guard, {"name": name}), rest, is_last=is_last)
+        if found is None:
+            raise Conflict("nothing was changed")
+        return found
+
+    return fn
+
+
+def stored(session: Session) -> tuple[int, list[str]]:
+    connection = session.connection()
+    words = connection.execute(sa.text("SELECT word FROM note ORDER BY word")).scalars()
+    return connection.execute(sa.text("SELECT n FROM counter")).scalar_one(), list(words)
+
+
+@pytest.fixture(autouse=True)
+async def tables(db: DatabaseManager) -> None:
+    def make(session: Session) -> None:
+        for statement in (
+            "CREATE TABLE counter (name TEXT PRIMARY KEY, n INTEGER)",
+            "CREATE TABLE note (word TEXT PRIMARY KEY)",
+            "INSERT INTO counter VALUES ('a', 0)",
+        ):
+            session.execute(sa.text(statement))
+
+    await db.database.write(make)
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+async def test_the_rest_is_stored_with_the_guard(db: DatabaseManager, is_last: bool) -> None:
+    assert await db.database.write(guarded("x", "y", is_last=is_last)) == (1, "a")
+    assert await db.database.read(stored) == (1, ["x", "y"])
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+async def test_a_guard_that_changes_nothing_stores_nothing(db: DatabaseManager, is_last: bool) -> None:
+    with pytest.raises(Conflict, match="nothing was changed"):
+        await db.database.write(guarded("x", name="b", is_last=is_last))
+    assert await db.database.read(stored) == (0, [])
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+async def test_an_error_undoes_all_of_it(db: DatabaseManager, is_last: bool) -> None:
+    with pytest.raises(Conflict):
+        await db.database.write(guarded("x", "y", "x", is_last=is_last))
+    assert await db.database.read(stored) == (0, [])
+
+
+@pytest.mark.parametrize("earlier", ["x", "y"])
+async def test_what_was_written_before_belongs_to_it(db: DatabaseManager, earlier: str) -> None:
+    def fn(session: Session) -> None:
+        session.execute(sa.text("INSERT INTO note VALUES (:word)"), {"word": earlier})
+        guarded("x")(session)
+
+    if earlier == "x":
+        with pytest.raises(Conflict):
+            await db.database.write(fn)
+    else:
+        await db.database.write(fn)
+    assert await db.database.read(stored) == ((0, []) if earlier == "x" else (1, ["x", "y"]))
+
+
+@pytest.mark.parametrize("words", [("x",), ("x", "x")])
+async def test_the_next_transaction_is_one_again(db: DatabaseManager, words: tuple[str, ...]) -> None:
+    """The connection is left as it was, whether it went well or not."""
+
+    def fails_midway(session: Session) -> None:
+        session.execute(sa.text("INSERT INTO note VALUES ('z')"))
+        raise ValueError("midway")
+
+    for _ in range(12):  # all connections of the pool, and the first ones again
+        with contextlib.suppress(Conflict):
+            await db.database.write(guarded(*words))
+        with pytest.raises(ValueError, match="midway"):
+            await db.database.write(fails_midway)
+    assert "z" not in (await db.database.read(stored))[1]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)  # SQLite has no connection to lose.
+async def test_a_connection_lost_with_its_commit_is_not_repeated(db: DatabaseManager) -> None:
+    calls = 0
+
+    def fn(session: Session) -> None:
+        nonlocal calls
+        calls += 1
+        guarded("x", more=[(_die, {})])(session)
+
+    with pytest.raises(DatabaseUnavailable):
+        await db.database.write(fn)
+    assert calls == 1
+    assert await db.database.read(stored) == (0, [])
+    assert await db.database.write(guarded("x")) == (1, "a")
