@@ -35,9 +35,9 @@ class Served:
         self.writes = 0
         write = self.database.write
 
-        async def counted(fn: Any) -> Any:
+        async def counted(fn: Any, **options: Any) -> Any:
             self.writes += 1
-            return await write(fn)
+            return await write(fn, **options)
 
         self.database.write = counted  # type: ignore[method-assign]
 
