@@ -40,10 +40,13 @@ def _request(path: str, text: str) -> bytes:
             "thread_id": uuid.uuid4().hex,
         }
     )
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    lines = (
+        f"POST {path} HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
     )
-    return head.encode() + body
+    return "\r\n".join((*lines, "", "")).encode() + body
 
 
 async def load(port: int, path: str, connections: int, requests: int) -> Load:
