@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from autogen_agentchat.base import TaskResult
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ModelClientStreamingChunkEvent
@@ -373,11 +373,11 @@ class DrSai:
 def _inputs(task: Task) -> list[InputMessage]:
     if isinstance(task, str):
         return [InputMessage("user", task)]
-    messages: list[Any] = [task] if isinstance(task, BaseChatMessage) else list(task)
+    messages = [task] if isinstance(task, BaseChatMessage) else list(task)
     if not messages:
         raise InvalidRequest("the task is empty", param="task")
     for message in messages:
-        if not isinstance(message, BaseChatMessage):
+        if not isinstance(message, BaseChatMessage):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidRequest(f"a task is text or chat messages, not {type(message).__name__}", param="task")
     # Copies: what is stored must not change with the caller's objects.
     return [InputMessage.of(message.model_copy()) for message in messages]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeVar, cast
+from typing import Annotated, Final, TypeVar, cast
 
 from fastapi import Query, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
@@ -11,15 +11,16 @@ from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.errors import refusal
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.json_types import JsonObject
 
 ANONYMOUS: Final = "anonymous"
 _ID: Final = {"anyOf": [NAME_SCHEMA, {"type": "integer"}]}
-_FIELDS: Final[dict[str, Any]] = {"email": NAME_SCHEMA, "name": NAME_SCHEMA, "id": _ID}
+_FIELDS: Final[JsonObject] = {"email": NAME_SCHEMA, "name": NAME_SCHEMA, "id": _ID}
 _OBJECT: Final = {"type": "object", "anyOf": [{"required": [key]} for key in _FIELDS], "properties": _FIELDS}
-USER_SCHEMA: Final[dict[str, Any]] = {"anyOf": [NAME_SCHEMA, _OBJECT, {"type": "null"}]}
+USER_SCHEMA: Final[JsonObject] = {"anyOf": [NAME_SCHEMA, _OBJECT, {"type": "null"}]}
 
 
-def user_of(value: Any) -> str:
+def user_of(value: object) -> str:
     """The user id that a request's `user` gives: a string, or an object with `email`, `name` or `id` (first one set).
 
     Raises:
@@ -30,7 +31,7 @@ def user_of(value: Any) -> str:
     if isinstance(value, str):
         return check_name(value, "user")
     for key in _FIELDS if isinstance(value, dict) else ():
-        named = cast(dict[str, Any], value).get(key)
+        named = cast(JsonObject, value).get(key)
         if named is None or named == "":
             continue
         if key == "id" and isinstance(named, int) and not isinstance(named, bool):
@@ -55,7 +56,7 @@ class UserBody(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
 
-    user: Annotated[Any, WithJsonSchema(USER_SCHEMA)] = Field(
+    user: Annotated[object, WithJsonSchema(USER_SCHEMA)] = Field(
         default=None, description="Whose thread or run it is, as in a chat request."
     )
 
@@ -76,7 +77,7 @@ async def read_body(bodies: Bodies, request: Request, kind: type[_Body], user: s
     return body, user or named
 
 
-def described(kind: type[UserBody]) -> dict[str, Any]:
+def described(kind: type[UserBody]) -> JsonObject:
     """A body in the OpenAPI document: it is read by hand, as a chat request's is."""
     schema = kind.model_json_schema()
     required = bool(schema.get("required"))

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from pydantic import BaseModel
 
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.views import InputRequestView, RunView, StoredMessage, ThreadDetail, ThreadSummary
 
 
-def thread_object(thread: ThreadSummary) -> dict[str, Any]:
+def thread_object(thread: ThreadSummary) -> JsonObject:
     return {"id": thread.thread_id, "object": "thread", **_fields(thread)}
 
 
-def message_object(message: StoredMessage) -> dict[str, Any]:
+def message_object(message: StoredMessage) -> JsonObject:
     return {"object": "thread.message", **_fields(message)}
 
 
-def run_object(run: RunView) -> dict[str, Any]:
+def run_object(run: RunView) -> JsonObject:
     return {"id": run.run_id, "object": "thread.run", **_fields(run)}
 
 
-def input_request_object(view: InputRequestView) -> dict[str, Any]:
+def input_request_object(view: InputRequestView) -> JsonObject:
     """A question, with the thread and the run that ask it."""
     fields = view.model_dump(mode="json")
     return {"object": "input_request", **fields.pop("input_request"), **fields}
 
 
-def _fields(view: BaseModel) -> dict[str, Any]:
+def _fields(view: BaseModel) -> JsonObject:
     fields = view.model_dump(mode="json")
     return fields | {name: int(value.timestamp()) for name, value in view if isinstance(value, datetime)}
 
@@ -39,11 +40,11 @@ def run_headers(thread_id: str, run_id: str) -> list[tuple[bytes, bytes]]:
     return [(b"x-thread-id", thread_id.encode()), (b"x-run-id", run_id.encode())]
 
 
-def _schema(view: type[BaseModel], kind: str, **head: Any) -> dict[str, Any]:
+def _schema(view: type[BaseModel], kind: str, **head: JsonObject) -> JsonObject:
     """The JSON schema of an object made of `view`."""
     schema = view.model_json_schema(mode="serialization")
     schema.pop("$defs", None)
-    fields: dict[str, dict[str, Any]] = schema["properties"]
+    fields: dict[str, JsonObject] = schema["properties"]
     for field in fields.values():
         for part in (field, *field.get("anyOf", ())):
             if part.get("format") == "date-time":
@@ -60,7 +61,7 @@ THREAD_SCHEMA: Final = _schema(ThreadDetail, "thread")
 SUMMARY_SCHEMA: Final = _schema(ThreadSummary, "thread")
 MESSAGE_SCHEMA: Final = _schema(StoredMessage, "thread.message", id={"type": ["string", "null"]})
 _TEXTS: Final = ("id", "type", "kind", "source", "prompt", "asked_at", "thread_id", "run_id")
-INPUT_REQUEST_SCHEMA: Final[dict[str, Any]] = {
+INPUT_REQUEST_SCHEMA: Final[JsonObject] = {
     "type": "object",
     "required": ["object", *_TEXTS],
     "properties": {"object": {"const": "input_request"}, **{key: {"type": "string"} for key in _TEXTS}},

@@ -4,7 +4,7 @@ not exist here."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
@@ -28,10 +28,11 @@ from drsai_backend.api.objects import (
 from drsai_backend.api.runs.events import LogResponse
 from drsai_backend.api.runs.routes import EVENTS, AfterEvent, LastEventId, follow_run, position_of
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Answer, Engine, Position
 from drsai_backend.runs.views import ThreadDetail
 
-_DELETED: Final[dict[str, Any]] = {
+_DELETED: Final[JsonObject] = {
     "type": "object",
     "required": ["id", "object", "deleted"],
     "properties": {"id": {"type": "string"}, "object": {"const": "thread.deleted"}, "deleted": {"const": True}},
@@ -58,7 +59,7 @@ class InputBody(UserBody):
         default=None, description="What to do about a tool call."
     )
     reason: str | None = Field(default=None, description="Why it is denied; the agent reads it.")
-    arguments: dict[str, Any] | None = Field(default=None, description="What to call the tool with instead.")
+    arguments: JsonObject | None = Field(default=None, description="What to call the tool with instead.")
     stream: bool | None = Field(default=None, description="Send the run's events instead of the run.")
 
 

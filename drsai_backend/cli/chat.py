@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import openai
 from rich.console import Console
@@ -25,6 +25,7 @@ from drsai_backend.database import Database
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, Conflict, DrSaiError, NotFound, UnknownModel
+from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import RunEnded
 from drsai_backend.runs.views import ThreadDetail, ThreadSummary
 from drsai_backend.teams.registry import load_teams
@@ -191,8 +192,8 @@ class _Remote:
         page = await self._get("/threads", {"user": self._user_id, "limit": limit})
         return [ThreadSummary.model_validate(item) for item in page["data"]]
 
-    async def _get(self, path: str, query: dict[str, Any]) -> dict[str, Any]:
-        return cast("dict[str, Any]", await self._client.get(path, cast_to=object, options={"params": query}))
+    async def _get(self, path: str, query: JsonObject) -> JsonObject:
+        return cast("JsonObject", await self._client.get(path, cast_to=object, options={"params": query}))
 
 
 def _one_line(error: openai.APIError, base_url: str) -> str:
@@ -200,7 +201,7 @@ def _one_line(error: openai.APIError, base_url: str) -> str:
     if isinstance(error, openai.APIConnectionError):
         return f"no answer from {base_url}: is `drsai serve` running there?"
     body = error.body
-    message = cast("dict[str, Any]", body).get("message") if isinstance(body, dict) else None
+    message = cast("JsonObject", body).get("message") if isinstance(body, dict) else None
     return str(message or error.message)
 
 

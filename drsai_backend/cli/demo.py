@@ -19,7 +19,7 @@ import time
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.markup import escape
 from rich.rule import Rule
@@ -33,6 +33,7 @@ from drsai_backend.config import Settings
 from drsai_backend.datamodel import AutoGenMessage, JournalEntry, Thread
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import DrSaiError, RunFailed
+from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Position, RunEnded, RunEvent, RunStarted
 from drsai_backend.runs.position import ENDED
 from drsai_backend.state import decode_state
@@ -211,16 +212,16 @@ def _memories(thread: Thread) -> dict[str, list[tuple[str, str]]]:
     """What each agent of a thread knows: (source, text) of the messages in its model context, and of those that it was
     sent and has not been asked about yet."""
     found: dict[str, list[tuple[str, str]]] = {}
-    agents: dict[str, Any] = decode_state(thread.state or "").get("agent_states", {})
+    agents: JsonObject = decode_state(thread.state or "").get("agent_states", {})
     for name, holder in agents.items():
         context = holder.get("agent_state", {}).get("llm_context")
         if context is not None:
-            messages: list[dict[str, Any]] = [*context["messages"], *holder["message_buffer"]]
+            messages: list[JsonObject] = [*context["messages"], *holder["message_buffer"]]
             found[name] = [(str(message.get("source")), str(message.get("content"))) for message in messages]
     return found
 
 
-def _events(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+def _events(process: subprocess.Popen[str]) -> Iterator[JsonObject]:
     """What a process tells, line by line. Raises `DrSaiError`: it failed."""
     assert process.stdout is not None
     assert process.stderr is not None
@@ -274,7 +275,7 @@ async def _tell_all(events: AsyncIterator[RunEvent]) -> None:
             _tell("ended", status=event.status.value, error_message=event.error_message)
 
 
-def _tell(kind: str, **values: Any) -> None:
+def _tell(kind: str, **values: object) -> None:
     print(json.dumps({"type": kind, **values}), flush=True)  # noqa: T201
 
 

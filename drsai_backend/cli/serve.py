@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import uvicorn
 from rich.markup import escape
@@ -186,7 +186,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 # --- the address ----------------------------------------------------------------------------------------------------
 
 
-def _address(settings: Settings, *, insecure: bool) -> tuple[socket.AddressFamily, Any]:
+def _address(settings: Settings, *, insecure: bool) -> tuple[socket.AddressFamily, tuple[object, ...]]:
     """The socket address to listen on."""
     try:
         found = socket.getaddrinfo(
@@ -217,7 +217,7 @@ def _hosts(settings: Settings, bound: str) -> Hosts | None:
     return Hosts(settings.allowed_hosts, any_address=True) if settings.allowed_hosts else None
 
 
-def _listen(settings: Settings, address: tuple[socket.AddressFamily, Any]) -> socket.socket:
+def _listen(settings: Settings, address: tuple[socket.AddressFamily, tuple[object, ...]]) -> socket.socket:
     # With the protocol named, or asyncio would not turn off Nagle's algorithm: 40 ms on every streamed answer.
     listening = socket.socket(address[0], socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:

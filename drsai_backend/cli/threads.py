@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 from rich.console import Console
@@ -22,6 +22,7 @@ from drsai_backend.cli.screen import Colours, confirm, in_line, make_console, on
 from drsai_backend.database import retention
 from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.errors import InvalidRequest, NotFound
+from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.views import StoredMessage, ThreadDetail, ThreadSummary
 from drsai_backend.state import decode_state
 from drsai_backend.state.portable import MAX_FILE_BYTES, export_thread, import_thread
@@ -144,7 +145,7 @@ def _when(moment: datetime) -> str:
     return moment.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def _print_json(value: Any) -> None:
+def _print_json(value: object) -> None:
     make_console().out(json.dumps(value, ensure_ascii=False, indent=2), highlight=False)
 
 
@@ -191,7 +192,7 @@ def delete_threads(user_id: str, thread_ids: list[str], database_url: str | None
 def prune(
     older_than: str, status: str, user_id: str | None, database_url: str | None, *, dry_run: bool, yes: bool
 ) -> None:
-    chosen: dict[str, Any] = {
+    chosen: JsonObject = {
         "older_than": _read_age(older_than),
         "statuses": [_read_status(name.strip()) for name in status.split(",")],
         "user_id": user_id,

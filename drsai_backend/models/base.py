@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from autogen_core.models import ChatCompletionClient
 from pydantic import SecretStr
+
+from drsai_backend.json_types import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class ModelParams:
     top_p: float | None = None
     seed: int | None = None
 
-    def create_args(self) -> dict[str, Any]:
+    def create_args(self) -> JsonObject:
         """The parameters that are set, by their OpenAI names."""
         return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 

@@ -42,13 +42,13 @@ class ClientFacade:
             return types.MethodType(found.__func__, self)
         return found
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         setattr(_run_of(self).inner, name, value)
 
     def __delattr__(self, name: str) -> None:
         delattr(_run_of(self).inner, name)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return facade, (_run_of(self),)  # a copy
 
     def __dir__(self) -> list[str]:
@@ -88,8 +88,8 @@ def _facade_class(wrapped: type) -> type[ClientFacade]:
     return type("ClientFacade", (ClientFacade,), {"__slots__": (), **own}) if own else ClientFacade
 
 
-def _forwarded(name: str) -> Callable[..., Any]:
-    def call(self: ClientFacade, *args: Any, **kwargs: Any) -> Any:
+def _forwarded(name: str) -> Callable[..., object]:
+    def call(self: ClientFacade, *args: object, **kwargs: object) -> object:
         return self.__getattr__(name)(*args, **kwargs)
 
     return call

@@ -87,10 +87,10 @@ def with_images(config: Mapping[str, Any]) -> Mapping[str, Any]:
     content = config.get("content")
     if config.get("type") not in _DUMPED or not isinstance(content, list):
         return config
-    return {**config, "content": [_revived(part) for part in cast("list[Any]", content)]}
+    return {**config, "content": [_revived(part) for part in cast("list[object]", content)]}
 
 
-def _revived(part: Any) -> Any:
+def _revived(part: object) -> object:
     match part:
         case {"data": str(text)}:
             return EncodedImage(text)

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeVar, cast
 
 from autogen_core import Image
 from autogen_core.models import (
@@ -26,6 +26,9 @@ from autogen_core.models import (
 )
 from openai import APIError
 
+from drsai_backend.json_types import JsonObject
+
+T = TypeVar("T")
 log = logging.getLogger("drsai.models")
 
 MessageForm: TypeAlias = Literal["any", "alternating", "no_system"]
@@ -126,8 +129,8 @@ class MessageRules:
 def where_of(client: ChatCompletionClient) -> Where:
     """The endpoint and model of a client, as far as it tells."""
     url = getattr(getattr(client, "_client", None), "base_url", None)
-    arguments: Any = getattr(client, "_create_args", None)
-    model = str(arguments.get("model", "")) if isinstance(arguments, Mapping) else ""  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    arguments: object = getattr(client, "_create_args", None)
+    model = str(cast(JsonObject, arguments).get("model", "")) if isinstance(arguments, Mapping) else ""
     return str(url or type(client).__qualname__), model
 
 
@@ -227,7 +230,7 @@ def _is_empty(message: LLMMessage) -> bool:
     return all(isinstance(part, str) and not part.strip() for part in _parts(message.content))
 
 
-def _parts(content: Any) -> list[Any]:
+def _parts(content: str | Sequence[T]) -> Sequence[str | T]:
     return [content] if isinstance(content, str) else content
 
 
@@ -241,7 +244,7 @@ def _named(message: UserMessage) -> UserMessage:
     return UserMessage(content=rest, source=message.source)
 
 
-def _joined(parts: list[str | Image]) -> str | list[str | Image]:
+def _joined(parts: Sequence[str | Image]) -> str | list[str | Image]:
     """One text, or, with images, the parts as they are, texts that touch as one."""
     joined: list[str | Image] = []
     for part in parts:

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from autogen_core.models import CreateResult, LLMMessage
 
+from drsai_backend.json_types import JsonObject
+
 _LAST = 32
 
 
@@ -40,7 +42,7 @@ class ModelRequest:
         options = self.options
         output, choice = options.get("json_output"), options.get("tool_choice", "auto")
         more = {name: value for name, value in options.items() if name not in _KNOWN}
-        asked: dict[str, Any] = {
+        asked: JsonObject = {
             "count": self.count,
             "messages": [message.model_dump(mode="json") for message in self.last],
             "tools": [tool if isinstance(tool, Mapping) else tool.schema for tool in options.get("tools", ())],
@@ -51,7 +53,7 @@ class ModelRequest:
         return digest_of(asked)
 
 
-def digest_of(value: Any) -> str:
+def digest_of(value: object) -> str:
     """A hash of JSON; what JSON does not know counts by its class.
 
     Characters that a database cannot hold count as what stands for them in stored messages: where a turn is repeated,

@@ -23,6 +23,7 @@ from autogen_ext.models.openai import BaseOpenAIChatCompletionClient
 from pydantic import BaseModel
 
 from drsai_backend.errors import ConfigurationError
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models.base import ModelParams
 from drsai_backend.models.message_rules import MessageForm, MessageRules, Rules, conform, where_of, with_prompt
 from drsai_backend.models.openai import PooledOpenAIClient
@@ -104,7 +105,7 @@ class RunModelClient(ChatCompletionClient):
         self.meter = meter if meter is not None else UsageMeter()
         self._openai = inner if isinstance(inner, BaseOpenAIChatCompletionClient) else None
         takes_params = self._openai is not None or getattr(inner, "takes_params", False)
-        self._args: dict[str, Any] = self.params.create_args() if takes_params else {}
+        self._args: JsonObject = self.params.create_args() if takes_params else {}
         if "max_tokens" in self._args and inner.model_info["family"] in _RENAMES_MAX_TOKENS:
             # The reasoning models refuse the old name.
             self._args["max_completion_tokens"] = self._args.pop("max_tokens")
@@ -149,7 +150,7 @@ class RunModelClient(ChatCompletionClient):
         number, recorded = self._steps.next_answer(request)
         return number, request, recorded
 
-    def _ready(self, options: dict[str, Any]) -> tuple[Rules, dict[str, Any]]:
+    def _ready(self, options: JsonObject) -> tuple[Rules, JsonObject]:
         """The rules for the messages of a call, and its options with the request's parameters. It may be forbidden."""
         if self.meter.check is not None:
             self.meter.check()

@@ -7,7 +7,7 @@ A run records the results of each; nothing has to be registered.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -34,12 +34,12 @@ def idempotent(tool: T) -> T:
     return _mark(tool, _IDEMPOTENT)
 
 
-def needs_approval(*parts: Any) -> bool:
+def needs_approval(*parts: object) -> bool:
     """Whether any of these (a tool, its workbench) is marked with `requires_approval`."""
     return _marked(parts, _APPROVAL)
 
 
-def is_idempotent(*parts: Any) -> bool:
+def is_idempotent(*parts: object) -> bool:
     """Whether any of these (a tool, its workbench) is marked with `idempotent`."""
     return _marked(parts, _IDEMPOTENT)
 
@@ -49,11 +49,11 @@ def _mark(tool: T, name: str) -> T:
     return tool
 
 
-def _marked(parts: tuple[Any, ...], name: str) -> bool:
+def _marked(parts: tuple[object, ...], name: str) -> bool:
     return any(getattr(layer, name, False) for part in parts for layer in _layers(part))
 
 
-def _layers(part: Any) -> Iterator[Any]:
+def _layers(part: object) -> Iterator[object]:
     """A tool and what it wraps: `FunctionTool` keeps its function in `_func`, a `partial` in `func`."""
     for _ in range(4):
         if part is None:

@@ -14,6 +14,8 @@ from typing import Any, Final, TypeAlias
 
 from simpleeval import InvalidExpression, SimpleEval
 
+from drsai_backend.json_types import JsonObject
+
 MAX_EXPRESSION = 500
 """Longest expression, in characters."""
 MAX_DIGITS = 1_000
@@ -56,7 +58,7 @@ def _round(value: Number, digits: Number = 0) -> Number:
 
 
 _OF_MATH: Final = ("ceil", "cos", "exp", "floor", "log", "log10", "log2", "sin", "sqrt", "tan")
-_FUNCTIONS: Final[dict[str, Any]] = {
+_FUNCTIONS: Final[JsonObject] = {
     **{name: getattr(math, name) for name in _OF_MATH},
     "abs": abs,
     "factorial": _factorial,

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import accumulate
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import orjson
 from starlette.requests import ClientDisconnect
@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope
 
 from drsai_backend.api.http.errors import BodyTooLarge, MalformedJSON, Overloaded, UnsupportedMediaType, path_of
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.json_types import JsonObject
 
 _DEEPEST: Final = 64
 _MOST_VALUES: Final = 200_000
@@ -54,7 +55,7 @@ class Bodies:
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="drsai-body")
 
     @asynccontextmanager
-    async def read(self, scope: Scope, receive: Receive, *, optional: bool = False) -> AsyncGenerator[dict[str, Any]]:
+    async def read(self, scope: Scope, receive: Receive, *, optional: bool = False) -> AsyncGenerator[JsonObject]:
         """The request's JSON object. The context is left when nothing of it is needed any more. With `optional` the
         body may be empty, but of no other type.
 
@@ -80,7 +81,7 @@ class Bodies:
             del body
             if not isinstance(value, dict):
                 raise InvalidRequest("the body must be a JSON object")
-            yield cast(dict[str, Any], value)
+            yield cast(JsonObject, value)
         finally:
             self._free += counted
 
@@ -140,7 +141,7 @@ async def _drain(receive: Receive, limit: int) -> None:
                 passed += len(part)
 
 
-def _parse(body: bytearray) -> Any:
+def _parse(body: bytearray) -> object:
     brackets = _brackets(body)
     try:
         value = orjson.loads(body)
@@ -184,7 +185,7 @@ def _explain(body: bytearray, error: orjson.JSONDecodeError) -> InvalidRequest:
     return MalformedJSON(f"the body is not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})")
 
 
-def _unstorable(item: Any) -> str | None:
+def _unstorable(item: object) -> str | None:
     if isinstance(item, float) and not math.isfinite(item):
         return "must be a finite number"
     if isinstance(item, str) and _SURROGATE.search(item):
@@ -192,16 +193,16 @@ def _unstorable(item: Any) -> str | None:
     return None
 
 
-def _refuse(value: Any, fault: Callable[[Any], str | None]) -> None:
+def _refuse(value: object, fault: Callable[[object], str | None]) -> None:
     """Raise InvalidRequest for a key or value that is at fault, or nested too deeply for what stores it; name it."""
-    stack: list[tuple[tuple[int | str, ...], Any]] = [((), value)]
+    stack: list[tuple[tuple[int | str, ...], object]] = [((), value)]
     while stack:
         path, item = stack.pop()
-        children: list[tuple[int | str, Any]] = []
+        children: list[tuple[int | str, object]] = []
         if isinstance(item, dict):
-            children += cast(dict[str, Any], item).items()
+            children += cast(JsonObject, item).items()
         elif isinstance(item, list):
-            children += enumerate(cast(list[Any], item))
+            children += enumerate(cast(list[object], item))
         elif reason := fault(item):
             raise InvalidRequest(f"{_named(path)} {reason}", param=path_of(path) or None)
         if len(path) >= _DEEPEST and isinstance(item, dict | list):

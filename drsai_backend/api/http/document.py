@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from fastapi import FastAPI
 
+from drsai_backend.json_types import JsonObject
+
 _FOUR: Final = ("message", "type", "param", "code")
-_ERROR: Final[dict[str, Any]] = {
+_ERROR: Final[JsonObject] = {
     "type": "object",
     "required": ["error"],
     "properties": {
@@ -40,10 +42,10 @@ def install_document(app: FastAPI) -> None:
     """Complete `app.openapi()`: every operation, of whatever route, gets the errors that it can answer with."""
     describe = app.openapi
 
-    def openapi() -> dict[str, Any]:
+    def openapi() -> JsonObject:
         if app.openapi_schema is None:
             document = describe()
-            schemas: dict[str, Any] = document.setdefault("components", {}).setdefault("schemas", {})
+            schemas: JsonObject = document.setdefault("components", {}).setdefault("schemas", {})
             for name in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(name, None)
             schemas["Error"] = _ERROR
@@ -55,11 +57,11 @@ def install_document(app: FastAPI) -> None:
     app.openapi = openapi
 
 
-def _add_errors(path: str, method: str, operation: dict[str, Any]) -> None:
+def _add_errors(path: str, method: str, operation: JsonObject) -> None:
     errors = _EVERYWHERE | (_OF_A_NAME if "{" in path else {}) | (_OF_A_CHANGE if method != "get" else {})
     if "requestBody" in operation:
         errors |= _OF_A_BODY
-    responses: dict[str, Any] = operation["responses"]
+    responses: JsonObject = operation["responses"]
     if "HTTPValidationError" in str(responses.get("422")):
         del responses["422"]  # FastAPI's own; here it is a 400
     for status, description in sorted(errors.items()):

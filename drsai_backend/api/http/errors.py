@@ -17,6 +17,7 @@ from starlette.routing import Match
 
 from drsai_backend.api.http.json import json_response
 from drsai_backend.errors import DatabaseError, DrSaiError, InvalidRequest, RunFailed
+from drsai_backend.json_types import JsonObject
 
 _log = logging.getLogger("drsai.api")
 _TYPES: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -77,7 +78,7 @@ class InternalError(DrSaiError):
     """Something that nobody expected. What it was is in the log, under the request id."""
 
 
-def error_body(error: DrSaiError, *, code: str | None = None) -> dict[str, Any]:
+def error_body(error: DrSaiError, *, code: str | None = None) -> JsonObject:
     """The four keys of an error."""
     return _body(error.message, error.status, code or error.code, error.param)
 
@@ -97,7 +98,7 @@ def error_response(error: DrSaiError, *, code: str | None = None) -> Response:
     return json_response(error_body(error, code=code), error.status, headers)
 
 
-def _body(message: str, status: int, code: str, param: str | None = None) -> dict[str, Any]:
+def _body(message: str, status: int, code: str, param: str | None = None) -> JsonObject:
     kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
@@ -110,7 +111,7 @@ def path_of(location: tuple[int | str, ...]) -> str:
     return path
 
 
-def refusal(error: ValidationError, body: Any, texts: Mapping[str, str] | None = None) -> InvalidRequest:
+def refusal(error: ValidationError, body: object, texts: Mapping[str, str] | None = None) -> InvalidRequest:
     """What is wrong with a body, by its first field that is; of a union, by the alternative that got furthest.
 
     `texts` says it better: by the name of a field of the body, whatever is wrong in it, or as `tools.name`, by that and

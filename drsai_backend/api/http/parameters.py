@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import parse_qsl
 
 from fastapi import Path, Query, Request
+from fastapi.routing import APIRoute
 from pydantic import AfterValidator
 from starlette.types import Scope
 
@@ -17,11 +18,11 @@ from drsai_backend.errors import InvalidRequest
 from drsai_backend.runs.views import CURSOR_PATTERN
 
 
-def _name(param: str) -> Any:
+def _name(param: str) -> AfterValidator:
     return AfterValidator(partial(check_name, param=param))
 
 
-def _after(pattern: str) -> Any:
+def _after(pattern: str) -> object:
     shape = {"anyOf": [{"type": "string", "pattern": pattern}]}
     return Query(description="`next` of the page before.", json_schema_extra=shape)
 
@@ -50,5 +51,5 @@ def check_query(scope: Scope, known: Iterable[str]) -> None:
 
 async def known_parameters(request: Request) -> None:
     """`check_query`, for every route of FastAPI's: by what it declares."""
-    route: Any = request.scope["route"]
+    route: APIRoute = request.scope["route"]
     check_query(request.scope, (field.alias for field in route.dependant.query_params))

@@ -8,12 +8,13 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Self, cast
+from typing import Final, Self, cast
 
 from starlette.types import Receive, Send
 
 from drsai_backend.api.http.errors import InternalError, error_body
 from drsai_backend.errors import DatabaseUnavailable, DrSaiError
+from drsai_backend.json_types import JsonObject
 
 _log = logging.getLogger(__name__)
 _PING: Final = b": ping\n\n"
@@ -50,7 +51,7 @@ class Watch:
     _task: asyncio.Task[None] | None = field(default=None, init=False)
 
     def __enter__(self) -> Self:
-        self._owner = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._owner = cast("asyncio.Task[object]", asyncio.current_task())
         self._timer = asyncio.get_running_loop().call_later(self.patience, self._start)
         return self
 
@@ -91,7 +92,7 @@ class EventStream:
 
     headers: Headers
     opening: bytes
-    failing: Callable[[dict[str, Any]], bytes]
+    failing: Callable[[JsonObject], bytes]
     what: str
     ping: float
     patience: float = PATIENCE

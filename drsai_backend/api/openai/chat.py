@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header
@@ -30,6 +30,7 @@ from drsai_backend.api.openai.inputs import ChatBody, ChatCall, parse_call
 from drsai_backend.api.openai.wire import BROKEN, COMPLETION_SCHEMA, ChunkWriter, CompletionWriter, error_frame, failure
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import DrSaiError, IllegalTransition, NotFound, UnknownModel
+from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Engine, Handle, RunEnded, RunEvent
 
 _log = logging.getLogger(__name__)
@@ -134,7 +135,7 @@ class ChatRoute(APIRoute):
             _log.exception("run %s was not cancelled when its client left", handle.run_id)
 
 
-def _header(name: str) -> Any:
+def _header(name: str) -> object:
     return Header(alias=name, json_schema_extra=NAME_SCHEMA)
 
 
@@ -168,7 +169,7 @@ def model_routes(engine: Engine) -> APIRouter:
     """The teams that can be asked, as OpenAI lists models."""
     router = APIRouter(prefix="/v1/models", tags=["models"])
 
-    def entry(name: str) -> dict[str, Any]:
+    def entry(name: str) -> JsonObject:
         return {
             "id": name,
             "object": "model",

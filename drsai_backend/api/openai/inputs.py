@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, cast
 
 from pydantic import ConfigDict, Field, SecretStr, ValidationError, WithJsonSchema, field_validator
 from starlette.types import Scope
@@ -17,6 +17,7 @@ from drsai_backend.api.openai.messages import Message, Wire, has_images, read_me
 from drsai_backend.config import usable_key
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest, UnknownModel
+from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import ModelParams, OnBusy, OnQuestion, RunRequest
 from drsai_backend.runs.events import RunLimits
 
@@ -63,7 +64,7 @@ class CustomFormat(Wire):
 
 
 class Function(CustomFormat):
-    parameters: dict[str, Any] | None = None
+    parameters: JsonObject | None = None
 
 
 class FunctionTool(Wire):
@@ -89,8 +90,7 @@ Choice: TypeAlias = Literal["auto", "none"]
 Tool: TypeAlias = Annotated[FunctionTool | CustomTool, Field(discriminator="type")]
 
 
-def _optional(description: str | None = None, **bounds: Any) -> Any:
-    return Field(default=None, description=description, **bounds)
+_optional: Final = partial(Field, None)
 
 
 class ChatBody(Wire):
@@ -100,10 +100,10 @@ class ChatBody(Wire):
 
     model: str = Field(min_length=1, max_length=255, description="The team that is to answer.")
     messages: list[Message] = Field(min_length=1, fail_fast=True)
-    thread_id: str | None = _optional("The conversation to continue; else a new one.")
-    chat_id: str | None = _optional("The same as `thread_id`.")
-    metadata: dict[str, Any] | None = _optional("May hold `thread_id`.")
-    user: Annotated[Any, WithJsonSchema(USER_SCHEMA)] = None
+    thread_id: str | None = _optional(description="The conversation to continue; else a new one.")
+    chat_id: str | None = _optional(description="The same as `thread_id`.")
+    metadata: JsonObject | None = _optional(description="May hold `thread_id`.")
+    user: Annotated[object, WithJsonSchema(USER_SCHEMA)] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: float | None = _optional(ge=0, le=2)
@@ -111,27 +111,27 @@ class ChatBody(Wire):
     max_tokens: int | None = _optional(ge=1, le=_INT32)
     max_completion_tokens: int | None = _optional(ge=1, le=_INT32)
     seed: int | None = _optional(ge=-_INT64 - 1, le=_INT64)
-    n: Literal[1] | None = _optional("A thread continues with one answer.")
-    api_key: SecretStr | None = _optional("For the model calls of this thread.")
+    n: Literal[1] | None = _optional(description="A thread continues with one answer.")
+    api_key: SecretStr | None = _optional(description="For the model calls of this thread.")
     tools: list[Tool] | None = _optional(
-        "Kept and left aside: the agents use tools of their own.", max_length=128, fail_fast=True
+        description="Kept and left aside: the agents use tools of their own.", max_length=128, fail_fast=True
     )
-    tool_choice: Choice | AllowedTools | None = _optional("A tool of the client's cannot be asked for.")
-    functions: list[Function] | None = _optional("As `tools`.", max_length=128, fail_fast=True)
-    function_call: Choice | None = _optional("As `tool_choice`.")
-    parallel_tool_calls: bool | None = _optional("Left aside with `tools`.")
+    tool_choice: Choice | AllowedTools | None = _optional(description="A tool of the client's cannot be asked for.")
+    functions: list[Function] | None = _optional(description="As `tools`.", max_length=128, fail_fast=True)
+    function_call: Choice | None = _optional(description="As `tool_choice`.")
+    parallel_tool_calls: bool | None = _optional(description="Left aside with `tools`.")
     response_format: ResponseFormat | None = None
-    on_busy: OnBusy | None = _optional("What to do when a run is live on the thread. Default: enqueue.")
+    on_busy: OnBusy | None = _optional(description="What to do when a run is live on the thread. Default: enqueue.")
     on_question: OnQuestion | None = _optional(
-        "What this message is to a question that a run asks while it waits in the queue. Default: wait."
+        description="What this message is to a question that a run asks while it waits in the queue. Default: wait."
     )
     on_disconnect: Literal["continue", "cancel"] | None = _optional(
-        "What becomes of the run when the client leaves. Default: continue."
+        description="What becomes of the run when the client leaves. Default: continue."
     )
-    max_turns: int | None = _optional("Fewer turns than the server allows.", ge=1, le=_INT32)
-    max_run_seconds: float | None = _optional("Less time.", gt=0, allow_inf_nan=False)
-    max_run_tokens: int | None = _optional("Fewer tokens of model calls.", ge=1, le=_INT64)
-    background: bool | None = _optional("Answer 202 with the run at once, do not wait for it.")
+    max_turns: int | None = _optional(description="Fewer turns than the server allows.", ge=1, le=_INT32)
+    max_run_seconds: float | None = _optional(description="Less time.", gt=0, allow_inf_nan=False)
+    max_run_tokens: int | None = _optional(description="Fewer tokens of model calls.", ge=1, le=_INT64)
+    background: bool | None = _optional(description="Answer 202 with the run at once, do not wait for it.")
 
     @field_validator("api_key")
     @classmethod
@@ -149,7 +149,7 @@ class ChatCall(NamedTuple):
 
 
 async def parse_call(
-    body: dict[str, Any], scope: Scope, bodies: Bodies, *, models: Collection[str], max_messages: int
+    body: JsonObject, scope: Scope, bodies: Bodies, *, models: Collection[str], max_messages: int
 ) -> ChatCall:
     """Check a request's body and headers; what takes long in a thread of `bodies`.
 
@@ -158,7 +158,7 @@ async def parse_call(
         InvalidRequest: something cannot be used; `param` names the field or header.
     """
     given = body.get("messages")
-    messages = cast(list[Any], given) if isinstance(given, list) else []
+    messages = cast(list[object], given) if isinstance(given, list) else []
     if len(messages) > max_messages:
         text = f"`messages` has {len(messages)} messages; this server accepts {max_messages}"
         raise InvalidRequest(text, param="messages")
@@ -166,7 +166,7 @@ async def parse_call(
     return await bodies.off_loop(parse) if len(messages) > _FEW or has_images(messages) else parse()
 
 
-def _parse(body: dict[str, Any], scope: Scope, models: Collection[str]) -> ChatCall:
+def _parse(body: JsonObject, scope: Scope, models: Collection[str]) -> ChatCall:
     try:
         chat = ChatBody.model_validate(body)
     except ValidationError as error:
@@ -177,8 +177,8 @@ def _parse(body: dict[str, Any], scope: Scope, models: Collection[str]) -> ChatC
         if chat.background and value:
             raise InvalidRequest(f"`{field}` cannot be combined with `background`", param=field)
     tools = {name: value for name in _TOOL_FIELDS if (value := body.get(name)) not in (None, [])}
-    for field, value in tools.items():
-        if isinstance(value, list) and len(dumps(value)) > _TOOL_BYTES:
+    for field in ("tools", "functions"):
+        if field in tools and len(dumps(tools[field])) > _TOOL_BYTES:
             raise InvalidRequest(f"`{field}` must have at most {_TOOL_BYTES} bytes as JSON", param=field)
     key = _header(scope, "Idempotency-Key")
     user_id, thread_id = user_of(chat.user), _thread_of(chat, scope)

@@ -6,12 +6,13 @@ import base64
 import binascii
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+from typing import Annotated, Final, Literal, TypeAlias, cast
 
 from autogen_core import Image
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models.images import FORMATS, MAX_PIXELS, EncodedImage, check_image
 from drsai_backend.runs.events import InputMessage
 
@@ -43,7 +44,7 @@ class RefusalPart(Wire):
 
 class ImagePart(Wire):
     type: Literal["image_url"]
-    image_url: Annotated[Any, WithJsonSchema(_URL_SCHEMA)] = None
+    image_url: Annotated[object, WithJsonSchema(_URL_SCHEMA)] = None
 
 
 Part: TypeAlias = Annotated[TextPart | RefusalPart | ImagePart, Field(discriminator="type")]
@@ -63,9 +64,7 @@ class ToolMessage(Wire):
 Message: TypeAlias = Annotated[ChatMessage | ToolMessage, Field(discriminator="role")]
 
 
-def read_messages(
-    given: Sequence[Message], raw: Sequence[dict[str, Any]]
-) -> tuple[list[InputMessage], list[dict[str, Any]]]:
+def read_messages(given: Sequence[Message], raw: Sequence[JsonObject]) -> tuple[list[InputMessage], list[JsonObject]]:
     """The conversation, and those messages as they came (`raw`), one for one.
 
     Tool results in the history are left out: the assistant's answer after them tells what came of them. Decodes images,
@@ -78,7 +77,7 @@ def read_messages(
     last_answer = next(answers, -1)
     images = _Images()
     messages: list[InputMessage] = []
-    kept: list[dict[str, Any]] = []
+    kept: list[JsonObject] = []
     for index, message in enumerate(given):
         if isinstance(message, ChatMessage):
             content = message.content
@@ -98,11 +97,11 @@ def read_messages(
     return messages, kept
 
 
-def has_images(raw: Sequence[Any]) -> bool:
+def has_images(raw: Sequence[object]) -> bool:
     """Whether a message brings anything but text."""
     for item in raw:
-        content = cast(dict[str, Any], item).get("content") if isinstance(item, dict) else None
-        for part in cast(list[Any], content) if isinstance(content, list) else ():
+        content = cast(JsonObject, item).get("content") if isinstance(item, dict) else None
+        for part in cast(list[object], content) if isinstance(content, list) else ():
             if isinstance(part, dict) and "image_url" in part:
                 return True
     return False
@@ -133,7 +132,7 @@ class _Images:
     def __init__(self) -> None:
         self._pixels = MAX_PIXELS
 
-    def read(self, source: Any, path: str) -> Image:
+    def read(self, source: object, path: str) -> Image:
         text, data = _image_data(source, path)
         try:
             self._pixels -= check_image(data, self._pixels)
@@ -145,9 +144,9 @@ class _Images:
         return EncodedImage(text)
 
 
-def _image_data(source: Any, path: str) -> tuple[str, bytes]:
+def _image_data(source: object, path: str) -> tuple[str, bytes]:
     """An image's file as base64 and as bytes."""
-    url = cast(dict[str, Any], source).get("url") if isinstance(source, dict) else source
+    url = cast(JsonObject, source).get("url") if isinstance(source, dict) else source
     if not isinstance(url, str):
         raise InvalidRequest(f"`{path}.url` must be a string", param=path)
     if url[:6].lower().startswith(("http:", "https:")):

@@ -13,20 +13,21 @@ Fields that OpenAI does not have, for programs (its clients keep unknown fields 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from drsai_backend.api.http.errors import RunMoved, error_body
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.openai.speech import Piece, Speech
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DrSaiError, RunFailed
+from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Handle, MessageDone, RunEnded, RunEvent
 
 BROKEN: Final = frozenset({RunStatus.ERROR, RunStatus.RUNNING})
 """What a run ends with when there is no answer: it failed, or it continues where it cannot be heard."""
 _DONE: Final = b"data: [DONE]\n\n"
 _COUNTS: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
-COMPLETION_SCHEMA: Final[dict[str, Any]] = {
+COMPLETION_SCHEMA: Final[JsonObject] = {
     "type": "object",
     "required": ["id", "object", "created", "model", "thread_id", "choices", "usage", "drsai"],
     "properties": {
@@ -42,7 +43,7 @@ COMPLETION_SCHEMA: Final[dict[str, Any]] = {
 }
 
 
-def error_frame(body: dict[str, Any]) -> bytes:
+def error_frame(body: JsonObject) -> bytes:
     """The frame that ends a stream which failed. No `[DONE]` follows: the answer is not complete."""
     return b"data: " + dumps(body) + b"\n\n"
 
@@ -68,7 +69,7 @@ class _Writer:
             "thread_id": handle.thread_id,
         }
 
-    def _details(self, ended: RunEnded) -> dict[str, Any]:
+    def _details(self, ended: RunEnded) -> JsonObject:
         return {
             "run_id": self._run_id,
             "status": ended.status.value,
@@ -142,7 +143,7 @@ class CompletionWriter(_Writer):
             elif isinstance(event, MessageDone):
                 self._text += (piece.text for piece in self._speech.hear(event))
 
-    def body(self, ended: RunEnded) -> dict[str, Any]:
+    def body(self, ended: RunEnded) -> JsonObject:
         """The completion object. Its text is made of what is stored, so it is the same whenever it is asked for."""
         content = "".join([*self._text, *(piece.text for piece in self._speech.hear(ended))])
         message = {"role": "assistant", "content": content, "refusal": None}
@@ -160,7 +161,7 @@ def _usage(ended: RunEnded) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
 
 
-def _message(event: MessageDone) -> dict[str, Any]:
+def _message(event: MessageDone) -> JsonObject:
     message = event.message
     kind = getattr(message, "type", type(message).__name__)
     return {"seq": event.seq, "source": message.source, "type": kind, "content": message.to_text()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -20,6 +20,7 @@ from drsai_backend.api.http.json import dumps
 from drsai_backend.api.http.stream import ClientLeft, EventStream, Frames, Headers
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import RunFailed
+from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import (
     Logged,
     MessageDone,
@@ -117,18 +118,18 @@ class LogResponse(Response):
         }
         yield self._frame(position, run_id, "end", fields)
 
-    def _frame(self, position: Position | None, run_id: str, name: str, fields: dict[str, Any]) -> bytes:
+    def _frame(self, position: Position | None, run_id: str, name: str, fields: JsonObject) -> bytes:
         data = dumps({"type": name, "thread_id": self._thread_id, "run_id": run_id, **fields})
         place = "" if position is None else f"id: {position}\n"
         return b"event: %b\n%bdata: %b\n\n" % (name.encode(), place.encode(), data)
 
 
-def _broken(body: dict[str, Any]) -> bytes:
+def _broken(body: JsonObject) -> bytes:
     """Says why the stream breaks off. Without an id: the log continues, and so does a reader who comes back."""
     return b"event: error\ndata: " + dumps({"type": "error", **body}) + b"\n\n"
 
 
-def _fields(event: RunEvent) -> tuple[str, dict[str, Any]]:
+def _fields(event: RunEvent) -> tuple[str, JsonObject]:
     """The name and the fields of an event that is not an end."""
     match event:
         case TextDelta():

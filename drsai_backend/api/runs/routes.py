@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
@@ -14,6 +14,7 @@ from drsai_backend.api.http.parameters import After, AfterRun, Limit, RunId, Sta
 from drsai_backend.api.objects import INPUT_REQUEST_SCHEMA, RUN_SCHEMA, input_request_object, run_headers, run_object
 from drsai_backend.api.runs.events import LogResponse
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Engine, Position
 from drsai_backend.runs.position import ENDED, PATTERN
 
@@ -28,7 +29,7 @@ LastEventId = Annotated[
         json_schema_extra={"anyOf": [{"const": ""}, _ID]},
     ),
 ]
-EVENTS: Final[dict[str, Any]] = {
+EVENTS: Final[JsonObject] = {
     "description": "Events of the log, to its end.",
     "content": {"text/event-stream": {"schema": {"type": "string"}}},
 }

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from autogen_core import FunctionCall, Image
 from autogen_core.models import (
@@ -19,6 +18,7 @@ from autogen_core.models import (
 from autogen_core.tools import ToolSchema
 from pydantic import BaseModel
 
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models.demo.tools import sample, shorten, tool_calls, words
 
 PREFIX = "[offline demo model] "
@@ -136,7 +136,7 @@ def _ledger(view: Conversation) -> str | None:
     spoken = {getattr(message, "source", "") for message in view.messages[plan + 1 :]}
     silent = [name for name in names if name not in spoken]
     task = re.search(r"following request:\s*(.*?)\s*And we have assembled", prompt, re.DOTALL)
-    answers: dict[str, Any] = {
+    answers: JsonObject = {
         "is_request_satisfied": not silent,
         "is_in_loop": False,
         "is_progress_being_made": True,

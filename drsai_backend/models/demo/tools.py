@@ -11,6 +11,8 @@ from typing import Any, cast
 from autogen_core import FunctionCall
 from autogen_core.tools import ToolSchema
 
+from drsai_backend.json_types import JsonObject
+
 
 def shorten(text: str, limit: int = 120) -> str:
     """One line of at most `limit` characters."""
@@ -58,7 +60,7 @@ _FORMATS = {
 def tool_calls(task: str, tools: Sequence[ToolSchema], *, hand_over: bool, required: bool) -> list[FunctionCall]:
     """The calls that `task` asks for, with ids that are no other's of this answer: the first tool's when one is
     `required`. With `hand_over`, one of them may be a handoff."""
-    wanted: list[tuple[str, dict[str, Any]]] = []
+    wanted: list[tuple[str, JsonObject]] = []
     for tool in tools:
         is_handoff = tool["name"].startswith("transfer_to_") or tool.get("description", "").startswith("Handoff to ")
         if hand_over or not is_handoff:
@@ -70,7 +72,7 @@ def tool_calls(task: str, tools: Sequence[ToolSchema], *, hand_over: bool, requi
     return [FunctionCall(id=str(n), name=name, arguments=json.dumps(values)) for n, (name, values) in enumerate(wanted)]
 
 
-def _wanted(tool: ToolSchema, task: str, is_handoff: bool) -> list[dict[str, Any]]:
+def _wanted(tool: ToolSchema, task: str, is_handoff: bool) -> list[JsonObject]:
     """The argument sets that `task` asks of `tool`: none when it does not ask for it."""
     named, asked, properties = (
         words(tool["name"]) - _STOP,
@@ -104,12 +106,12 @@ def expressions(text: str) -> list[str]:
     return list(dict.fromkeys(item for item in found if item.count("(") == item.count(")")))
 
 
-def _arguments(tool: ToolSchema, task: str) -> dict[str, Any]:
+def _arguments(tool: ToolSchema, task: str) -> JsonObject:
     """Arguments out of the words of `task`, as the tool's JSON schema names them. Optional ones only when found."""
-    parameters = cast("dict[str, Any]", tool.get("parameters", {}))
+    parameters = cast("JsonObject", tool.get("parameters", {}))
     numbers = [float(number) for number in _VALUE.findall(task)]
     quoted = [a or b for a, b in re.findall(r"\"([^\"]+)\"|'([^']+)'(?!\w)", task)]
-    arguments: dict[str, Any] = {}
+    arguments: JsonObject = {}
     for name, part in parameters.get("properties", {}).items():
         value = _found(name, part, task, numbers, quoted)
         if value is None and name in parameters.get("required", ()):
@@ -119,7 +121,7 @@ def _arguments(tool: ToolSchema, task: str) -> dict[str, Any]:
     return arguments
 
 
-def _found(name: str, part: dict[str, Any], task: str, numbers: list[float], quoted: list[str]) -> Any:
+def _found(name: str, part: JsonObject, task: str, numbers: list[float], quoted: list[str]) -> Any:
     """What `task` says about one parameter; None when nothing. Numbers and quotes are used up in order."""
     if "enum" in part:
         return _mentioned(part["enum"], task)
