@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import cast
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
 from drsai_backend.database.runs import statements as statements
-from drsai_backend.database.runs.reads import ThreadHead, live_threads
+from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, live_threads
 from drsai_backend.database.runs.statements import Progress, now_of, queue, run, thread
 from drsai_backend.database.runs.steps import StepRow, step_writes
 from drsai_backend.database.runs.writes import Lease
@@ -23,6 +23,7 @@ from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText
 from drsai_backend.datamodel.lifecycle import BUSY, DROP, GIVE_UP, RESUME, STOP
 from drsai_backend.errors import LeaseLost
+from drsai_backend.json_types import JsonObject
 
 # A run is asked for one thing at a time; the stronger wish stays.
 _STRENGTH = {"steer": 0, "pause": 1, "cancel": 2}
@@ -35,7 +36,7 @@ class NewInput:
     run_id: str
     team: str
     policy: str
-    request: dict[str, Any]
+    request: JsonObject
     api_key: str | None
     background: bool
     idempotency_key: str | None
@@ -70,7 +71,7 @@ def withdraw(session: Session, key: int, epoch: int, control: str) -> bool:
     return changed.rowcount == 1
 
 
-def _stronger(control: str) -> sa.ColumnElement[Any]:
+def _stronger(control: str) -> sa.Case[str | None]:
     weaker = [name for name, strength in _STRENGTH.items() if strength < _STRENGTH[control]]
     return sa.case((sa.or_(thread.c.control.is_(None), thread.c.control.in_(weaker)), control), else_=thread.c.control)
 
@@ -83,7 +84,7 @@ def enqueue(session: Session, user_id: str, thread_id: str, new: NewInput, *, co
     connection = session.connection()
     mine = (thread.c.user_id == user_id, thread.c.thread_id == thread_id)
     busy = () if new.background else (sa.or_(thread.c.status.in_(BUSY), thread.c.queued > 0),)
-    values: dict[str, Any] = {"queued": thread.c.queued + 1}
+    values: dict[str, object] = {"queued": thread.c.queued + 1}
     if control is not None:
         values["control"] = _stronger(control)
     found = connection.execute(
@@ -121,13 +122,14 @@ def enqueue(session: Session, user_id: str, thread_id: str, new: NewInput, *, co
     return key
 
 
-def queued_inputs(session: Session, key: int, policy: str | None = None) -> list[Any]:
+def queued_inputs(session: Session, key: int, policy: str | None = None) -> list[QueuedRow]:
     """The rows of the queue in the order in which they will run, interrupting ones first."""
     query = sa.select(queue).where(queue.c.thread_key == key)
     if policy is not None:
         query = query.where(queue.c.policy == policy)
     urgent = sa.case((queue.c.policy == "interrupt", 0), else_=1)
-    return list(session.connection().execute(query.order_by(urgent, queue.c.id)).mappings())
+    rows = session.connection().execute(query.order_by(urgent, queue.c.id)).mappings()
+    return cast("list[QueuedRow]", rows.all())
 
 
 def leave_waiting(session: Session, run_id: str) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.runs.reads import ThreadHead, queued_answer, read_head_of
+from drsai_backend.database.runs.reads import RunRow, ThreadHead, queued_answer, read_head_of
 from drsai_backend.database.runs.statements import message, run, thread
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.json_types import JsonObject
 
 PAGE: Final = 200
 """Messages, and runs, that are read at once."""
@@ -24,8 +25,8 @@ class LogPage:
     and that nothing in the queue is the answer."""
 
     head: ThreadHead
-    runs: list[Any]
-    messages: list[tuple[int, str | None, dict[str, Any], bool | None]]
+    runs: list[RunRow]
+    messages: list[tuple[int, str | None, JsonObject, bool | None]]
     full: bool
     blocked: bool = False
 
@@ -48,7 +49,7 @@ class Mark(NamedTuple):
     queued: int
 
 
-_KEYS: Final[sa.BindParameter[Any]] = sa.bindparam("keys", expanding=True)
+_KEYS: Final = sa.bindparam("keys", type_=sa.BigInteger, expanding=True)
 _MARKS: Final = sa.select(thread.c.id, *(thread.c[name] for name in Mark._fields)).where(thread.c.id.in_(_KEYS))
 _CHUNK: Final = 10_000  # Both databases limit the number of parameters.
 
@@ -84,7 +85,8 @@ def read_log(session: Session, key: int, *, seq: int, epoch: int, run_id: str | 
             run.c.epoch >= epoch,
             sa.or_(run.c.epoch > epoch, run.c.last_seq >= seq, run.c.status == RunStatus.RUNNING),
         )
-    runs = list(connection.execute(query.order_by(run.c.epoch, run.c.id).limit(PAGE)).mappings())
+    found = connection.execute(query.order_by(run.c.epoch, run.c.id).limit(PAGE)).mappings()
+    runs = cast("list[RunRow]", found.all())
     texts = sa.select(message.c.seq, message.c.run_id, message.c.config, message.c.shown).where(
         message.c.thread_key == key, message.c.seq > seq
     )
@@ -101,13 +103,6 @@ def read_log(session: Session, key: int, *, seq: int, epoch: int, run_id: str | 
 
 def thread_of_run(session: Session, user_id: str, run_id: str) -> tuple[int, str] | None:
     """Key and thread_id of the thread of a user's run."""
-    row = (
-        session.connection()
-        .execute(
-            sa.select(thread.c.id, thread.c.thread_id)
-            .join(run, run.c.thread_key == thread.c.id)
-            .where(run.c.run_id == run_id, thread.c.user_id == user_id)
-        )
-        .first()
-    )
+    query = sa.select(thread.c.id, thread.c.thread_id).join(run, run.c.thread_key == thread.c.id)
+    row = session.connection().execute(query.where(run.c.run_id == run_id, thread.c.user_id == user_id)).first()
     return None if row is None else (row[0], row[1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias, TypedDict, cast
 
 import orjson
 import sqlalchemy as sa
@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.runs.statements import journal, message, now_of, queue, run, thread
 from drsai_backend.datamodel import RunStatus, ThreadSnapshot
 from drsai_backend.datamodel.base import table_of, utcnow
+from drsai_backend.json_types import JsonObject
 
 _snapshot = table_of(ThreadSnapshot)
 
@@ -38,7 +39,7 @@ class ThreadHead:
     epoch: int
     lease_owner: str | None
     lease_expired: bool
-    input_request: dict[str, Any] | None
+    input_request: JsonObject | None
     control: str | None = None
     queued: int = 0
     lease_expires_at: datetime | None = None
@@ -50,10 +51,52 @@ class StoredState:
 
     snapshot: str | None
     entries: list[str]
-    configs: dict[int, dict[str, Any]]
+    configs: dict[int, JsonObject]
 
 
-def _heads(dialect: str) -> sa.Select[*tuple[Any, ...]]:
+class RunRow(TypedDict):
+    """The columns of `Run` that decisions go by."""
+
+    created_at: datetime
+    updated_at: datetime
+    run_id: str
+    team: str
+    status: RunStatus
+    attempt: int
+    fingerprint: str | None
+    usage: dict[str, int] | None
+    usage_before: dict[str, int] | None
+    told: JsonObject | None
+    error_message: str | None
+    answers: list[JsonObject] | None
+    first_seq: int
+    last_seq: int
+    stop_reason: str | None
+    started_at: datetime
+    finished_at: datetime | None
+    epoch: int
+    retries: int
+    retry_turn: int | None
+    joined: str | None
+    turns: int
+    seconds: float
+    limits: JsonObject | None
+    stop_code: str | None
+    request_id: str | None
+
+
+class QueuedRow(TypedDict):
+    """What is needed of a `QueuedInput` to begin it."""
+
+    run_id: str
+    request: JsonObject
+    api_key: str | None
+
+
+_Heads: TypeAlias = sa.Select[*tuple[Any, ...]]
+
+
+def _heads(dialect: str) -> _Heads:
     t = thread.c
     expired = sa.func.coalesce(t.lease_expires_at < now_of(dialect), sa.true())
     columns = (t.id, t.user_id, t.thread_id, t.status, t.team, t.revision, t.last_seq, t.turn, t.journal_debt)
@@ -62,7 +105,7 @@ def _heads(dialect: str) -> sa.Select[*tuple[Any, ...]]:
 
 
 @cache  # It takes longer to build one than to carry it out.
-def _head_by_name(dialect: str) -> sa.Select[*tuple[Any, ...]]:
+def _head_by_name(dialect: str) -> _Heads:
     names = (thread.c.user_id == sa.bindparam("user"), thread.c.thread_id == sa.bindparam("thread"))
     return _heads(dialect).where(*names)
 
@@ -113,24 +156,28 @@ def read_state(session: Session, key: int) -> StoredState:
         .order_by(journal.c.turn)
     ).scalars()
     text: str = connection.execute(_CONFIGS, {"key": key}).scalar() or ""
-    pairs: list[tuple[int, dict[str, Any]]] = orjson.loads(f"[{text}]")
+    pairs: list[tuple[int, JsonObject]] = orjson.loads(f"[{text}]")
     return StoredState(None if snapshot is None else snapshot.payload, list(entries), dict(sorted(pairs)))
 
 
-def find_run(session: Session, key: int, idempotency_key: str) -> Any:
+def find_run(session: Session, key: int, idempotency_key: str) -> RunRow | None:
     """The run row that an idempotency key of this thread stands for, or None."""
-    query = sa.select(run).where(run.c.thread_key == key, run.c.idempotency_key == idempotency_key)
-    return session.connection().execute(query).mappings().first()
+    return _first_run(session, run.c.thread_key == key, run.c.idempotency_key == idempotency_key)
 
 
-def read_run(session: Session, run_id: str) -> Any:
+def read_run(session: Session, run_id: str) -> RunRow | None:
     """The run row, or None."""
-    return session.connection().execute(sa.select(run).where(run.c.run_id == run_id)).mappings().first()
+    return _first_run(session, run.c.run_id == run_id)
+
+
+def _first_run(session: Session, *where: sa.ColumnElement[bool]) -> RunRow | None:
+    rows = session.connection().execute(sa.select(run).where(*where)).mappings()
+    return cast("RunRow | None", rows.first())
 
 
 def read_run_messages(
     session: Session, key: int, first_seq: int, last_seq: int
-) -> list[tuple[int, dict[str, Any], bool | None]]:
+) -> list[tuple[int, JsonObject, bool | None]]:
     """`(seq, dump, shown)` of the messages in a range, in order."""
     rows = session.connection().execute(
         sa.select(message.c.seq, message.c.config, message.c.shown)
@@ -140,7 +187,8 @@ def read_run_messages(
     return [(row.seq, row.config, row.shown) for row in rows]
 
 
-def queued_answer(session: Session, key: int) -> Any:
+def queued_answer(session: Session, key: int) -> QueuedRow | None:
     """The first row of the queue that answers what the thread's run asks, or None."""
     query = sa.select(queue).where(queue.c.thread_key == key, queue.c.on_question == "answer")
-    return session.connection().execute(query.order_by(queue.c.id).limit(1)).mappings().first()
+    rows = session.connection().execute(query.order_by(queue.c.id).limit(1)).mappings()
+    return cast("QueuedRow | None", rows.first())

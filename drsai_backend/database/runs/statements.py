@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
@@ -37,7 +36,7 @@ class Progress:
     turns: int = 0
     seconds: float = 0.0
 
-    def values(self, run_id: str, now: datetime) -> dict[str, Any]:
+    def values(self, run_id: str, now: datetime) -> dict[str, object]:
         """As parameters of the statements that store it."""
         return {
             "run": run_id,
@@ -57,12 +56,12 @@ step = table_of(TurnStep)
 _user_input = table_of(UserInput)
 
 
-def now_of(dialect: str) -> sa.ColumnElement[Any]:
+def now_of(dialect: str) -> sa.ColumnElement[datetime]:
     """The clock that leases go by: the database's on PostgreSQL, that of the machine (`:now`) on SQLite."""
     return sa.func.clock_timestamp() if dialect == "postgresql" else sa.bindparam("now", type_=UTCDateTime())
 
 
-def expires_of(dialect: str) -> sa.ColumnElement[Any]:
+def expires_of(dialect: str) -> sa.ColumnElement[datetime]:
     """When a lease of length `:lease` ends that is taken now, by that clock (`:expires` on SQLite)."""
     if dialect == "postgresql":
         return sa.func.clock_timestamp() + sa.bindparam("lease", type_=sa.Interval())
@@ -133,7 +132,7 @@ def _store_user_input(dialect: str) -> sa.ClauseElement:
 
 
 # Absolute figures: the guard of the turn that they are stored with fences them as well.
-_PROGRESS: dict[str, Any] = {
+_PROGRESS: dict[str, object] = {
     "usage": sa.bindparam("new_usage"),
     "turns": sa.bindparam("new_turns"),
     "seconds": sa.bindparam("new_seconds"),
@@ -146,7 +145,7 @@ HELD = (
     thread.c.turn == sa.bindparam("seen_turn"),
     thread.c.lease_owner == sa.bindparam("owner"),
 )
-_ADVANCE: dict[str, Any] = {
+_ADVANCE: dict[str, object] = {
     "turn": sa.bindparam("new_turn"),
     "last_seq": sa.bindparam("new_seq"),
     "journal_debt": thread.c.journal_debt + sa.bindparam("size"),

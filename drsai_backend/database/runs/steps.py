@@ -6,7 +6,7 @@ Synchronous functions of a `Session`. `drsai_backend.teams.replay.steps` says wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -16,6 +16,7 @@ from drsai_backend.database.runs.statements import HELD, Progress, spent, thread
 from drsai_backend.database.runs.statements import step as table
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import LeaseLost
+from drsai_backend.json_types import JsonObject
 
 
 class StepRow(Protocol):
@@ -28,7 +29,7 @@ class StepRow(Protocol):
     @property
     def digest(self) -> str: ...
     @property
-    def value(self) -> dict[str, Any]: ...
+    def value(self) -> JsonObject: ...
 
 
 class Held(Protocol):
@@ -80,12 +81,10 @@ def store_steps(session: Session, held: Held, steps: Sequence[StepRow], progress
         raise LeaseLost(f"thread {held.thread_id!r} is run by another worker now", param="thread_id")
 
 
-def read_steps(session: Session, key: int) -> list[Any]:
-    """The recorded steps of a thread's turn in flight: rows with agent, step, digest, value, epoch."""
-    query = sa.select(table.c.agent, table.c.step, table.c.digest, table.c.value, table.c.epoch).where(
-        table.c.thread_key == key
-    )
-    return list(session.connection().execute(query))
+def read_steps(session: Session, key: int) -> list[StepRow]:
+    """The recorded steps of a thread's turn in flight."""
+    query = sa.select(table.c.agent, table.c.step, table.c.digest, table.c.value).where(table.c.thread_key == key)
+    return cast("list[StepRow]", session.connection().execute(query).all())
 
 
 def steps_are_stored(session: Session, held: Held, steps: Sequence[StepRow]) -> bool:

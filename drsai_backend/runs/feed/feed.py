@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from drsai_backend.database import Database
 from drsai_backend.database.runs.log import LogPage, read_log, thread_of_run
-from drsai_backend.database.runs.reads import ThreadHead, read_head
+from drsai_backend.database.runs.reads import RunRow, ThreadHead, read_head
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import PENDING
 from drsai_backend.errors import DatabaseUnavailable, NotFound
@@ -191,7 +191,7 @@ def _from_page(page: LogPage, at: Position) -> list[Logged]:
     return [logged for logged in found if logged.position > at]
 
 
-def ended_of(run: Any, head: ThreadHead) -> RunEnded:
+def ended_of(run: RunRow, head: ThreadHead) -> RunEnded:
     """The end of a run, by its row."""
     finished = run["finished_at"] or run["updated_at"]
     return RunEnded(

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.runs.reads import ThreadHead, find_run, read_head, read_run, read_run_messages
+from drsai_backend.database.runs.reads import RunRow, ThreadHead, find_run, read_head, read_run, read_run_messages
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import PENDING
 from drsai_backend.errors import IdempotencyMismatch
@@ -23,8 +23,8 @@ class StoredRequest:
     an answer, or a message that steered), the head of its thread, and the messages that it brought about."""
 
     head: ThreadHead
-    row: Any
-    run: Any
+    row: RunRow
+    run: RunRow
     messages: list[MessageRead]
 
     @property
@@ -64,6 +64,7 @@ def find_request(session: Session, user_id: str, thread_id: str, key: str, finge
     if row["fingerprint"] != fingerprint:
         raise IdempotencyMismatch("this Idempotency-Key was used with another request", param="Idempotency-Key")
     run = row if row["joined"] is None else read_run(session, row["joined"])
+    assert run is not None
     first = row["first_seq"] if run is row else row["last_seq"] + 1
     if not first:
         return StoredRequest(head, row, run, [])  # It never began.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 from drsai_backend import log_context
 from drsai_backend.config import Settings
@@ -21,7 +21,7 @@ from drsai_backend.database.runs.commands import (
     queued_inputs,
     unattended,
 )
-from drsai_backend.database.runs.reads import ThreadHead, queued_answer, read_head_of, read_run
+from drsai_backend.database.runs.reads import QueuedRow, RunRow, ThreadHead, queued_answer, read_head_of, read_run
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.lifecycle import SUSPENDED
@@ -146,7 +146,7 @@ class Recovery:
             ran = self._ran_unseen(head, run) if failed else 0.0
             await self.resume(head, ResumeOptions(attempt=1, retries=deaths, retry_turn=head.turn, ran=ran))
 
-    def _ran_unseen(self, head: ThreadHead, run: Any) -> float:
+    def _ran_unseen(self, head: ThreadHead, run: RunRow) -> float:
         """For how many seconds a run ran after it had stored something, according to its worker's last heartbeat."""
         if head.lease_expires_at is None:
             return 0.0
@@ -175,7 +175,7 @@ class Recovery:
             await self.end(head, RunStatus.ERROR, error=failure_text(error, head.team, None))
             return None
 
-    async def _run_of(self, head: ThreadHead) -> Any:
+    async def _run_of(self, head: ThreadHead) -> RunRow | None:
         run_id = head.run_id
         return None if run_id is None else await self._db.database.read(lambda session: read_run(session, run_id))
 
@@ -262,10 +262,11 @@ class Recovery:
     async def _team_of(self, head: ThreadHead, run_id: str) -> str:
         """The team of an input; what is logged from here on is of its run."""
         run = await self._db.database.read(lambda session: read_run(session, run_id))
+        assert run is not None
         log_context.bind(run["request_id"], head.thread_id, run_id)
-        return str(run["team"])
+        return run["team"]
 
-    async def _begin_queued(self, head: ThreadHead, row: Any, team: str, *, answers: bool = False) -> None:
+    async def _begin_queued(self, head: ThreadHead, row: QueuedRow, team: str, *, answers: bool = False) -> None:
         """Begin an input of the queue, unless this process does something on the thread, or enough elsewhere.
 
         Raises:

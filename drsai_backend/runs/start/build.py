@@ -23,6 +23,7 @@ from autogen_core.tools import Workbench
 
 from drsai_backend import log_context
 from drsai_backend.agents import RunBound, bind
+from drsai_backend.database.runs.reads import RunRow
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import InvalidRequest, TeamBuildError
 from drsai_backend.models import RunModelClient, facade, run_client_of
@@ -154,9 +155,8 @@ def _user_input(request: RunRequest, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _limits_of(run: Any) -> RunLimits:
-    stored: dict[str, Any] = run["limits"] or {}
-    return RunLimits(**stored)
+def _limits_of(run: RunRow) -> RunLimits:
+    return RunLimits(**run["limits"] or {})
 
 
 def _may_ask(bounds: Bounds, broker: InputBroker) -> None:

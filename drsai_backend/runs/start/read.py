@@ -10,8 +10,8 @@ from typing import Any, cast
 from sqlalchemy.orm import Session
 
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.runs.reads import StoredState, ThreadHead, read_head, read_run, read_state
-from drsai_backend.database.runs.steps import read_steps
+from drsai_backend.database.runs.reads import RunRow, StoredState, ThreadHead, read_head, read_run, read_state
+from drsai_backend.database.runs.steps import StepRow, read_steps
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import UNFINISHED
 from drsai_backend.models import ModelClientFactory
@@ -72,8 +72,8 @@ class StoredThread:
     user_texts: list[str]
     system_text: str | None
     state: StoredState | None
-    run: Any = None
-    steps: Sequence[Any] = ()
+    run: RunRow | None = None
+    steps: Sequence[StepRow] = ()
     warm: WarmThread | None = None
 
 
