@@ -66,7 +66,9 @@ class Run(Record, table=True):
         description="A person's answers that the turn in flight has not used up yet, in order."
     )
     first_seq: int = Field(default=0, description="The first message of the run.")
-    last_seq: int = Field(default=0, description="The last message of the run, once it has ended.")
+    last_seq: int = Field(
+        default=0, description="The last message of the run, or of its part that has ended; until then 0."
+    )
     stop_reason: str | None = long_text()
     started_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
     finished_at: datetime | None = Field(default=None, sa_type=UTCDateTime)

@@ -172,17 +172,69 @@ async def test_a_thread_is_followed_run_after_run(make: Make, where: int) -> Non
 
 async def test_a_recovery_says_so_and_repeats_no_message(make: Make, where: int) -> None:
     crew = Crew()
-    crew.bob.delay = 0.5
+    crew.bob.hold()
     workers = await two(make, crew)
     handle = await workers[0].engine.start(request())
-    following = asyncio.create_task(collect(workers[where].engine.follow_run("anonymous", handle.run_id)))
-    await turns(workers[0], 1)
-    await asyncio.sleep(0.3)
+    reader = Reader(workers[where].engine.follow_run("anonymous", handle.run_id))
+    await reader.reach(3)
     await disown(workers[0])
-    log = await following
+    await reader.reach(4)
+    crew.bob.release()
+    log = await reader.end()
     assert told(log) == [("started", 1), "user", "ann", ("started", 2), "bob", "eve", "completed"]
     positions = [logged.position for logged in log]
     assert positions == sorted(set(positions))
+
+
+async def test_who_looks_late_hears_of_the_next_attempt(make: Make, where: int) -> None:
+    """Once, between what the attempts have stored; in the process that resumed the run, and elsewhere."""
+    crew = Crew()
+    crew.bob.hold()
+    crew.eve.hold()
+    dead, other = await idle(make, crew), await idle(make, crew)
+    handle = await dead.engine.start(request())
+    heard = await collect(dead.engine.follow_run("anonymous", handle.run_id), 3)
+    assert told(heard) == [("started", 1), "user", "ann"]
+    await disown(dead)
+    worker = await make({"crew": crew}, **QUICK)
+    crew.bob.release()
+    await turns(worker, 2)
+
+    readers = []
+    for place in range(3):
+        log = (worker, other)[where].engine.follow_run("anonymous", handle.run_id, heard[place].position)
+        readers.append(Reader(log))
+        await readers[place].reach(4 - place)
+        assert told(readers[place].log) == ["user", "ann", ("started", 2), "bob"][place:]
+    new = Reader((worker, other)[where].engine.follow_run("anonymous", handle.run_id))
+    await new.reach(4)
+    crew.eve.release()
+    rest = ["user", "ann", ("started", 2), "bob", "eve", "completed"]
+    for place, reader in enumerate(readers):
+        assert told(await reader.end()) == rest[place:]
+        positions = [logged.position for logged in reader.log]
+        assert positions == sorted(set(positions))
+    # Who has heard of no attempt before, of the newest at once.
+    assert told(await new.end()) == [("started", 2), "user", "ann", "bob", "eve", "completed"]
+
+
+async def test_a_recovery_behind_more_than_a_page_says_so(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drsai_backend.database.runs.log.PAGE", 1)
+    crew = Crew()
+    crew.bob.hold()
+    dead, reader = await idle(make, crew), await idle(make, crew)
+    handle = await dead.engine.start(request())
+    heard = await collect(reader.engine.follow_run("anonymous", handle.run_id), 2)
+    await turns(dead, 1)
+    await disown(dead)
+    crew.eve.hold()
+    crew.bob.release()
+    worker = await make({"crew": crew}, **QUICK)
+    await turns(worker, 2)
+    late = Reader(reader.engine.follow_run("anonymous", handle.run_id, heard[0].position))
+    await late.reach(4)
+    crew.eve.release()
+    assert told(await late.end()) == ["user", "ann", ("started", 2), "bob", "eve", "completed"]
 
 
 async def test_a_queued_run_is_followed_from_before_it_begins(make: Make, where: int) -> None:

@@ -206,6 +206,7 @@ def _continue_run(_: str) -> sa.ClauseElement:
             attempt=sa.bindparam("new_attempt"),
             retries=sa.bindparam("new_retries"),
             retry_turn=sa.bindparam("new_retry_turn"),
+            last_seq=sa.bindparam("known_seq"),
             deadline=None,
             # Of a run that waited for an answer. Where its worker was lost, what it had used before the question stays.
             usage_before=sa.case((run.c.status == RunStatus.AWAITING_INPUT, run.c.usage), else_=run.c.usage_before),

@@ -259,6 +259,7 @@ def _run_steps(begin: FirstWrite, lease: Lease, common: dict[str, Any]) -> list[
         "new_attempt": begin.attempt,
         "new_retries": begin.retries,
         "new_retry_turn": begin.retry_turn,
+        "known_seq": first_seq - 1,
     }
     steps: list[Step] = [(statements.continue_run, values)]
     joined = {"into": begin.run_id, "seq": lease.last_seq}

@@ -148,8 +148,9 @@ async def _from_live(live: LiveRun, at: Position) -> AsyncIterator[Logged]:
         ready = reader.poll_positions()
         for position, event in ready:
             left = isinstance(event, RunEnded) and event.status is RunStatus.RUNNING  # its log continues elsewhere
-            # A message may have been read from storage before it is told here.
-            if position > at and not left:
+            # A message may have been read from storage before it is told here; so may the start of the attempt.
+            heard = position <= at or (isinstance(event, RunStarted) and at.epoch >= position.epoch)
+            if not heard and not left:
                 yield Logged(position, live.run_id, event)
             if isinstance(event, RunEnded):
                 return
@@ -172,13 +173,18 @@ def _from_page(page: LogPage, at: Position) -> list[Logged]:
         if last is not None and run["first_seq"] > last:
             break
         if run["epoch"] > epoch:
-            # Messages of before that another run left behind come first.
-            while messages and messages[0][0] < run["first_seq"]:
+            start = run["first_seq"] - 1
+            # Whoever knows an earlier attempt hears first what that has stored.
+            if status is RunStatus.RUNNING and (at.seq > start or (at.seq, at.n) == (start, STARTED)):
+                start = max(start, run["last_seq"])
+            while messages and messages[0][0] <= start:
                 seq, run_id, config, shown = messages.pop(0)
                 found.append(Logged(Position(seq, epoch, 0), run_id or "", MessageRead(seq, config, shown)))
+            if last is not None and start > last:
+                break
             epoch = run["epoch"]
             started = RunStarted(run["run_id"], run["team"], run["attempt"])
-            found.append(Logged(Position(max(seq, run["first_seq"] - 1), epoch, STARTED), run["run_id"], started))
+            found.append(Logged(Position(max(seq, start), epoch, STARTED), run["run_id"], started))
         over = status is not RunStatus.RUNNING
         while messages and (not over or messages[0][0] <= run["last_seq"]):
             seq, run_id, config, shown = messages.pop(0)
