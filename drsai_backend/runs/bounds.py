@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from drsai_backend.database.runs.writes import Progress
+from drsai_backend.database.runs.values import Progress
 from drsai_backend.models import UsageMeter
 from drsai_backend.teams.limits import LimitReached, RunLimits
 

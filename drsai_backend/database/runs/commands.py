@@ -14,15 +14,14 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
-from drsai_backend.database.runs import statements as statements
+from drsai_backend.database.runs import statements
 from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, live_threads
-from drsai_backend.database.runs.statements import Progress, now_of, queue, run, thread
-from drsai_backend.database.runs.steps import StepRow, step_writes
-from drsai_backend.database.runs.writes import Lease
+from drsai_backend.database.runs.statements import now_of, queue, run, thread
+from drsai_backend.database.runs.steps import step_writes
+from drsai_backend.database.runs.values import Lease, Progress, StepRow
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText
 from drsai_backend.datamodel.lifecycle import BUSY, DROP, GIVE_UP, RESUME, STOP
-from drsai_backend.errors import LeaseLost
 from drsai_backend.json_types import JsonObject
 
 # A run is asked for one thing at a time; the stronger wish stays.
@@ -202,11 +201,10 @@ def release(session: Session, lease: Lease, progress: Progress, steps: Sequence[
     Raises:
         LeaseLost: the thread is another worker's now.
     """
-    guard = {"key": lease.key, "seen_epoch": lease.epoch, "owner": lease.owner}
     rest = step_writes(lease.key, lease.run_id, lease.turn + 1, lease.epoch, steps)
     rest.append((statements.spent, progress.values(lease.run_id, utcnow())))
-    if run_guarded(session.connection(), (_release, guard), rest) is None:
-        raise LeaseLost(f"thread {lease.thread_id!r} is run by another worker now", param="thread_id")
+    if run_guarded(session.connection(), (_release, lease.guard), rest) is None:
+        raise lease.lost()
 
 
 def unpause(session: Session, head: ThreadHead) -> bool:

@@ -1,8 +1,7 @@
-"""The statements of a run that are made again and again; `threads` says when and with what."""
+"""The statements of a run that are made again and again; `writes` and `commands` say when and with what."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -23,29 +22,6 @@ from drsai_backend.datamodel import (
 )
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.lifecycle import JOIN
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a run has come, in all processes: what its model calls have used (`prompt_tokens`, `completion_tokens`,
-    `total_tokens`), its stored turns, and for how many seconds it ran."""
-
-    usage: dict[str, int] = field(
-        default_factory=lambda: {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-    )
-    turns: int = 0
-    seconds: float = 0.0
-
-    def values(self, run_id: str, now: datetime) -> dict[str, object]:
-        """As parameters of the statements that store it."""
-        return {
-            "run": run_id,
-            "updated": now,
-            "new_usage": self.usage,
-            "new_turns": self.turns,
-            "new_seconds": self.seconds,
-        }
-
 
 thread = table_of(Thread)
 message = table_of(AutoGenMessage)

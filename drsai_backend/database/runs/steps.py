@@ -6,48 +6,16 @@ Synchronous functions of a `Session`. `drsai_backend.teams.replay.steps` says wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import cast
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
-from drsai_backend.database.runs.statements import HELD, Progress, spent, thread
+from drsai_backend.database.runs.statements import HELD, spent, thread
 from drsai_backend.database.runs.statements import step as table
+from drsai_backend.database.runs.values import Lease, Progress, StepRow
 from drsai_backend.datamodel import utcnow
-from drsai_backend.errors import LeaseLost
-from drsai_backend.json_types import JsonObject
-
-
-class StepRow(Protocol):
-    """A step as `drsai_backend.teams.replay.steps.Step` has it."""
-
-    @property
-    def agent(self) -> str: ...
-    @property
-    def step(self) -> str: ...
-    @property
-    def digest(self) -> str: ...
-    @property
-    def value(self) -> JsonObject: ...
-
-
-class Held(Protocol):
-    """The part of a lease that fences a step."""
-
-    @property
-    def key(self) -> int: ...
-    @property
-    def thread_id(self) -> str: ...
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def turn(self) -> int: ...
-    @property
-    def owner(self) -> str: ...
-
 
 _insert = Prepared(
     lambda _: sa.insert(table).values({column.name: sa.bindparam(column.name, type_=column.type) for column in table.c})
@@ -68,17 +36,16 @@ def step_writes(key: int, run_id: str, turn: int, epoch: int, steps: Sequence[St
 _lock = Prepared(lambda _: sa.select(thread.c.id).where(*HELD).with_for_update(read=True))
 
 
-def store_steps(session: Session, held: Held, steps: Sequence[StepRow], progress: Progress) -> None:
+def store_steps(session: Session, lease: Lease, steps: Sequence[StepRow], progress: Progress) -> None:
     """Record steps of the turn in flight, and what the run has used by now, that of these steps included.
 
     Raises:
         LeaseLost: the thread is another worker's now, or has moved on.
     """
-    guard = {"key": held.key, "seen_epoch": held.epoch, "seen_turn": held.turn, "owner": held.owner}
-    rest = step_writes(held.key, held.run_id, held.turn + 1, held.epoch, steps)
-    rest.append((spent, progress.values(held.run_id, utcnow())))
-    if run_guarded(session.connection(), (_lock, guard), rest, is_last=True) is None:
-        raise LeaseLost(f"thread {held.thread_id!r} is run by another worker now", param="thread_id")
+    rest = step_writes(lease.key, lease.run_id, lease.turn + 1, lease.epoch, steps)
+    rest.append((spent, progress.values(lease.run_id, utcnow())))
+    if run_guarded(session.connection(), (_lock, lease.guard), rest, is_last=True) is None:
+        raise lease.lost()
 
 
 def read_steps(session: Session, key: int) -> list[StepRow]:
@@ -87,7 +54,7 @@ def read_steps(session: Session, key: int) -> list[StepRow]:
     return cast("list[StepRow]", session.connection().execute(query).all())
 
 
-def steps_are_stored(session: Session, held: Held, steps: Sequence[StepRow]) -> bool:
+def steps_are_stored(session: Session, lease: Lease, steps: Sequence[StepRow]) -> bool:
     """Whether steps whose COMMIT was cut off are there."""
-    stored = {(row.agent, row.step) for row in read_steps(session, held.key)}
+    stored = {(row.agent, row.step) for row in read_steps(session, lease.key)}
     return all((each.agent, each.step) in stored for each in steps)

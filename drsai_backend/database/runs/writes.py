@@ -6,159 +6,35 @@ Synchronous functions of a `Session`, to be run by `Database.write` and `Databas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Step, run_guarded
-from drsai_backend.database.runs import statements as statements
-from drsai_backend.database.runs.reads import ThreadHead, read_head, read_head_of
-from drsai_backend.database.runs.statements import Progress, expires_of, thread
-from drsai_backend.database.runs.steps import StepRow, step_writes
-from drsai_backend.datamodel import RunStatus, ThreadSnapshot
-from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText, table_of, utcnow
+from drsai_backend.database.runs import statements
+from drsai_backend.database.runs.reads import read_head, read_head_of
+from drsai_backend.database.runs.statements import expires_of, thread
+from drsai_backend.database.runs.steps import step_writes
+from drsai_backend.database.runs.values import (
+    EndWrite,
+    FirstWrite,
+    Lease,
+    NewMessage,
+    NewRun,
+    Progress,
+    QueuedRun,
+    ResumedRun,
+    TurnWrite,
+)
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.base import SCHEMA_VERSION, utcnow
 from drsai_backend.datamodel.lifecycle import END, JOIN, taken
-from drsai_backend.errors import Conflict, LeaseLost
+from drsai_backend.errors import Conflict
 
-_snapshot = table_of(ThreadSnapshot)
 _ANY_NUMBER = 2**31 - 1
-
-
-@dataclass(slots=True)
-class NewMessage:
-    """A message to append; `config` is JSON text. `shown`: whether a chat window shows it."""
-
-    seq: int
-    config: JsonText
-    shown: bool = False
-
-
-_SHORT = 16384
-"""Characters that are written in a fraction of a millisecond."""
-
-
-def _is_short(messages: Sequence[NewMessage], size: int) -> bool:
-    return size + sum(len(each.config) for each in messages) < _SHORT
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstWrite:
-    """What the first write of every run needs. `head=None` creates the thread; `user_input=None`: the stored one stays;
-    `limits` are those that the request asked for; `at` is when it came."""
-
-    head: ThreadHead | None
-    user_id: str
-    thread_id: str
-    team: str
-    run_id: str
-    owner: str
-    lease: timedelta
-    title: str
-    user_input: dict[str, Any] | None
-    messages: Sequence[NewMessage]
-    limits: dict[str, Any] | None
-    request_id: str | None
-    clear_steps: bool
-    at: datetime
-
-    @property
-    def is_short(self) -> bool:
-        """Whether the write takes a fraction of a millisecond. The user input holds the messages once more."""
-        return _is_short(self.messages, 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewRun(FirstWrite):
-    """The first write of a run that has no row yet."""
-
-    idempotency_key: str | None = None
-    fingerprint: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueuedRun(FirstWrite):
-    """That of a run whose input has waited in the queue under its `run_id`, and is taken out of it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumedRun(FirstWrite):
-    """That of a run which was begun before: it waited for an answer, was paused, or lost its worker.
-
-    `attempt`, `retries` and `retry_turn` are what its row says from now on. `control` is what it is asked to do as soon
-    as it can, where nothing else is asked of it. `queued_answer` is the run_id of an input of the queue that answers
-    it, and joins it. `answer_id`: an answer with an idempotency key gets a row under that run_id, which has joined it.
-    """
-
-    progress: Progress
-    answers: list[dict[str, Any]] | None
-    attempt: int
-    retries: int
-    retry_turn: int | None
-    control: str | None
-    queued_answer: str | None
-    answer_id: str | None
-    idempotency_key: str | None
-    fingerprint: str | None
-
-
-@dataclass(slots=True)
-class Lease:
-    """The right to write a thread: row key and epoch, with the turn that the next write follows.
-
-    Writing tells what others have asked meanwhile: `control`, and with the end how many inputs are `queued`.
-    """
-
-    key: int
-    user_id: str
-    thread_id: str
-    run_id: str
-    epoch: int
-    owner: str
-    turn: int
-    last_seq: int
-    control: str | None = None
-    queued: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnWrite:
-    """One turn to append. `clear_answers` drops the person's answers that the turn has used up, `clear_steps` what was
-    recorded during it. `also` runs in the same transaction, once the guard has passed."""
-
-    payload: str
-    messages: Sequence[NewMessage]
-    progress: Progress
-    clear_answers: bool
-    clear_steps: bool
-    also: Sequence[Step] = ()
-
-    @property
-    def is_short(self) -> bool:
-        """Whether the write takes a fraction of a millisecond."""
-        return _is_short(self.messages, len(self.payload))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndWrite:
-    """How a run ends, or its part in this process. `turn` is the last turn's write, if it came to a boundary; `steps`
-    are to be recorded of a turn that will be repeated. `told` is kept for clients that repeat their requests; None: no
-    request has a key."""
-
-    status: RunStatus
-    progress: Progress
-    turn: TurnWrite | None = None
-    stop_reason: str | None = None
-    stop_code: str | None = None
-    error_message: str | None = None
-    input_request: dict[str, Any] | None = None
-    deadline: datetime | None = None
-    steps: Sequence[StepRow] = ()
-    clear_steps: bool = False
-    told: dict[str, Any] | None = None
 
 
 def begin_run(session: Session, begin: FirstWrite) -> Lease:
@@ -176,7 +52,7 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
     resumed = begin if isinstance(begin, ResumedRun) else None
     dequeued = begin.run_id if isinstance(begin, QueuedRun) else None if resumed is None else resumed.queued_answer
     status = taken(RunStatus.CREATED if head is None else head.status)
-    common: dict[str, Any] = {
+    common: dict[str, object] = {
         "created_at": now,
         "updated_at": now,
         "version": SCHEMA_VERSION,
@@ -232,10 +108,10 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
     return lease
 
 
-def _run_steps(begin: FirstWrite, lease: Lease, common: dict[str, Any]) -> list[Step]:
+def _run_steps(begin: FirstWrite, lease: Lease, common: dict[str, object]) -> list[Step]:
     """The statements for the row of the run, and that of the answer which resumes it."""
     now, first_seq = begin.at, lease.last_seq - len(begin.messages) + 1
-    row: dict[str, Any] = {
+    row: dict[str, object] = {
         **common,
         "thread_key": lease.key,
         "attempt": 1,
@@ -307,10 +183,6 @@ def _message_steps(lease: Lease, messages: Iterable[NewMessage], now: datetime) 
     ]
 
 
-def _held(lease: Lease) -> dict[str, Any]:
-    return {"key": lease.key, "seen_epoch": lease.epoch, "seen_turn": lease.turn, "owner": lease.owner}
-
-
 def append_turn(session: Session, lease: Lease, write: TurnWrite) -> Lease:
     """Append one turn: messages and journal entry. Returns the lease moved on by one turn.
 
@@ -318,13 +190,13 @@ def append_turn(session: Session, lease: Lease, write: TurnWrite) -> Lease:
         LeaseLost: the thread is another worker's now, or has moved on.
     """
     moved = _moved(lease, write)
-    values = {**_held(lease), "new_turn": moved.turn, "new_seq": moved.last_seq, "size": len(write.payload)}
+    values = {**lease.guard, "new_turn": moved.turn, "new_seq": moved.last_seq, "size": len(write.payload)}
     now = utcnow()
     steps = _turn_steps(lease, moved, write, now)
     steps.append((statements.progress, write.progress.values(lease.run_id, now)))
     seen = run_guarded(session.connection(), (statements.advance, values), [*steps, *write.also], is_last=True)
     if seen is None:
-        raise _lost(lease)
+        raise lease.lost()
     moved.control = seen[0]
     return moved
 
@@ -337,7 +209,7 @@ def confirm_turn(session: Session, lease: Lease, write: TurnWrite) -> Lease | No
     """
     head = read_head_of(session, lease.key)
     if head is None or head.epoch != lease.epoch or head.lease_owner != lease.owner:
-        raise _lost(lease)
+        raise lease.lost()
     if head.turn == lease.turn:
         return None
     moved = _moved(lease, write)
@@ -348,10 +220,6 @@ def confirm_turn(session: Session, lease: Lease, write: TurnWrite) -> Lease | No
 def _moved(lease: Lease, write: TurnWrite) -> Lease:
     last_seq = write.messages[-1].seq if write.messages else lease.last_seq
     return replace(lease, turn=lease.turn + 1, last_seq=last_seq)
-
-
-def _lost(lease: Lease) -> LeaseLost:
-    return LeaseLost(f"thread {lease.thread_id!r} is run by another worker now", param="thread_id")
 
 
 def _turn_steps(lease: Lease, moved: Lease, write: TurnWrite, now: datetime) -> list[Step]:
@@ -381,8 +249,8 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
     """
     now = utcnow()
     moved = lease if end.turn is None else _moved(lease, end.turn)
-    values: dict[str, Any] = {
-        **_held(lease),
+    values: dict[str, object] = {
+        **lease.guard,
         **end.progress.values(lease.run_id, now),
         "finished": now if end.status.is_final else None,
         "new_status": END(RunStatus.RUNNING, end.status),
@@ -406,7 +274,7 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
     steps += step_writes(lease.key, lease.run_id, lease.turn + 1, lease.epoch, end.steps)
     seen = run_guarded(session.connection(), (statements.end_thread, values), steps, is_last=True)
     if seen is None:
-        raise _lost(lease)
+        raise lease.lost()
     moved.queued, moved.control = seen
     return moved
 

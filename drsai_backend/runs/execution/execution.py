@@ -9,7 +9,7 @@ from typing import Any
 
 from autogen_agentchat.messages import BaseChatMessage, ModelClientStreamingChunkEvent
 
-from drsai_backend.database.runs.writes import EndWrite
+from drsai_backend.database.runs.values import EndWrite
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DatabaseError, LeaseLost
 from drsai_backend.runs.events import TextDelta

@@ -12,16 +12,8 @@ from typing import Any, Final, TypeVar
 from drsai_backend.database import Database
 from drsai_backend.database.runs.commands import release
 from drsai_backend.database.runs.steps import steps_are_stored, store_steps
-from drsai_backend.database.runs.writes import (
-    EndWrite,
-    Lease,
-    NewMessage,
-    TurnWrite,
-    append_turn,
-    confirm_end,
-    confirm_turn,
-    end_run,
-)
+from drsai_backend.database.runs.values import EndWrite, Lease, NewMessage, TurnWrite
+from drsai_backend.database.runs.writes import append_turn, confirm_end, confirm_turn, end_run
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, LeaseLost

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pydantic
 from autogen_agentchat.messages import BaseChatMessage
 
-from drsai_backend.database.runs.writes import NewMessage
+from drsai_backend.database.runs.values import NewMessage
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.errors import DamagedState, DrSaiError, InvalidRequest
 from drsai_backend.models.images import with_images

@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.runs.reads import RunRow, StoredState, ThreadHead, read_head, read_run, read_state
-from drsai_backend.database.runs.steps import StepRow, read_steps
+from drsai_backend.database.runs.steps import read_steps
+from drsai_backend.database.runs.values import StepRow
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import UNFINISHED
 from drsai_backend.models import ModelClientFactory

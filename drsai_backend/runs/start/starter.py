@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 
 from drsai_backend.database.runs.reads import ThreadHead
-from drsai_backend.database.runs.writes import NewRun, ResumedRun
+from drsai_backend.database.runs.values import NewRun, ResumedRun
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE
 from drsai_backend.errors import Conflict

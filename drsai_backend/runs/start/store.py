@@ -8,15 +8,8 @@ from typing import Any, Final
 
 from drsai_backend import log_context
 from drsai_backend.database import Database
-from drsai_backend.database.runs.writes import (
-    FirstWrite,
-    Lease,
-    NewRun,
-    QueuedRun,
-    ResumedRun,
-    begin_run,
-    confirm_begin,
-)
+from drsai_backend.database.runs.values import FirstWrite, Lease, NewRun, QueuedRun, ResumedRun
+from drsai_backend.database.runs.writes import begin_run, confirm_begin
 from drsai_backend.errors import DatabaseUnavailable
 from drsai_backend.runs.ids import new_run_id
 from drsai_backend.runs.start.build import BuiltRun
