@@ -24,12 +24,12 @@ class Field:
     dump: Callable[[Any], Any] | None = None
     load: Callable[[Any], Any] | None = None
 
-    def read(self, owner: Any) -> Any:
+    def read(self, owner: object) -> object:
         """The attribute of `owner` as JSON."""
         value = getattr(owner, self.attribute)
         return value if self.dump is None else self.dump(value)
 
-    def write(self, owner: Any, value: Any) -> None:
+    def write(self, owner: object, value: object) -> None:
         """Set the attribute of `owner` to what `read` gave."""
         setattr(owner, self.attribute, value if self.load is None else self.load(value))
 
@@ -54,5 +54,5 @@ def fields_of(owner: object) -> Mapping[str, Field]:
     return declared
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: object) -> object:
     return load_exact(dump_exact(value))

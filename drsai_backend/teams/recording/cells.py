@@ -3,30 +3,38 @@
 A team's state is large, and a turn changes little of it. Message lists of AutoGen's own classes only grow at their end
 (or are cleared), so a cursor of length and last object finds the new items without looking at the old ones. Anything
 not known to behave like that is asked for its whole state and stored whole when that has changed.
+
+A cell's `path` is its place in the document's skeleton. Its methods:
+
+- `whole`: the full content, for a new document, in reference form if it is a list. Moves the cursor to now.
+- `delta`: writes what changed since the cursor into an entry, and moves the cursor to now. To be awaited if it must.
+- `restore`: takes a stored content, and moves the cursor there.
+- `release`: the content as it is now, as objects, and the cursor; not a copy. `adopt`, of the same cell of another
+  team, takes them.
 """
 
 from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from operator import is_
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, cast
 
-from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, MessageFactory
+from autogen_agentchat.messages import MessageFactory
 from autogen_core import Image
 from autogen_core.memory import ListMemory, MemoryContent, MemoryMimeType
 from autogen_core.model_context import ChatCompletionContextState
-from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, UserMessage
+from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, LLMMessage, UserMessage
 
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models.images import with_images
 from drsai_backend.state.codec import Exact, dump_exact, load_exact
 from drsai_backend.state.journal import Entry, Item, Path, resolve
-from drsai_backend.teams.messages import dump_of
+from drsai_backend.teams.messages import Message, dump_of
 from drsai_backend.teams.recording.base import Field
-
-ContentKey = tuple[str | None, Any]
 
 # Bytes, measured with tracemalloc (tests/runs/test_warm.py): a message with its places in the book, but for its
 # content; what a model context holds of one beside the content, which they share; a pixel.
@@ -45,10 +53,10 @@ class MessageBook:
         self.weight = 0
         """About how many bytes the messages take."""
         # The objects are kept: an id says nothing once its object is gone.
-        self._by_id: dict[int, tuple[int, Any]] = {}
-        self._by_content: dict[ContentKey, tuple[int, Any]] = {}
+        self._by_id: dict[int, tuple[int, Message]] = {}
+        self._by_content: dict[tuple[str | None, object], tuple[int, Message]] = {}
 
-    def add(self, seq: int, message: BaseChatMessage | BaseAgentEvent) -> None:
+    def add(self, seq: int, message: Message) -> None:
         """Message `seq`'s stored dump is exactly that of `message`."""
         content = getattr(message, "content", None)
         if id(message) not in self._by_id:
@@ -57,45 +65,45 @@ class MessageBook:
         if isinstance(content, str):
             self._by_content[message.source, content] = (seq, message)
         elif isinstance(content, list):
-            parts = _content_key(content)
+            parts = _content_key(cast("list[object]", content))
             self._by_content[message.source, parts] = (seq, message)
             self._by_content[None, parts] = (seq, message)
 
-    def seq_of(self, message: Any) -> int | None:
+    def seq_of(self, message: Message) -> int | None:
+        """The number of a message that is stored; None: it is not, or not as it is."""
         found = self._by_id.get(id(message))
         return None if found is None else found[0]
 
-    def message_item(self, message: Any) -> Item:
+    def message_item(self, message: Message) -> Item:
         """A message of the group chat in reference form."""
         found = self._by_id.get(id(message))
         return found[0] if found is not None else normalise(dump_of(message))
 
-    def context_item(self, message: Any) -> Item:
+    def context_item(self, message: LLMMessage) -> Item:
         """A message of a model context in reference form."""
-        kind = message.__class__
-        if kind is UserMessage:
+        if type(message) is UserMessage:
             found = self._by_content.get((message.source, _content_key(message.content)))
             if found is not None:
                 return ["u", found[0]]
-        elif kind is AssistantMessage:
+        elif type(message) is AssistantMessage:
             found = self._by_content.get((message.source, _content_key(message.content)))
             if found is not None:
                 return ["a", found[0]] if message.thought is None else ["a", found[0], message.thought]
-        elif kind is FunctionExecutionResultMessage:
+        elif type(message) is FunctionExecutionResultMessage:
             found = self._by_content.get((None, _content_key(message.content)))
             if found is not None:
                 return ["f", found[0]]
         return normalise(message.model_dump())
 
 
-def _weight_of(content: Any) -> int:
+def _weight_of(content: object) -> int:
     """About how many bytes the content of a message takes."""
     if isinstance(content, str):
         return sys.getsizeof(content)
     if not isinstance(content, list):
         return _OBJECT
     weight = 0
-    for part in cast("list[Any]", content):
+    for part in cast("list[object]", content):
         if isinstance(part, Image):
             weight += _OBJECT + part.image.width * part.image.height * _PIXEL
         elif isinstance(part, str):
@@ -109,14 +117,11 @@ def _weight_of(content: Any) -> int:
 def weight_of(cell: Cell, content: Any) -> int:
     """About how many bytes the content that a cell has released takes, the messages in its lists left out."""
     if isinstance(cell, ListCell):
-        items = cast("list[Any]", content[0])
-        return _CELL + len(items) * (_CONTEXT if cell.is_context else 8)
-    if isinstance(cell, StateCell) and content is not None:
-        return _CELL + sys.getsizeof(content[0])
-    return _CELL
+        return _CELL + len(content[0]) * (_CONTEXT if cell.is_context else 8)
+    return _CELL + (sys.getsizeof(content[0]) if isinstance(cell, StateCell) else 0)
 
 
-def _content_key(content: Any) -> Any:
+def _content_key(content: str | Sequence[object]) -> object:
     """Text by value; tool calls, results and images by identity: AutoGen hands the same objects on."""
     if isinstance(content, str):
         return content
@@ -128,24 +133,24 @@ class MessageObjects:
 
     __slots__ = ("_configs", "made")
 
-    def __init__(self, configs: Mapping[int, dict[str, Any]]) -> None:
+    def __init__(self, configs: Mapping[int, JsonObject]) -> None:
         self._configs = configs
         self.made: dict[int, Any] = {}
 
-    def message(self, item: Item, factory: MessageFactory) -> Any:
+    def message(self, item: Item, factory: MessageFactory) -> Message:
         """A message of the group chat. The same number gives the same object.
 
         Raises:
             KeyError, IndexError, TypeError, ValueError: the item refers to nothing, or is none. So do the others.
         """
         if not isinstance(item, int):
-            return factory.create(with_images(cast("dict[str, Any]", item)))
+            return factory.create(with_images(cast("JsonObject", item)))
         made = self.made.get(item)
         if made is None:
             made = self.made[item] = factory.create(with_images(self._configs[item]))
         return made
 
-    def context_message(self, item: Item) -> Any:
+    def context_message(self, item: Item) -> LLMMessage:
         """A message of a model context. It shares the content of the message it was made from."""
         made = self.made.get(item[1]) if isinstance(item, list) else None
         if made is None:
@@ -165,51 +170,33 @@ class MessageObjects:
                 raise ValueError(kind)
 
 
-def normalise(value: Any) -> Any:
+def normalise(value: object) -> Any:
     """The value as JSON would give it back."""
     return load_exact(dump_exact(value))
 
 
-class Cell(Protocol):
-    """A part of the state. `path` is its place in the document's skeleton."""
-
-    path: Path
-
-    async def whole(self, book: MessageBook) -> Any:
-        """The full content, for a new document, in reference form if it is a list. Moves the cursor to now."""
-        ...
-
-    def delta(self, number: int, book: MessageBook, entry: Entry) -> Awaitable[None] | None:
-        """Write what changed since the cursor into `entry`, and move the cursor to now. To be awaited if it must."""
-        ...
-
-    def release(self) -> Any:
-        """The content as it is now, as objects, for `adopt` of the same cell of another team. Not a copy."""
-        ...
-
-    async def adopt(self, content: Any) -> None:
-        """Take what `release` gave, with its cursor."""
-        ...
-
-
 class ListCell:
-    """A list attribute that only grows at its end, or is cleared."""
+    """A list attribute that only grows at its end, or is cleared. `factory`: None for model-context messages."""
 
     __slots__ = ("_factory", "_last", "_length", "attribute", "owner", "path")
 
-    def __init__(self, path: Path, owner: Any, attribute: str, factory: MessageFactory | None) -> None:
+    def __init__(self, path: Path, owner: object, attribute: str, factory: MessageFactory | None) -> None:
         self.path = path
         self.owner = owner
         self.attribute = attribute
         self._factory = factory
-        """None: a list of model-context messages."""
         self._length = 0
-        self._last: Any = None
+        self._last: object = None
 
     @property
     def items(self) -> list[Any]:
         items: list[Any] = getattr(self.owner, self.attribute)
         return items
+
+    @property
+    def is_context(self) -> bool:
+        """Whether it lists a model context's messages, and not the group chat's."""
+        return self._factory is None
 
     def _encoder(self, book: MessageBook) -> Callable[[Any], Item]:
         return book.context_item if self._factory is None else book.message_item
@@ -219,10 +206,7 @@ class ListCell:
         self._length = len(items)
         self._last = items[-1] if items else None
 
-    async def whole(self, book: MessageBook) -> list[Item]:
-        return self._whole(book)
-
-    def _whole(self, book: MessageBook) -> list[Item]:
+    def whole(self, book: MessageBook) -> list[Item]:
         encode = self._encoder(book)
         found = [encode(item) for item in self.items]
         self._mark()
@@ -237,31 +221,29 @@ class ListCell:
                 entry.extend[number] = [encode(item) for item in items[length:]]
                 self._mark()
             return
-        entry.replace[number] = self._whole(book)
+        entry.replace[number] = self.whole(book)
 
-    def release(self) -> Any:
+    def release(self) -> tuple[list[Any], int, object]:
         return self.items, self._length, self._last
 
-    async def adopt(self, content: Any) -> None:
+    async def adopt(self, content: tuple[list[Any], int, object]) -> None:
         items, self._length, self._last = content
+        self._put(items)
+
+    def _put(self, items: list[Any]) -> None:
         setattr(self.owner, self.attribute, items)
 
-    @property
-    def is_context(self) -> bool:
-        """Whether it lists a model context's messages, and not the group chat's."""
-        return self._factory is None
-
-    def fill(self, items: list[Item], messages: MessageObjects) -> None:
-        """Take a list in reference form as the content, which is what is stored."""
+    def _decoded(self, items: list[Item], messages: MessageObjects) -> list[Any]:
         if self._factory is None:
-            content: list[Any] = [messages.context_message(item) for item in items]
-        else:
-            content = [messages.message(item, self._factory) for item in items]
-        setattr(self.owner, self.attribute, content)
+            return [messages.context_message(item) for item in items]
+        return [messages.message(item, self._factory) for item in items]
+
+    def restore(self, items: list[Item], messages: MessageObjects) -> None:
+        self._put(self._decoded(items, messages))
         self._mark()
 
 
-_CLEARED: dict[str, Any] = {"cleared": True}
+_CLEARED: JsonObject = {"cleared": True}
 
 
 class MemoryCell(ListCell):
@@ -288,18 +270,13 @@ class MemoryCell(ListCell):
 
     def _put(self, items: list[Any]) -> None:
         cleared = items[:1] == [_CLEARED]
-        self.owner.content = items[1:] if cleared else [*self._first, *items]
+        cast("ListMemory", self.owner).content = items[1:] if cleared else [*self._first, *items]
 
-    async def adopt(self, content: Any) -> None:
-        items, self._length, self._last = content
-        self._put(items)
-
-    def fill(self, items: list[Item], messages: MessageObjects) -> None:
-        self._put([_CLEARED if item == _CLEARED else _memory_content(cast("dict[str, Any]", item)) for item in items])
-        self._mark()
+    def _decoded(self, items: list[Item], messages: MessageObjects) -> list[Any]:
+        return [_CLEARED if item == _CLEARED else _memory_content(cast("JsonObject", item)) for item in items]
 
 
-def _memory_item(content: Any) -> Item:
+def _memory_item(content: object) -> Item:
     if content is _CLEARED:
         return _CLEARED
     assert isinstance(content, MemoryContent)
@@ -311,7 +288,7 @@ def _memory_item(content: Any) -> Item:
     return normalise(content.model_dump())
 
 
-def _memory_content(item: dict[str, Any]) -> MemoryContent:
+def _memory_content(item: JsonObject) -> MemoryContent:
     values = dict(item)
     if "image" in values:
         values["content"] = Image.from_base64(values.pop("image"))
@@ -327,13 +304,13 @@ class ValueCell:
 
     __slots__ = ("_field", "_last", "_owner", "path")
 
-    def __init__(self, path: Path, owner: Any, field: Field) -> None:
+    def __init__(self, path: Path, owner: object, field: Field) -> None:
         self.path = path
         self._owner = owner
         self._field = field
-        self._last: Any = None
+        self._last: object = None
 
-    async def whole(self, book: MessageBook) -> Any:
+    async def whole(self) -> object:
         self._last = self._field.read(self._owner)
         return self._last
 
@@ -342,20 +319,22 @@ class ValueCell:
         if value != self._last:
             self._last = entry.set[number] = value
 
-    def mark_stored(self, value: Any) -> None:
-        """Move the cursor to `value`, which is what is stored."""
-        self._last = value
-
-    def release(self) -> Any:
+    def release(self) -> tuple[object, object]:
         return self._field.read(self._owner), self._last
 
-    async def adopt(self, content: Any) -> None:
+    async def adopt(self, content: tuple[object, object]) -> None:
         value, self._last = content
         self._field.write(self._owner, value)
 
-    async def restore(self, value: Any) -> None:
-        """Take `value`, as JSON, as the content."""
-        self._field.write(self._owner, value)
+    async def restore(self, value: object) -> None:
+        await self.adopt((deepcopy(value), value))
+
+
+class Stateful(Protocol):
+    """An agent, a team, a manager, a model context."""
+
+    def save_state(self) -> Awaitable[Mapping[str, object]]: ...
+    def load_state(self, state: JsonObject) -> Awaitable[None]: ...
 
 
 class StateCell:
@@ -363,12 +342,12 @@ class StateCell:
 
     __slots__ = ("_last", "owner", "path")
 
-    def __init__(self, path: Path, owner: Any) -> None:
+    def __init__(self, path: Path, owner: Stateful) -> None:
         self.path = path
         self.owner = owner
         self._last: Exact = (b"", False)
 
-    async def whole(self, book: MessageBook) -> Any:
+    async def whole(self) -> object:
         self._last = dump_exact(await self.owner.save_state())
         return load_exact(self._last)
 
@@ -378,17 +357,15 @@ class StateCell:
             self._last = data
             entry.set[number] = load_exact(data)
 
-    def mark_stored(self, value: Any) -> None:
-        """Move the cursor to `value`, which is what is stored."""
-        self._last = dump_exact(value)
-
-    def release(self) -> Any:
+    def release(self) -> Exact:
         return self._last
 
-    async def adopt(self, content: Any) -> None:
+    async def adopt(self, content: Exact) -> None:
         self._last = content
         await self.owner.load_state(load_exact(content))
 
-    async def restore(self, value: Any) -> None:
-        """Take `value`, as JSON, as the content."""
-        await self.owner.load_state(value)
+    async def restore(self, value: object) -> None:
+        await self.adopt(dump_exact(value))
+
+
+Cell: TypeAlias = ListCell | ValueCell | StateCell

@@ -12,17 +12,18 @@ from __future__ import annotations
 # pyright: reportPrivateUsage=false
 import copy
 import time
-from typing import Any, cast
+from typing import TypeAlias, cast
 
 import orjson
 from autogen_agentchat.base import AndTerminationCondition, TerminationCondition
 from autogen_agentchat.conditions import TimeoutTermination
 from autogen_agentchat.messages import StopMessage
 
+from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.team_tree import children
 
 _SCALARS = (bool, int, float, str, type(None))
-Baseline = tuple[dict[str, Any], list[Any]]
+Baseline: TypeAlias = tuple[JsonObject, list["Baseline | None"]]
 
 
 def baseline(condition: TerminationCondition | None) -> Baseline | None:
@@ -32,18 +33,18 @@ def baseline(condition: TerminationCondition | None) -> Baseline | None:
     return _attributes(condition), [baseline(child) for child in children(condition)]
 
 
-def capture(condition: TerminationCondition | None, before: Baseline | None) -> dict[str, Any] | None:
+def capture(condition: TerminationCondition | None, before: Baseline | None) -> JsonObject | None:
     """What has changed since `before`; None: nothing."""
     if condition is None or before is None:
         return None
     attributes, inner_before = before
-    state: dict[str, Any] = {}
+    state: JsonObject = {}
     changed = {
         name: value
         for name, value in _attributes(condition).items()
         if name not in attributes or attributes[name] != value
     }
-    sets: dict[str, list[Any]] = {name: [*value] for name, value in changed.items() if type(value) is set}
+    sets: JsonObject = {name: [*value] for name, value in changed.items() if type(value) is set}
     plain = {name: value for name, value in changed.items() if name not in sets}
     if plain:
         state["v"] = plain
@@ -59,7 +60,7 @@ def capture(condition: TerminationCondition | None, before: Baseline | None) -> 
     return state or None
 
 
-def restore(condition: TerminationCondition | None, state: dict[str, Any] | None) -> None:
+def restore(condition: TerminationCondition | None, state: JsonObject | None) -> None:
     """Put what `capture` gave back into a freshly built condition."""
     if condition is None or not state:
         return
@@ -75,11 +76,11 @@ def restore(condition: TerminationCondition | None, state: dict[str, Any] | None
         condition._start_time = time.monotonic() - state["elapsed"]
 
 
-def _attributes(condition: TerminationCondition) -> dict[str, Any]:
+def _attributes(condition: TerminationCondition) -> JsonObject:
     skipped = {"_conditions", "_stop_messages"}
     if isinstance(condition, TimeoutTermination):
         skipped.add("_start_time")
-    kept: dict[str, Any] = {}
+    kept: JsonObject = {}
     for name, value in vars(condition).items():
         if name in skipped:
             continue
@@ -90,6 +91,6 @@ def _attributes(condition: TerminationCondition) -> dict[str, Any]:
                 kept[name] = orjson.loads(orjson.dumps(value))
             except TypeError:
                 continue
-        elif type(value) is set and all(isinstance(item, _SCALARS) for item in cast(set[Any], value)):
-            kept[name] = {*cast(set[Any], value)}
+        elif type(value) is set and all(isinstance(item, _SCALARS) for item in cast("set[object]", value)):
+            kept[name] = set(cast("set[object]", value))
     return kept

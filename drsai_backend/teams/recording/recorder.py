@@ -7,24 +7,26 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from functools import reduce
+from operator import getitem
+from typing import Any
 
-from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
+from autogen_agentchat.messages import BaseChatMessage
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_agentchat.teams._group_chat._graph._digraph_group_chat import GraphFlowManager
+from pydantic import JsonValue
 
 from drsai_backend.errors import DamagedState
-from drsai_backend.state import Document, Entry, ResumeRecord, expand
+from drsai_backend.json_types import JsonObject
+from drsai_backend.state import Document, Entry, Item, ResumeRecord, expand
 from drsai_backend.state.codec import dump_json, load_json
 from drsai_backend.state.journal import Path, put
-from drsai_backend.teams.messages import dump_of
+from drsai_backend.teams.messages import Message, dump_of
 from drsai_backend.teams.recording import conditions as _conditions
-from drsai_backend.teams.recording.cells import ListCell, MessageBook, MessageObjects, StateCell, ValueCell, weight_of
+from drsai_backend.teams.recording.cells import ListCell, MessageBook, MessageObjects, weight_of
 from drsai_backend.teams.recording.structure import MEMORY, survey
 from drsai_backend.teams.runtime.wiring import manager_of
 from drsai_backend.teams.team_tree import Parts, nested_teams
-
-Message = BaseChatMessage | BaseAgentEvent
 
 
 @dataclass(slots=True)
@@ -54,7 +56,7 @@ class WarmState:
     signature: list[tuple[Path, type]]
     contents: list[Any]
     book: MessageBook
-    conditions: list[Any]
+    conditions: list[JsonObject | None]
     movable: bool
     size: int
     """About how many bytes it takes: within 0.8 to 1.3 times what it does."""
@@ -77,7 +79,7 @@ class Recorder:
 
     # --- taking a state in --------------------------------------------------------------------------------------
 
-    async def load(self, document: Document, configs: Mapping[int, dict[str, Any]], *, keep_run: bool) -> None:
+    async def load(self, document: Document, configs: Mapping[int, JsonObject], *, keep_run: bool) -> None:
         """Load a stored state into the team. `keep_run=False` leaves out what belongs to the run it was cut from.
 
         Raises:
@@ -92,7 +94,7 @@ class Recorder:
         else:
             # A team that was changed since keeps what fits; its next turn stores a whole new document.
             state, _ = expand(document, configs)
-            await self._team.load_state(_fitted(await self._team.save_state(), state))
+            await self._team.load_state(_fitted(dict(await self._team.save_state()), state))
         await self._settle(document.resume.conditions if same else [], keep_run=keep_run)
 
     async def adopt(self, warm: WarmState, *, keep_run: bool) -> bool:
@@ -111,11 +113,11 @@ class Recorder:
         """The team's state as objects, for a later `adopt`. The team must not run again."""
         mine = self._structure
         cells = (*mine.cells, *mine.derived)
-        contents = [cell.release() for cell in cells]
+        contents: list[object] = [cell.release() for cell in cells]
         size = self._book.weight + sum(map(weight_of, cells, contents))
         return WarmState(mine.signature, contents, self._book, resume.conditions, mine.movable, size)
 
-    async def _restore(self, document: Document, configs: Mapping[int, dict[str, Any]]) -> None:
+    async def _restore(self, document: Document, configs: Mapping[int, JsonObject]) -> None:
         """Fill every cell. What `load_state` would do by way of the full state, in which every message is held several
         times; here it is made into an object once, and shared as it is in a team that has run."""
         messages = MessageObjects(configs)
@@ -126,17 +128,15 @@ class Recorder:
         for number, cell in cells:
             if isinstance(cell, ListCell):
                 try:
-                    cell.fill(document.lists[number], messages)
+                    cell.restore(document.lists[number], messages)
                 except (KeyError, IndexError, TypeError, AttributeError):
                     raise DamagedState("the state refers to a message that is not stored", param="messages") from None
             else:
-                assert isinstance(cell, ValueCell | StateCell)
                 try:
-                    value = _at(document.skeleton, cell.path)
+                    value: object = reduce(getitem, cell.path, document.skeleton)
                 except (KeyError, TypeError):
                     raise DamagedState("a part of the state is missing", param="state") from None
-                await cell.restore(copy.deepcopy(value))
-                cell.mark_stored(value)
+                await cell.restore(value)
         for seq, message in messages.made.items():
             self._book.add(seq, message)
         for manager in self._structure.selectors:
@@ -144,7 +144,7 @@ class Recorder:
             chat = [message for message in manager._message_thread if isinstance(message, BaseChatMessage)]
             await manager._add_messages_to_context(manager._model_context, chat)
 
-    async def _settle(self, conditions: Sequence[Any], *, keep_run: bool) -> None:
+    async def _settle(self, conditions: Sequence[JsonObject | None], *, keep_run: bool) -> None:
         if keep_run:
             for team, state in zip(self._teams, conditions, strict=False):
                 _conditions.restore(team._termination_condition, state)
@@ -215,24 +215,17 @@ class Recorder:
     async def _document(self, resume: ResumeRecord) -> Document:
         skeleton = copy.deepcopy(self._structure.skeleton)
         cells = self._structure.cells
-        lists: dict[int, Any] = {}
+        lists: dict[int, list[Item]] = {}
         for number, cell in enumerate(cells):
-            content = await cell.whole(self._book)
             if isinstance(cell, ListCell):
-                lists[number] = content
+                lists[number] = cell.whole(self._book)
             else:
-                put(skeleton, cell.path, content)
+                put(skeleton, cell.path, await cell.whole())
         return Document(skeleton, [cell.path for cell in cells], lists, resume)
 
 
 def _but_memories(paths: Sequence[Path]) -> list[Path]:
     return [path for path in paths if path[-1] != MEMORY]
-
-
-def _at(tree: Any, path: Path) -> Any:
-    for name in path:
-        tree = tree[name]
-    return tree
 
 
 def dump_message(message: Message) -> str:
@@ -249,17 +242,21 @@ def storable(config: str) -> str:
     return config if clean == value else dump_json(clean).decode()
 
 
-def _clean(value: Any) -> Any:
+def _clean_text(text: str) -> str:
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def _clean(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
-        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+        return _clean_text(value)
     if isinstance(value, list):
-        return [_clean(item) for item in cast(list[Any], value)]
+        return [_clean(item) for item in value]
     if isinstance(value, dict):
-        return {_clean(key): _clean(item) for key, item in cast(dict[Any, Any], value).items()}
+        return {_clean_text(key): _clean(item) for key, item in value.items()}
     return value
 
 
-def _fitted(fresh: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+def _fitted(fresh: JsonObject, stored: JsonObject) -> JsonObject:
     """A stored state made to fit a team that has been changed: what it has no place for is dropped, what is new starts
     fresh. A manager whose participants have changed keeps its message thread alone."""
     if "agent_states" in fresh and "agent_states" in stored:
@@ -274,4 +271,4 @@ def _fitted(fresh: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, An
         inner = _fitted(fresh["agent_state"], stored["agent_state"])
         return {**fresh, "message_buffer": stored["message_buffer"], "agent_state": inner}
     same = fresh.keys() == stored.keys() and fresh.get("type") == stored.get("type")
-    return dict(stored if same else fresh)
+    return stored if same else fresh

@@ -53,7 +53,8 @@ from autogen_core.model_context import (
 )
 from autogen_core.tools import BaseTool
 
-from drsai_backend.state.journal import Path
+from drsai_backend.json_types import JsonObject
+from drsai_backend.state.journal import Path, put
 from drsai_backend.teams.recording.base import Field, fields_of
 from drsai_backend.teams.recording.cells import Cell, ListCell, MemoryCell, StateCell, ValueCell
 from drsai_backend.teams.runtime.wiring import container_of, manager_of, runtime_of
@@ -80,7 +81,7 @@ _SOCIETY = SocietyOfMindAgentState().model_dump()
 _BASE = BaseState().model_dump()
 
 
-def _copied(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _copied(groups: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
     return {target: dict(counts) for target, counts in groups.items()}
 
 
@@ -94,7 +95,7 @@ class ManagerState:
     extras: Mapping[str, Field] = field(default_factory=dict[str, Field])
 
     @cached_property
-    def constants(self) -> dict[str, Any]:
+    def constants(self) -> JsonObject:
         if self.model is None:
             return {}
         return self.model().model_dump(include={"type", "version"})
@@ -104,7 +105,7 @@ def _named(*names: str) -> dict[str, Field]:
     return {name: Field(f"_{name}") for name in ("current_turn", *names)}
 
 
-MANAGERS: dict[Any, ManagerState] = {
+MANAGERS: dict[type[BaseGroupChatManager], ManagerState] = {
     RoundRobinGroupChatManager: ManagerState(RoundRobinManagerState, _named("next_speaker_index")),
     SelectorGroupChatManager: ManagerState(SelectorManagerState, _named("previous_speaker")),
     SwarmGroupChatManager: ManagerState(SwarmManagerState, _named("current_speaker")),
@@ -147,11 +148,17 @@ class Structure:
     """
 
     mark: object
-    skeleton: dict[str, Any] = field(default_factory=lambda: {"state": {}, "extras": {}})
+    skeleton: dict[str, JsonObject] = field(default_factory=lambda: {"state": {}, "extras": {}})
     cells: list[Cell] = field(default_factory=list)
     derived: list[Cell] = field(default_factory=list)
     selectors: list[SelectorGroupChatManager] = field(default_factory=list)
     movable: bool = True
+
+    def extra(self, path: Path, name: str) -> Path:
+        """A new place in the `extras`, for something that the part at `path` needs and its state leaves out."""
+        key = "/".join((*path, name))
+        self.skeleton["extras"][key] = {}
+        return "extras", key
 
     @property
     def signature(self) -> list[tuple[Path, type]]:
@@ -166,44 +173,40 @@ def survey(team: BaseGroupChat) -> Structure:
     return structure
 
 
-def _team(structure: Structure, team: BaseGroupChat, path: Path) -> dict[str, Any]:
+def _team(structure: Structure, team: BaseGroupChat, path: Path) -> JsonObject:
     if not _saves_like(team, BaseGroupChat):
         structure.cells.append(StateCell(path, team))
         return {}
-    states: dict[str, Any] = {}
+    states: JsonObject = {}
     here = (*path, "agent_states")
     for position, (name, participant) in enumerate(zip(team._participant_names, team._participants, strict=True)):
         container = container_of(team, position)
         inner = (*here, name)
-        state: dict[str, Any] = {**_CONTAINER, "message_buffer": []}
-        structure.cells.append(
-            ListCell((*inner, "message_buffer"), container, "_message_buffer", team._message_factory)
-        )
-        state["agent_state"] = _agent(structure, participant, (*inner, "agent_state"))
-        states[name] = state
+        buffer = ListCell((*inner, "message_buffer"), container, "_message_buffer", team._message_factory)
+        structure.cells.append(buffer)
+        state = _agent(structure, participant, (*inner, "agent_state"))
+        states[name] = {**_CONTAINER, "message_buffer": [], "agent_state": state}
     manager_name = team._group_chat_manager_name
     states[manager_name] = _manager(structure, manager_of(team), (*here, manager_name))
     return {**_TEAM, "agent_states": states}
 
 
-def _agent(structure: Structure, agent: Any, path: Path) -> dict[str, Any]:
+def _agent(structure: Structure, agent: Any, path: Path) -> JsonObject:
     if is_a(agent, BaseGroupChat):
         return _team(structure, agent, path)
     _declared(structure, agent, path)
     _tools(structure, agent, path)
     _memories(structure, agent, path)
     if _saves_like(agent, AssistantAgent):
-        state: dict[str, Any] = dict(_ASSISTANT)
-        state["llm_context"] = _context(structure, agent._model_context, (*path, "llm_context"))
-        return state
+        return {**_ASSISTANT, "llm_context": _context(structure, agent._model_context, (*path, "llm_context"))}
     if _saves_like(agent, SocietyOfMindAgent):
         _extra_context(structure, agent._model_context, path)
         inner = _agent(structure, agent._team, (*path, "inner_team_state"))
         return {**_SOCIETY, "inner_team_state": inner}
     if _saves_like(agent, BaseChatAgent):
         if is_a(agent, MessageFilterAgent):
-            key = _extra_key(path, "wrapped")
-            structure.skeleton["extras"][key] = _agent(structure, agent._wrapped_agent, ("extras", key))
+            where = structure.extra(path, "wrapped")
+            put(structure.skeleton, where, _agent(structure, agent._wrapped_agent, where))
         elif isinstance(agent, CodeExecutorAgent):
             _extra_context(structure, agent._model_context, path)
         return dict(_BASE)
@@ -211,7 +214,7 @@ def _agent(structure: Structure, agent: Any, path: Path) -> dict[str, Any]:
     return {}
 
 
-def _saves_like(instance: Any, known: type[Any]) -> bool:
+def _saves_like(instance: object, known: type[Any]) -> bool:
     """Whether an instance's state is saved and loaded by that class's methods, not by a subclass's own."""
     methods = instance.__class__
     return (
@@ -220,22 +223,20 @@ def _saves_like(instance: Any, known: type[Any]) -> bool:
     )
 
 
-def _tools(structure: Structure, agent: Any, path: Path) -> None:
+def _tools(structure: Structure, agent: object, path: Path) -> None:
     """The state of an agent's tools, agents and teams used as tools among them, which AutoGen saves nowhere."""
     for name, tool in stateful_tools(agent):
-        key = _extra_key(path, f"tool/{name}")
-        where = ("extras", key)
-        structure.skeleton["extras"][key] = {}
+        where = structure.extra(path, f"tool/{name}")
         runner = task_runner(tool)
         if runner is None:
             structure.cells.append(StateCell(where, _ToolState(tool)))
         else:
-            structure.skeleton["extras"][key] = _agent(structure, runner, where)
+            put(structure.skeleton, where, _agent(structure, runner, where))
 
 
-def _memories(structure: Structure, agent: Any, path: Path) -> None:
+def _memories(structure: Structure, agent: object, path: Path) -> None:
     """What is in an agent's list memories, which AutoGen saves nowhere."""
-    memories: Sequence[Any] = getattr(agent, "_memory", None) or ()
+    memories: Sequence[object] = getattr(agent, "_memory", None) or ()
     for position, memory in enumerate(memories):
         if not isinstance(memory, ListMemory):
             continue
@@ -246,9 +247,7 @@ def _memories(structure: Structure, agent: Any, path: Path) -> None:
                 memory.name,
             )
             continue
-        key = _extra_key(path, f"memory/{position}")
-        structure.skeleton["extras"][key] = {}
-        structure.cells.append(MemoryCell(("extras", key, MEMORY), memory))
+        structure.cells.append(MemoryCell((*structure.extra(path, f"memory/{position}"), MEMORY), memory))
 
 
 class _ToolState:
@@ -259,7 +258,7 @@ class _ToolState:
         self.load_state = tool.load_state_json
 
 
-def _context(structure: Structure, context: ChatCompletionContext, path: Path) -> dict[str, Any]:
+def _context(structure: Structure, context: ChatCompletionContext, path: Path) -> JsonObject:
     if type(context) in APPEND_ONLY_CONTEXTS:
         structure.cells.append(ListCell((*path, "messages"), context, "_messages", None))
         return {"messages": []}
@@ -268,37 +267,28 @@ def _context(structure: Structure, context: ChatCompletionContext, path: Path) -
 
 
 def _extra_context(structure: Structure, context: ChatCompletionContext, path: Path) -> None:
-    key = _extra_key(path, "model_context")
-    structure.skeleton["extras"][key] = _context(structure, context, ("extras", key))
+    where = structure.extra(path, "model_context")
+    put(structure.skeleton, where, _context(structure, context, where))
 
 
-def _extra_key(path: Path, name: str) -> str:
-    return "/".join((*path, name))
-
-
-def _manager(structure: Structure, manager: BaseGroupChatManager, path: Path) -> dict[str, Any]:
+def _manager(structure: Structure, manager: BaseGroupChatManager, path: Path) -> JsonObject:
     _declared(structure, manager, path)
     if _saves_like(manager, BaseAgent):
         # It has none; but the conversation, at least, is to survive.
-        key = _extra_key(path, "manager")
-        structure.skeleton["extras"][key] = {}
-        _conversation(structure, manager, ("extras", key), _named())
+        _conversation(structure, manager, structure.extra(path, "manager"), _named())
         return {}
     known = next((state for cls, state in MANAGERS.items() if _saves_like(manager, cls)), None)
     if known is None:
         structure.cells.append(StateCell(path, manager))
         return {}
     _conversation(structure, manager, path, known.fields)
-    for name, extra in known.extras.items():
-        key = _extra_key(path, name)
-        structure.skeleton["extras"][key] = {}
-        structure.cells.append(ValueCell(("extras", key), manager, extra))
+    structure.cells += [ValueCell(structure.extra(path, name), manager, extra) for name, extra in known.extras.items()]
     if is_a(manager, SelectorGroupChatManager):
         # load_state fills the selection context from the message thread.
         structure.selectors.append(manager)
         if type(manager._model_context) in APPEND_ONLY_CONTEXTS:
-            where = _extra_key(path, "model_context")
-            structure.derived.append(ListCell(("derived", where), manager._model_context, "_messages", None))
+            where = ("derived", *path, "model_context")
+            structure.derived.append(ListCell(where, manager._model_context, "_messages", None))
         else:
             structure.movable = False
     # The state models hold nothing but constants beside what the cells bring.
@@ -313,6 +303,5 @@ def _conversation(structure: Structure, manager: BaseGroupChatManager, path: Pat
 def _declared(structure: Structure, owner: object, path: Path) -> None:
     """What the class of an agent or a manager declares as durable."""
     if getattr(owner, "durable_fields", ()):
-        key = _extra_key(path, "fields")
-        structure.skeleton["extras"][key] = {}
-        structure.cells += [ValueCell(("extras", key, name), owner, each) for name, each in fields_of(owner).items()]
+        where = structure.extra(path, "fields")
+        structure.cells += [ValueCell((*where, name), owner, each) for name, each in fields_of(owner).items()]
