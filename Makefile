@@ -37,7 +37,7 @@ demo-svg: ## docs/demo.svg, the picture of a real `drsai demo`
 chaos: ## 500 kills per database, load on many workers, outages: takes about 40 minutes
 	$(BIN)/python -m tests.chaos
 
-bench: ## The benchmarks; prints a table
+bench: ## The benchmarks that have a goal, as a table: about 5 minutes; all of them: python -m benchmarks --full
 	$(BIN)/python -m benchmarks
 
 serve: ## The server with the built-in teams

@@ -11,13 +11,15 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from benchmarks import footprint, resume, rewrite, serving, stored, turns
+from benchmarks import footprint, long, many, resume, rewrite, serving, stalls, stored, turns
 from benchmarks.databases import Postgres, postgres
 from benchmarks.report import Section, document
 
 TARGET = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 QUICK = (10,)
+GOALS = (10, 1000)
 FULL = (10, 100, 1000, 3000)
+_ONLY_FULL = ("rewrite", "long", "many")
 Part = Callable[[], Awaitable[Section]]
 
 
@@ -29,7 +31,10 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
         "rewrite": lambda: rewrite.measure(server, sizes),
         "footprint": lambda: footprint.measure(server, sizes, 20 if quick else footprint.COUNTED),
         "resume": lambda: resume.measure(server, sizes, rounds),
+        "stalls": lambda: stalls.measure(200 if quick else 2000),
         "serving": lambda: serving.measure(server, 1 if quick else 5),
+        "long": lambda: long.measure(server, rounds, 1100 if quick else long.LONGER),
+        "many": lambda: many.measure(100 if quick else 10_000),
     }
 
 
@@ -48,10 +53,9 @@ def main() -> None:
         prog="python -m benchmarks", description="Measure this package against stock AutoGen."
     )
     parser.add_argument("--quick", action="store_true", help="threads of 10 runs, few rounds: does it work?")
-    parser.add_argument(
-        "--sizes", type=int, nargs="+", metavar="RUNS", help="lengths of the threads; default: 10 100 1000 3000"
-    )
-    parser.add_argument("--rounds", type=int, help="blocks of each side; default: 20")
+    parser.add_argument("--full", action="store_true", help="everything, more lengths and rounds: an hour")
+    parser.add_argument("--sizes", type=int, nargs="+", metavar="RUNS", help="lengths of the threads; default: 10 1000")
+    parser.add_argument("--rounds", type=int, help="blocks of each side; default: 6")
     parser.add_argument(
         "--only", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}; may be repeated"
     )
@@ -64,9 +68,11 @@ def main() -> None:
     # The servers that were started are ended however this ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with postgres(args.postgres) as server:
-        sizes = tuple(args.sizes or (QUICK if args.quick else FULL))
-        every = parts(server, quick=args.quick, sizes=sizes, rounds=args.rounds or (3 if args.quick else 20))
-        report = document(asyncio.run(run({name: every[name] for name in args.only or names})))
+        sizes = tuple(args.sizes or (QUICK if args.quick else FULL if args.full else GOALS))
+        rounds = args.rounds or (3 if args.quick else 20 if args.full else 6)
+        every = parts(server, quick=args.quick, sizes=sizes, rounds=rounds)
+        chosen = args.only or [name for name in names if args.full or args.quick or name not in _ONLY_FULL]
+        report = document(asyncio.run(run({name: every[name] for name in chosen})))
     print(report)
     if args.write:
         TARGET.write_text(report)

@@ -30,10 +30,11 @@ class Load:
         return (self.requests - self.timeouts - self.errors) / self.seconds
 
 
-def _request(path: str, text: str) -> bytes:
+def request(path: str, text: str, team: str = "pair") -> bytes:
+    """A streamed request of a new thread."""
     body = orjson.dumps(
         {
-            "model": "pair",
+            "model": team,
             "stream": True,
             "messages": [{"role": "user", "content": text}],
             "user": "bench",
@@ -61,7 +62,7 @@ async def load(port: int, path: str, connections: int, requests: int) -> Load:
             while next(numbers) < requests:
                 try:
                     async with asyncio.timeout(TIMEOUT):
-                        writer.write(_request(path, texts.next()))
+                        writer.write(request(path, texts.next()))
                         answer = await reader.readuntil(_END)
                 except TimeoutError:
                     found.timeouts += 1

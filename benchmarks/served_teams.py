@@ -1,8 +1,43 @@
-"""What `drsai serve` is given by the HTTP benchmark."""
+"""What `drsai serve` is given by the benchmarks over HTTP."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from autogen_agentchat.agents import UserProxyAgent
+from autogen_agentchat.conditions import MaxMessageTermination
+from autogen_agentchat.teams import BaseGroupChat
+from autogen_core.models import CreateResult
+
 from benchmarks.teams import InstantClient, our_team
+from drsai_backend import AssistantAgent, RoundRobinGroupChat
+
+SECONDS = 20.0
+"""What an answer of the slow model takes."""
+
+
+class SlowClient(InstantClient):
+    """Spreads an answer over `SECONDS`, its first token after one of them."""
+
+    async def create_stream(self, *args: Any, **kwargs: Any) -> AsyncGenerator[str | CreateResult, None]:
+        pause = 1.0
+        async for item in super().create_stream(*args, **kwargs):
+            await asyncio.sleep(pause)
+            pause = (SECONDS - 1) / 12
+            yield item
+
+
+def _asking() -> BaseGroupChat:
+    members: list[Any] = [AssistantAgent("ada", _client, model_client_stream=True), UserProxyAgent("person")]
+    return RoundRobinGroupChat(members, termination_condition=MaxMessageTermination(4))
+
 
 _client = InstantClient()
-teams = {"pair": lambda: our_team(_client, stream=True)}
+_slow = SlowClient()
+teams = {
+    "pair": lambda: our_team(_client, stream=True),
+    "slow": lambda: our_team(_slow, stream=True),
+    "asking": _asking,
+}

@@ -137,6 +137,8 @@ async def measure(postgres: Postgres | None, rounds: int, *, one: int = 150, man
                 3,
                 *_ratio(target.rates(MANY), stock.rates(MANY)),
             )
+            spent = median(target.cpu[MANY]) * 1000
+            section.at_most(f"processor of a request, {MANY} connections", 2.6, spent, unit=" ms")
             section.at_most("time-outs and errors over HTTP", 0, timeouts + errors, str(timeouts + errors))
         elif target.name == "ours, PostgreSQL":
             _, shown = _ratio(target.rates(MANY), stock.rates(MANY))

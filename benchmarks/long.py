@@ -1,0 +1,40 @@
+"""A very long thread against a long one: what a run costs must not depend on how many came before."""
+
+from __future__ import annotations
+
+from benchmarks.databases import Postgres, sqlite
+from benchmarks.measure import Block, Spent, alternate, timed
+from benchmarks.report import Section
+from benchmarks.served import Served
+
+LONG, LONGER = 1_000, 10_000
+
+
+def _block(served: Served, thread_id: str, times: int) -> Block:
+    async def block() -> Spent:
+        return await timed(lambda: served.run(thread_id), times)
+
+    return block
+
+
+async def _measure(section: Section, name: str, url: str, rounds: int, longer: int) -> None:
+    async with Served(url) as served:
+        await served.fill("long", LONG)
+        await served.fill("longer", longer)
+        pair = await alternate(_block(served, "longer", 5), _block(served, "long", 5), rounds)
+    section.rows.append((name, str(pair), pair.cpu, pair.times))
+    section.at_most(f"a run at {longer:,} runs ÷ at {LONG:,}, {name}", 1.1, pair.ratio, pair.shown)
+
+
+async def measure(postgres: Postgres | None, rounds: int, longer: int = LONGER) -> Section:
+    section = Section(
+        "Very long threads",
+        f"A run on a thread of {longer:,} runs against one on a thread of {LONG:,}, both warm, in the same database.",
+        ("database", "longer ÷ long", "CPU", "ms: longer / long"),
+    )
+    with sqlite() as url:
+        await _measure(section, "SQLite", url, rounds, longer)
+    if postgres is not None:
+        with postgres.database() as url:
+            await _measure(section, "PostgreSQL", url, rounds, longer)
+    return section

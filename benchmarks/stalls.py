@@ -1,0 +1,90 @@
+"""How long the event loop stands still for storage: SQLite's short writes and reads are made in its thread."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from benchmarks.databases import sqlite
+from benchmarks.measure import Spent
+from benchmarks.report import Section
+from benchmarks.served import Served
+
+_RUNS = 2000
+_AT_ONCE = 64
+_LOCKS = """
+import random, sqlite3, sys, time
+connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)
+print("ready", flush=True)
+while True:
+    connection.execute("BEGIN IMMEDIATE")
+    time.sleep(random.uniform(0.001, 0.2))
+    connection.execute("COMMIT")
+    time.sleep(0.05)
+"""
+"""Another process that takes the lock for up to a fifth of a second, again and again."""
+
+
+def _timed(call: Callable[..., Any], found: list[Spent]) -> Callable[..., Any]:
+    def wrapper(*args: Any) -> Any:
+        start, cpu = time.perf_counter(), time.thread_time()
+        try:
+            return call(*args)
+        finally:
+            found.append(Spent(time.perf_counter() - start, time.thread_time() - cpu))
+
+    return wrapper
+
+
+async def _stalls(url: str, runs: int) -> list[Spent]:
+    """What each call to storage in the loop's thread took."""
+    found: list[Spent] = []
+    async with Served(url) as served:
+        await served.fill("warm", 2)
+        backend: Any = served.database._backend
+        backend._writer.perform_here = _timed(backend._writer.perform_here, found)
+        numbers = iter(range(runs))
+
+        async def client() -> None:
+            for number in numbers:
+                await served.run(f"thread-{number % (runs // 10)}-{id(numbers)}")
+
+        await asyncio.gather(*(client() for _ in range(_AT_ONCE)))
+    return found
+
+
+@contextmanager
+def _locking(url: str) -> Iterator[None]:
+    command = [sys.executable, "-c", _LOCKS, url.removeprefix("sqlite:///")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None
+            other.stdout.readline()
+            yield
+        finally:
+            other.kill()
+
+
+async def measure(runs: int = _RUNS) -> Section:
+    section = Section(
+        "Stalls",
+        f"Calls to SQLite in the event loop's thread, over {runs:,} runs, {_AT_ONCE} at a time: how long the loop\n"
+        "stands still for each. *Locked*: another process holds the database's lock for up to 0.2 s, again and again.",
+        ("", "calls", "median, ms", "p99, ms", "worst, ms", "p99, ms of processor", "worst, ms of processor"),
+    )
+    for name in ("alone", "locked"):
+        with sqlite() as url, _locking(url) if name == "locked" else nullcontext():
+            found = await _stalls(url, runs // 4 if name == "locked" else runs)
+        clock, cpu = sorted(spent.clock * 1000 for spent in found), sorted(spent.cpu * 1000 for spent in found)
+        p99 = len(found) * 99 // 100
+        values = (clock[len(found) // 2], clock[p99], clock[-1], cpu[p99], cpu[-1])
+        section.rows.append((name, f"{len(found):,}", *(f"{value:.2f}" for value in values)))
+        for what, at, limit in (("p99", p99, 0.5), ("worst", -1, 5)):
+            shown = f"{clock[at]:.2f} ms, CPU {cpu[at]:.2f} ms"
+            section.at_most(f"stall of the loop by storage, {what}, {name}, ms", limit, clock[at], shown)
+    return section
