@@ -113,7 +113,7 @@ async def count_speakers(services: Services, request: RunRequest, factory: TeamF
     context, held = _context(services, request, request.thread_id or "", "", user_input), Held()
     team, members = await _build_team(services, factory, context, request.team, held)
     services.resources.release(held)
-    share_message_types(members, nested_teams(team))
+    share_message_types(members, nested_teams(members))
     check_types(team, request.messages)
     refuse_unseen_images(team, request.messages)
     return sum(1 for _ in leaf_agents(team))
