@@ -35,7 +35,7 @@ from drsai_backend.drsai import DrSai
 from drsai_backend.errors import DrSaiError, RunFailed
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Position, RunEnded, RunEvent, RunStarted
-from drsai_backend.runs.position import ENDED
+from drsai_backend.runs.events import ENDED
 from drsai_backend.state import decode_state
 from drsai_backend.sync import SyncDrSai
 

@@ -1,7 +1,7 @@
 """What the tables share: column types, field defaults, and constraint names that Alembic can rely on."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
@@ -10,6 +10,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 from sqlmodel import Field, SQLModel
 
 from drsai_backend.datamodel.lifecycle import RunStatus
+from drsai_backend.json_types import JsonObject
 
 SCHEMA_VERSION: Final = "0.0.1"
 
@@ -21,9 +22,6 @@ SQLModel.metadata.naming_convention = {
     "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
     "pk": "pk_%(table_name)s",
 }
-
-JsonObject: TypeAlias = dict[str, Any]
-"""A JSON object: what AutoGen dumps, clients send and databases hold."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -61,10 +59,10 @@ class UTCDateTime(TypeDecorator[datetime]):
             return to_epoch_us(value)
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        return _EPOCH + timedelta(microseconds=value) if dialect.name == "sqlite" else value.astimezone(UTC)
+    def process_result_value(self, value: int | datetime | None, dialect: Dialect) -> datetime | None:
+        if isinstance(value, int):
+            return _EPOCH + timedelta(microseconds=value)
+        return None if value is None else value.astimezone(UTC)
 
 
 class StatusType(TypeDecorator[RunStatus]):
@@ -119,7 +117,7 @@ def thread_key_field(**kwargs: Any) -> Any:
     return Field(sa_type=big_key(), foreign_key="thread.id", ondelete="CASCADE", **kwargs)
 
 
-def by_database(value: Any) -> JsonObject:
+def by_database(value: object) -> JsonObject:
     """`sa_column_kwargs` of a default that the database fills in: most rows never write the column."""
     return {"default": None, "server_default": value}
 

@@ -154,14 +154,14 @@ class TeamResult(BaseModel):
     (`input_request`, as in `RunEnded`); with `queued_behind` by that run: this one's message still waits in the queue.
     """
 
-    task_result: dict[str, Any]
+    task_result: JsonObject
     usage: dict[str, int] = PydanticField(default_factory=dict)
     duration: float = 0.0
-    files: list[dict[str, Any]] = PydanticField(default_factory=list)
+    files: list[JsonObject] = PydanticField(default_factory=list)
     thread_id: str | None = None
     run_id: str | None = None
     status: RunStatus | None = None
-    input_request: dict[str, Any] | None = None
+    input_request: JsonObject | None = None
     queued_behind: str | None = None
 
     _output: BaseModel | None = PrivateAttr(default=None)
@@ -191,14 +191,14 @@ class TeamResult(BaseModel):
         return self
 
 
-def _text(content: Any, format_string: str | None) -> str:
+def _text(content: object, format_string: str | None) -> str:
     match content:
         case str():
             return content
         case list():
-            return "\n\n".join(part for part in cast("list[Any]", content) if isinstance(part, str))
+            return "\n\n".join(part for part in cast("list[object]", content) if isinstance(part, str))
         case dict() if format_string is not None:
-            return format_string.format(**cast("dict[str, Any]", content))
+            return format_string.format(**cast("JsonObject", content))
         case None:
             return ""
         case _:

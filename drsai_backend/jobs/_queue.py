@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Any, Final
 
 import procrastinate
@@ -200,7 +200,7 @@ async def _configure(connection: Any) -> None:
     await connection.execute(f"SET search_path TO {SCHEMA}")
 
 
-async def _retrieve(call: Callable[[], Awaitable[Any]], context: JobContext, worker: object) -> Any:
+async def _retrieve(call: Callable[[], Awaitable[object]], context: JobContext, worker: object) -> object:
     """Around each job: when its end cannot be stored, nobody asks its task for the error."""
     task = asyncio.current_task()
     assert task is not None
@@ -209,7 +209,7 @@ async def _retrieve(call: Callable[[], Awaitable[Any]], context: JobContext, wor
 
 
 @contextlib.contextmanager
-def _logged(what: str) -> Any:
+def _logged(what: str) -> Generator[None]:
     try:
         yield
     except DrSaiError as error:

@@ -9,19 +9,17 @@ from drsai_backend.runs.events import (
     MessageDone,
     OnBusy,
     OnQuestion,
+    Position,
     QueuedBehind,
     RunEnded,
     RunEvent,
     RunRequest,
     RunStarted,
     TextDelta,
-    ToolEvent,
-    ToolFinished,
-    ToolStarted,
 )
 from drsai_backend.runs.feed.live_run import RunHandle
-from drsai_backend.runs.position import Position
 from drsai_backend.runs.recovery.recovery import Waker
+from drsai_backend.teams.replay.steps import ToolEvent, ToolFinished, ToolStarted
 
 __all__ = [
     "Answer",

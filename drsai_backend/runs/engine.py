@@ -5,10 +5,10 @@ A run's life, step by step, and where to look:
 1. A request becomes a `RunRequest` (`runs.events`); `Engine.start` takes it. From here on the run is a task of the
    engine (`runs.running`), never of the request. Where the thread is busy, `on_busy` decides (`runs.commands.busy`).
 2. Read the thread, warm in memory (`runs.warm`) or stored (`database.runs.reads`), and plan what of the request is new
-   and whether it answers a question (`runs.start.read`, `runs.start.plan`, `runs.history`).
+   and whether it answers a question (`runs.start.read`, `runs.start.plan`, `runs.messages`).
 3. Build the team with its factory, bind it to the run, put it on the turn runtime (`runs.start.build`), and load its
    state (`runs.start.load`). Up to here nothing is stored: whatever fails leaves the thread as it was.
-4. Store: the lease (epoch + 1), the user input, the input's messages, status RUNNING (`runs.start.store`).
+4. Store: the lease (epoch + 1), the user input, the input's messages, status RUNNING (`runs.start.starter`).
 5. The team runs. At every turn boundary one write, guarded by epoch and turn, appends messages and journal entry; then
    the turn's messages are shown, then the next speakers start (`runs.execution`). Inside a turn, answers that call
    tools and results of tools are recorded (`teams.replay.steps`). A write waits for a database that is away.
@@ -37,16 +37,15 @@ from drsai_backend.database.retention import prune
 from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.errors import Conflict, DrSaiError, NotFound, ShuttingDown, StaleAnswer, ThreadBusy
 from drsai_backend.models import ModelClientFactory
-from drsai_backend.runs import queries
+from drsai_backend.runs import views
 from drsai_backend.runs.commands.busy import BusyThreads, Queued
 from drsai_backend.runs.commands.controls import Controls
-from drsai_backend.runs.events import Answer, Logged, RunRequest
+from drsai_backend.runs.events import Answer, Logged, Position, RunRequest
 from drsai_backend.runs.feed.feed import Feeds, FollowedRun
 from drsai_backend.runs.feed.live_run import Follow, LiveRun, RunHandle
 from drsai_backend.runs.feed.replay import find_request, replay
 from drsai_backend.runs.ids import new_thread_id
 from drsai_backend.runs.opening import Lifecycle
-from drsai_backend.runs.position import Position
 from drsai_backend.runs.recovery.leases import Heartbeat, new_worker_id
 from drsai_backend.runs.recovery.recovery import Recovery, Waker
 from drsai_backend.runs.running import Running
@@ -354,7 +353,7 @@ class Engine:
 
     async def get_run(self, user_id: str, run_id: str) -> RunView:
         """One run. Raises NotFound for an unknown or foreign one."""
-        found = await self._open_database.read(lambda session: queries.get_run(session, user_id, run_id))
+        found = await self._open_database.read(lambda session: views.get_run(session, user_id, run_id))
         if found is None:
             raise NotFound(f"no run {run_id!r}", param="run_id")
         return found
@@ -365,14 +364,12 @@ class Engine:
         """A page of a thread's runs, or of all of the user's, newest first; `after` is the `next` of the page
         before."""
         return await self._open_database.read(
-            lambda session: queries.list_runs(session, user_id, thread_id, after, limit, status)
+            lambda session: views.list_runs(session, user_id, thread_id, after, limit, status)
         )
 
     async def list_input_requests(self, user_id: str, *, after: str | None, limit: int) -> InputRequestPage:
         """A page of the questions that wait for the user, in all threads, newest first."""
-        return await self._open_database.read(
-            lambda session: queries.list_input_requests(session, user_id, after, limit)
-        )
+        return await self._open_database.read(lambda session: views.list_input_requests(session, user_id, after, limit))
 
     def follow_run(self, user_id: str, run_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
         """The log of a run from a position on; see `Feeds.run`."""
@@ -393,7 +390,7 @@ class Engine:
     ) -> ThreadPage:
         """A page of the user's threads, newest first; `after` is the `next` of the page before."""
         return await self._open_database.read(
-            lambda session: queries.list_threads(session, user_id, after, limit, status)
+            lambda session: views.list_threads(session, user_id, after, limit, status)
         )
 
     async def get_thread(self, user_id: str, thread_id: str) -> ThreadDetail:
@@ -403,12 +400,12 @@ class Engine:
         rows = await self.db.get(Thread, filters=filters, load_messages=True, load_state=False)
         if not rows:
             raise NotFound(f"no thread {thread_id!r}", param="thread_id")
-        return queries.detail(rows[0])
+        return views.detail(rows[0])
 
     async def list_messages(self, user_id: str, thread_id: str, *, after: int, limit: int) -> list[StoredMessage]:
         """Messages with `seq > after`, in order. Raises NotFound for an unknown or foreign thread."""
         return await self._open_database.read(
-            lambda session: queries.list_messages(session, user_id, thread_id, after, limit)
+            lambda session: views.list_messages(session, user_id, thread_id, after, limit)
         )
 
     async def delete_thread(self, user_id: str, thread_id: str) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Final, Literal, NamedTuple, Self, TypeAlias
 
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, MultiModalMessage
 from autogen_core import Image
@@ -12,29 +13,44 @@ from pydantic import SecretStr
 
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelParams
-from drsai_backend.runs.position import Position
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
-from drsai_backend.teams.replay.steps import ToolEvent, ToolFinished, ToolStarted
+from drsai_backend.teams.replay.steps import ToolEvent
 
-__all__ = [
-    "Answer",
-    "InputMessage",
-    "Logged",
-    "MessageDone",
-    "MessageRead",
-    "ModelParams",
-    "QueuedBehind",
-    "RunEnded",
-    "RunEvent",
-    "RunLimits",
-    "RunRequest",
-    "RunStarted",
-    "TextDelta",
-    "ToolEvent",
-    "ToolFinished",
-    "ToolStarted",
-]
+STARTED: Final = 1
+ENDED: Final = 2**31 - 1
+PATTERN: Final = rf"^[0-9]{{1,9}}-[0-9]{{1,9}}-([0-9]{{1,9}}|{ENDED - 1}|{ENDED})$"
+"""What an event's id looks like. Its numbers fit into the databases' integers. Just before the end of a run comes what
+it ended with, a question or an error."""
+
+
+class Position(NamedTuple):
+    """A place in the log of a thread. Positions are compared as they stand and never change their order.
+
+    `seq` is the newest message of the thread that was stored then, `epoch` that of the lease under which it happened.
+    `n` is 0 for the message `seq` itself, 1 for the start of a run (or of its next attempt), then counts what is not
+    stored: pieces of text and tool calls. The end of a run has the largest `n`.
+    """
+
+    seq: int = 0
+    epoch: int = 0
+    n: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.seq}-{self.epoch}-{self.n}"
+
+    @classmethod
+    def parse(cls, text: str, param: str = "after") -> Position:
+        """The position that an event's id names.
+
+        Raises:
+            InvalidRequest: it is no such id.
+        """
+        if re.fullmatch(PATTERN, text):
+            return cls(*map(int, text.split("-")))
+        raise InvalidRequest(f"`{param}` is not the id of an event", param=param)
+
 
 OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt", "steer"]
 """What becomes of a user input whose thread has a live run: it waits for the end, is refused, ends the run at once and
@@ -44,9 +60,6 @@ is run then, or is handed to all agents of the run at its next turn boundary."""
 OnQuestion: TypeAlias = Literal["wait", "answer"]
 """What a user input that waits in the queue is to a question that a run asks meanwhile: it was written before the
 question, so it waits on; or it is the answer."""
-
-Task: TypeAlias = str | BaseChatMessage | Sequence[BaseChatMessage]
-"""The user's new message: text, or chat messages of any type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +79,6 @@ class InputMessage:
         """The input that is an AutoGen message."""
         content = message.content if isinstance(message, MultiModalMessage) else message.to_text()
         return cls("user", content, message)
-
-    @classmethod
-    def of_task(cls, task: Task) -> list[Self]:
-        """The inputs that a task of `DrSai.run` is. They hold copies, which do not change with the caller's objects.
-
-        Raises:
-            InvalidRequest: it is empty, or something else.
-        """
-        if isinstance(task, str):
-            return [cls("user", task)]
-        messages = [task] if isinstance(task, BaseChatMessage) else list(task)
-        if not messages:
-            raise InvalidRequest("the task is empty", param="task")
-        for message in messages:
-            if not isinstance(message, BaseChatMessage):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise InvalidRequest(f"a task is text or chat messages, not {type(message).__name__}", param="task")
-        return [cls.of(message.model_copy()) for message in messages]
 
     @property
     def text(self) -> str:
@@ -110,7 +106,7 @@ class Answer:
     content: str | None = None
     decision: str | None = None
     reason: str | None = None
-    arguments: dict[str, Any] | None = None
+    arguments: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +128,8 @@ class RunRequest:
     api_key: SecretStr | None = None
     stream: bool = False
     n: int | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
-    raw_messages: Sequence[dict[str, Any]] = ()
+    extra: JsonObject = field(default_factory=dict)
+    raw_messages: Sequence[JsonObject] = ()
     idempotency_key: str | None = None
     on_busy: OnBusy = "enqueue"
     on_question: OnQuestion = "wait"
@@ -181,7 +177,7 @@ class MessageRead:
     """A message as the database has it; `config` is AutoGen's dump. `shown` is None where it is not known."""
 
     seq: int
-    config: dict[str, Any]
+    config: JsonObject
     shown: bool | None = None
 
 
@@ -192,7 +188,7 @@ class QueuedBehind:
     """
 
     run_id: str
-    input_request: dict[str, Any]
+    input_request: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +211,7 @@ class RunEnded:
     stop_reason: str | None = None
     usage: dict[str, int] = field(default_factory=dict)
     duration: float = 0.0
-    input_request: dict[str, Any] | None = None
+    input_request: JsonObject | None = None
     error_code: str | None = None
     error_message: str | None = None
     stop_code: str | None = None

@@ -1,25 +1,84 @@
-"""What a team is given to do: AutoGen messages made from a request's messages."""
+"""A request's messages: which of them are new to the thread, and the AutoGen messages that its team is given.
+
+Chat clients resend the whole history with every request. Messages are compared by their text, because that is all a
+client keeps of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, cast
-from uuid import uuid4
+from typing import cast
 
 from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, MultiModalMessage, TextMessage
 from autogen_agentchat.teams import BaseGroupChat, Swarm
 
-from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.runs.events import InputMessage
-from drsai_backend.runs.history import system_text
 from drsai_backend.teams.imported import answers, mark
 from drsai_backend.teams.messages import UnknownMessage, dump_of
 from drsai_backend.teams.runtime.wiring import manager_of
-from drsai_backend.teams.suspension import InputRequired
 from drsai_backend.teams.team_tree import is_a
+
+
+def new_messages(
+    sent: Sequence[InputMessage],
+    known_user_texts: Sequence[str],
+    *,
+    known: bool,
+    last_system: str | None,
+) -> list[InputMessage]:
+    """The messages of `sent` (oldest first) that the thread has to take.
+
+    `known` says whether the thread exists; `known_user_texts` are its newest user texts, oldest first (as many as
+    `sent` has messages are enough); `last_system` is the `system_text` it took last.
+
+    An unknown thread takes everything: a client that moves over brings its history along. A known one takes what
+    follows the last answer, less the user messages that it already took and whose answer was lost; system messages
+    come along when their text changed.
+
+    Raises:
+        InvalidRequest: nothing in `sent` is new, or its last message is not the user's.
+    """
+    start = first_new(sent, known_user_texts, known=known)
+    if not known:
+        return list(sent)
+    system = system_text(sent)
+    changed = system is not None and system != (last_system or "")
+    return [
+        message
+        for index, message in enumerate(sent)
+        if (changed if message.role == "system" else message.role == "user" and index >= start)
+    ]
+
+
+def first_new(sent: Sequence[InputMessage], known_user_texts: Sequence[str], *, known: bool) -> int:
+    """The index in `sent` of the first message that is new to the thread; 0 for an unknown thread.
+
+    Raises:
+        InvalidRequest: nothing in `sent` is new, or its last message is not the user's.
+    """
+    if not sent:
+        raise InvalidRequest("`messages` must hold at least one message", param="messages")
+    if sent[-1].role != "user":
+        raise InvalidRequest("the last of `messages` must be the user's", param="messages")
+    if not known:
+        return 0
+    answered = max((index for index, message in enumerate(sent) if message.role == "assistant"), default=-1)
+    rest = [index for index in range(answered + 1, len(sent)) if sent[index].role == "user"]
+    texts = [sent[index].text for index in rest]
+    # The whole of `rest` is never dropped: the same words said again are a new message.
+    for length in range(len(rest) - 1, 0, -1):
+        if texts[:length] == list(known_user_texts[-length:]):
+            return rest[length]
+    return rest[0]
+
+
+def system_text(messages: Sequence[InputMessage]) -> str | None:
+    """The system messages' texts, joined by a blank line; None when there are none, "" when they say nothing."""
+    texts = [message.text for message in messages if message.role == "system"]
+    return "\n\n".join(text for text in texts if text.strip()) if texts else None
 
 
 def input_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> list[BaseChatMessage]:
@@ -38,14 +97,14 @@ def input_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> lis
         if message.role == "assistant":
             imported += answers(team, message.text)
         elif message.role == "user" and not message.is_empty:
-            imported.append(_message(message, mark("user")))
+            imported.append(as_message(message, mark("user")))
     task = [each for each in messages[answered + 1 :] if each.role == "user"]
     return [*imported, *_task_messages(team, [each for each in task if not each.is_empty] or task[-1:])]
 
 
 def _task_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> list[BaseChatMessage]:
     """The task of a run. `team` has its state loaded: a swarm that handed off to a person is answered by a handoff."""
-    task = spoken(messages)
+    task = [as_message(message) for message in messages]
     speaker = _handed_off_by(team)
     if speaker is not None and task and not any(isinstance(message, HandoffMessage) for message in task):
         last = task[-1]
@@ -79,32 +138,13 @@ def check_types(team: BaseGroupChat, messages: Sequence[InputMessage]) -> Sequen
     return found
 
 
-def spoken(messages: Sequence[InputMessage]) -> list[BaseChatMessage]:
-    """The messages as AutoGen's."""
-    return [_message(message) for message in messages]
-
-
-def input_request(question: InputRequired) -> dict[str, Any]:
-    """What `Thread.input_request` says of a question."""
-    return {
-        "id": str(uuid4()),
-        "type": question.type,
-        "kind": question.kind,
-        "source": question.source,
-        "prompt": question.prompt,
-        "choices": None if question.choices is None else list(question.choices),
-        "asked_at": utcnow().isoformat(),
-        "deadline": None if question.deadline is None else question.deadline.isoformat(),
-        "tool": question.tool,
-        **({} if question.key is None else {"key": question.key}),
-    }
-
-
-def _message(message: InputMessage, metadata: dict[str, str] | None = None) -> BaseChatMessage:
+def as_message(message: InputMessage, metadata: dict[str, str] | None = None) -> BaseChatMessage:
+    """A message of a request as AutoGen's."""
     if message.message is not None:
         return message.message
-    kind: Any = TextMessage if isinstance(message.content, str) else MultiModalMessage
-    return kind(content=message.content, source=message.role, metadata=metadata or {})
+    if isinstance(message.content, str):
+        return TextMessage(content=message.content, source=message.role, metadata=metadata or {})
+    return MultiModalMessage(content=message.content, source=message.role, metadata=metadata or {})
 
 
 def _handed_off_by(team: BaseGroupChat) -> str | None:
@@ -114,14 +154,4 @@ def _handed_off_by(team: BaseGroupChat) -> str | None:
     for message in reversed(manager_of(team)._message_thread):  # pyright: ignore[reportPrivateUsage]
         if isinstance(message, HandoffMessage):
             return None if message.target in team._participant_names else message.source  # pyright: ignore[reportPrivateUsage]
-    return None
-
-
-def outward_handoff(team: BaseGroupChat, messages: Sequence[Any]) -> HandoffMessage | None:
-    """The handoff to somebody outside the team that a run ended with."""
-    for message in reversed(messages):
-        if isinstance(message, HandoffMessage) and message.target not in team._participant_names:  # pyright: ignore[reportPrivateUsage]
-            return message
-        if isinstance(message, BaseChatMessage):
-            return None
     return None

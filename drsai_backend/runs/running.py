@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any
 
 from drsai_backend.database import Database
 from drsai_backend.database.runs.reads import ThreadHead
@@ -137,7 +136,7 @@ class Running:
         if waiting is not None:
             self._free(waiting)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[object, None, None]) -> None:
         """Do something in a task that `close` waits for."""
         task = asyncio.create_task(work)
         self._tasks.add(task)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, cast
+from typing import cast
 
 from autogen_agentchat.messages import BaseChatMessage
 from autogen_core import Image
@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import UserInput
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelParams
 from drsai_backend.models.images import EncodedImage
 from drsai_backend.runs.events import InputMessage, RunLimits, RunRequest
@@ -19,7 +20,7 @@ from drsai_backend.teams.messages import read_message
 from drsai_backend.teams.recording.recorder import dump_message, storable
 
 
-def to_json(request: RunRequest) -> dict[str, Any]:
+def to_json(request: RunRequest) -> JsonObject:
     """Everything of a request but whose it is, its thread, its team and its key, which have columns of their own."""
     return {
         "messages": [_dump_message(message) for message in request.messages],
@@ -32,7 +33,7 @@ def to_json(request: RunRequest) -> dict[str, Any]:
     }
 
 
-def from_json(stored: dict[str, Any], *, team: str, user_id: str, thread_id: str, api_key: str | None) -> RunRequest:
+def from_json(stored: JsonObject, *, team: str, user_id: str, thread_id: str, api_key: str | None) -> RunRequest:
     """The request that `to_json` was given."""
     return RunRequest(
         team=team,
@@ -49,30 +50,30 @@ def from_json(stored: dict[str, Any], *, team: str, user_id: str, thread_id: str
     )
 
 
-def messages_from(stored: dict[str, Any]) -> list[InputMessage]:
+def messages_from(stored: JsonObject) -> list[InputMessage]:
     """The messages of a stored request."""
     return [_load_message(message) for message in stored["messages"]]
 
 
-def _dump_message(message: InputMessage) -> dict[str, Any]:
+def _dump_message(message: InputMessage) -> JsonObject:
     if message.message is not None:
         return {"role": message.role, "message": load_json(storable(dump_message(message.message)).encode())}
     return {"role": message.role, "content": _dump(message.content)}
 
 
-def _load_message(stored: dict[str, Any]) -> InputMessage:
+def _load_message(stored: JsonObject) -> InputMessage:
     if "message" in stored:
         return InputMessage.of(cast(BaseChatMessage, read_message(stored["message"])))
     return InputMessage(stored["role"], _load(stored["content"]))
 
 
-def _dump(content: str | list[str | Image]) -> Any:
+def _dump(content: str | list[str | Image]) -> object:
     if isinstance(content, str):
         return content
     return [part if isinstance(part, str) else {"image": part.to_base64()} for part in content]
 
 
-def _load(content: Any) -> str | list[str | Image]:
+def _load(content: object) -> str | list[str | Image]:
     if isinstance(content, str):
         return content
     parts = cast("list[str | dict[str, str]]", content)

@@ -1,13 +1,31 @@
-"""What is shown of stored threads: small read models, for the API and the command line."""
+"""What is shown of stored threads, for the API and the command line: small read models, and how they are read. A user
+sees own threads only."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, Final
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias, cast
 
+import sqlalchemy as sa
 from pydantic import BaseModel, Field
+from sqlalchemy.orm import Session
 
-from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel import AutoGenMessage, Run, RunStatus, Thread
+from drsai_backend.datamodel.base import table_of
+from drsai_backend.datamodel.lifecycle import UNFINISHED, WAITING
+from drsai_backend.errors import InvalidRequest, NotFound
+from drsai_backend.json_types import JsonObject
+from drsai_backend.teams.messages import read_message
+
+Query: TypeAlias = sa.Select[*tuple[Any, ...]]
+
+_thread = table_of(Thread)
+_message = table_of(AutoGenMessage)
+_run = table_of(Run)
+_WAITING = _run.c.status.in_([sa.literal_column(f"'{status}'") for status in WAITING])
+_head = (_thread.c.run_id.label("head_run"), _thread.c.status.label("head_status"), _thread.c.input_request)
 
 CURSOR_PATTERN: Final = r"^([0-9]{1,11}\.[0-9]{6})-([0-9]{1,18})$"
 """What the `next` of a page of threads looks like."""
@@ -29,10 +47,10 @@ class ThreadDetail(ThreadSummary):
     """A thread with everything short that is known of it; its messages and state are read apart."""
 
     error_message: str | None = Field(default=None, description="Why its latest run failed; safe to show.")
-    input_request: dict[str, Any] | None = Field(default=None, description="What a person is asked, when it waits.")
-    team_result: dict[str, Any] | None = Field(default=None, description="The `TeamResult` of its latest run.")
-    tasks: list[dict[str, Any]] | dict[str, Any] | None = Field(default=None, description="For programs of one's own.")
-    meta: dict[str, Any] | None = Field(default=None, description="For programs of one's own.")
+    input_request: JsonObject | None = Field(default=None, description="What a person is asked, when it waits.")
+    team_result: JsonObject | None = Field(default=None, description="The `TeamResult` of its latest run.")
+    tasks: list[JsonObject] | JsonObject | None = Field(default=None, description="For programs of one's own.")
+    meta: JsonObject | None = Field(default=None, description="For programs of one's own.")
     run_id: str | None = Field(default=None, description="The latest run.")
     control: str | None = Field(default=None, description="What the live run is asked to do and has not done yet.")
     queued: int = Field(default=0, description="User inputs that wait for the live run to end.")
@@ -55,9 +73,9 @@ class RunView(BaseModel):
     stop_code: str | None = Field(default=None, description="The bound that ended it, e.g. `max_turns`.")
     turns: int = Field(default=0, description="Turns that are stored, those of nested teams included.")
     seconds: float = Field(default=0.0, description="For how long it ran; waiting does not count.")
-    limits: dict[str, Any] | None = Field(default=None, description="The bounds that its request asked for.")
+    limits: JsonObject | None = Field(default=None, description="The bounds that its request asked for.")
     error_message: str | None = Field(default=None, description="Why it failed; safe to show.")
-    input_request: dict[str, Any] | None = Field(
+    input_request: JsonObject | None = Field(
         default=None, description="The question that it waits for, also where another run asked it."
     )
     queued_behind: str | None = Field(
@@ -91,7 +109,7 @@ class InputRequestView(BaseModel):
     run_id: str
     team: str | None = Field(default=None, description="The name that it is served under.")
     title: str | None = Field(default=None, description="That of the thread.")
-    input_request: dict[str, Any]
+    input_request: JsonObject
 
 
 class InputRequestPage(BaseModel):
@@ -114,4 +132,201 @@ class StoredMessage(BaseModel):
     created_at: datetime
     run_id: str | None = None
     shown: bool | None = Field(default=None, description="Whether a chat window shows it; null: not known.")
-    message: dict[str, Any]
+    message: JsonObject
+
+
+def list_threads(
+    session: Session, user_id: str, after: str | None, limit: int, status: RunStatus | None = None
+) -> ThreadPage:
+    """A page of a user's threads, of one status or all, newest first. `after` is the `next` of the page before.
+
+    Raises:
+        InvalidRequest: `after` is no such cursor.
+    """
+    rows = _rows(session, threads_query(user_id, after, status).limit(limit + 1))
+    items = [ThreadSummary.model_validate(row) for row in rows[:limit]]
+    return ThreadPage(items=items, next=_next(rows, limit))
+
+
+def list_input_requests(session: Session, user_id: str, after: str | None, limit: int) -> InputRequestPage:
+    """A page of the questions that wait for a user, in all threads, newest first.
+
+    Raises:
+        InvalidRequest: `after` is no `next` of an earlier page.
+    """
+    rows = _rows(session, threads_query(user_id, after, RunStatus.AWAITING_INPUT).limit(limit + 1))
+    items = [InputRequestView.model_validate(row) for row in rows[:limit] if row["input_request"] is not None]
+    return InputRequestPage(items=items, next=_next(rows, limit))
+
+
+def threads_query(user_id: str, after: str | None, status: RunStatus | None) -> Query:
+    """The threads of a list, newest first, of which a page is to be taken."""
+    t = _thread.c
+    columns = (t.id, t.thread_id, t.title, t.status, t.team, t.created_at, t.updated_at, t.run_id, t.input_request)
+    query = sa.select(*columns, t.last_seq.label("message_count"))
+    if status is not None and status in UNFINISHED:
+        # Few of many: a thread of such a status has a run of it, and those have an index of their own.
+        runs = sa.select(_run.c.thread_key).where(_of_status(status))
+        query = query.where(t.id.in_(runs), t.status == status, t.user_id + "" == user_id)
+    else:
+        query = query.where(t.user_id == user_id)
+        query = query if status is None else query.where(t.status == status)
+    if after is not None:
+        moment, key = _read_cursor(after)
+        query = query.where(sa.or_(t.updated_at < moment, sa.and_(t.updated_at == moment, t.id < key)))
+    return query.order_by(t.updated_at.desc(), t.id.desc())
+
+
+def _of_status(status: RunStatus) -> sa.ColumnElement[bool]:
+    """Runs of a status, in words from which SQLite knows the partial index that has them."""
+    if status is RunStatus.RUNNING:
+        return _run.c.status == sa.literal_column("'running'")
+    is_status = _run.c.status == status
+    return sa.and_(_WAITING, is_status) if status in WAITING else is_status
+
+
+def _rows(session: Session, query: Query) -> list[JsonObject]:
+    return [dict(row) for row in session.connection().execute(query).mappings()]
+
+
+def _next(rows: Sequence[JsonObject], limit: int) -> str | None:
+    if len(rows) <= limit:
+        return None
+    last = rows[limit - 1]
+    return f"{last['updated_at'].timestamp():.6f}-{last['id']}"
+
+
+def _read_cursor(text: str) -> tuple[datetime, int]:
+    found = re.fullmatch(CURSOR_PATTERN, text)
+    if found is None:
+        raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
+    return datetime.fromtimestamp(float(found[1]), UTC), int(found[2])
+
+
+def detail(thread: Thread) -> ThreadDetail:
+    """A thread row, as the manager gives it, as shown."""
+    shown = ThreadDetail.model_validate(thread, from_attributes=True)
+    shown.message_count = thread.last_seq
+    return shown
+
+
+def get_run(session: Session, user_id: str, run_id: str) -> RunView | None:
+    """One run of the user's; None: there is none."""
+    query = sa.select(_run, _thread.c.thread_id, *_head).join(_thread, _run.c.thread_key == _thread.c.id)
+    rows = _rows(session, query.where(_run.c.run_id == run_id, _thread.c.user_id == user_id))
+    return _run_view(rows[0]) if rows else None
+
+
+def list_runs(
+    session: Session,
+    user_id: str,
+    thread_id: str | None,
+    after: str | None,
+    limit: int,
+    status: RunStatus | None = None,
+) -> RunPage:
+    """A page of a thread's runs, or of all runs of the user's, of one status or all, newest first. `after` is the
+    `next` of the page before.
+
+    Raises:
+        NotFound: no such thread of this user.
+        InvalidRequest: `after` is no such cursor.
+    """
+    key = None if thread_id is None else _key_of(session, user_id, thread_id)
+    rows = _rows(session, runs_query(user_id, key, after, status).limit(limit + 1))
+    last = str(rows[limit - 1]["id"]) if len(rows) > limit else None
+    return RunPage(items=[_run_view(row) for row in rows[:limit]], next=last)
+
+
+def runs_query(user_id: str, key: int | None, after: str | None, status: RunStatus | None) -> Query:
+    """The runs of a list, newest first, of which a page is to be taken. `key`: of one thread."""
+    query = sa.select(_run, _thread.c.thread_id, *_head).join(_thread, _run.c.thread_key == _thread.c.id)
+    if key is not None:
+        query = query.where(_run.c.thread_key == key)
+    elif status is None or status.is_final:
+        query = query.where(_thread.c.user_id == user_id)
+    else:
+        query = query.where(_thread.c.user_id + "" == user_id)
+    if status is not None:
+        query = query.where(_of_status(status))
+    if after is not None:
+        if not (after.isascii() and after.isdigit() and len(after) < 19):
+            raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
+        query = query.where(_run.c.id < int(after))
+    # Of all threads, by way of the threads: in the order of their ids, the runs of all users would be passed.
+    return query.order_by((_run.c.id if key is not None else _run.c.id + 0).desc())
+
+
+def _run_view(row: JsonObject) -> RunView:
+    shown = RunView.model_validate(row)
+    if shown.status is RunStatus.CREATED:
+        shown.started_at = None
+        shown.queued_behind = None if row["head_status"].is_final else row["head_run"]
+    elif shown.run_id != row["head_run"]:
+        shown.input_request = None
+    return shown
+
+
+def _key_of(session: Session, user_id: str, thread_id: str) -> int:
+    key = (
+        session.connection()
+        .execute(sa.select(_thread.c.id).where(_thread.c.user_id == user_id, _thread.c.thread_id == thread_id))
+        .scalar()
+    )
+    if key is None:
+        raise NotFound(f"no thread {thread_id!r}", param="thread_id")
+    return key
+
+
+def list_messages(session: Session, user_id: str, thread_id: str, after: int, limit: int) -> list[StoredMessage]:
+    """Messages with `seq > after`, in order.
+
+    Raises:
+        NotFound: no such thread of this user.
+    """
+    key = _key_of(session, user_id, thread_id)
+    m = _message.c
+    rows = session.connection().execute(
+        sa.select(m.seq, m.config, m.created_at, m.run_id, m.shown)
+        .where(m.thread_key == key, m.seq > after)
+        .order_by(m.seq)
+        .limit(limit)
+    )
+    return [
+        StoredMessage(
+            seq=row.seq,
+            id=row.config.get("id"),
+            source=row.config.get("source", ""),
+            type=row.config.get("type", ""),
+            content=_text(row.config),
+            created_at=row.created_at,
+            run_id=row.run_id,
+            shown=row.shown,
+            message=row.config,
+        )
+        for row in rows
+    ]
+
+
+def _text(config: JsonObject) -> str:
+    """A message's content as text, whatever kind of message it is."""
+    content = config.get("content")
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(filter(None, map(_part, cast("list[str | JsonObject]", content))))
+    return read_message(config).to_text()
+
+
+def _part(part: str | JsonObject) -> str:
+    match part:
+        case str():
+            return part
+        case {"name": name, "arguments": arguments}:
+            return f"{name}({arguments})"
+        case {"content": str(content)}:
+            return content
+        case {"data": _}:
+            return "[image]"
+        case _:
+            return ""

@@ -27,8 +27,7 @@ import orjson
 import zstandard
 
 from drsai_backend.errors import DamagedState, StateError, UnsupportedStateVersion
-
-JsonObject: TypeAlias = dict[str, Any]
+from drsai_backend.json_types import JsonObject
 
 FORMAT_VERSION: Final = 1
 _MAGIC: Final = b"DS"
@@ -49,7 +48,7 @@ _UNCOUNTED: Final = 1024 * 1024
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{,]', re.DOTALL)
 
 
-def dump_json(value: Any) -> bytes:
+def dump_json(value: object) -> bytes:
     """JSON as UTF-8, by `json` where orjson refuses (lone surrogates, huge integers). TypeError: it is no JSON."""
     try:
         return orjson.dumps(value)
@@ -69,7 +68,7 @@ Exact: TypeAlias = tuple[bytes, bool]
 """JSON text, and whether it is Python's."""
 
 
-def dump_exact(value: Any) -> Exact:
+def dump_exact(value: object) -> Exact:
     """JSON that `load_exact` turns into an equal value, infinities and large integers included. TypeError: no JSON."""
     try:
         data = orjson.dumps(value)
@@ -116,7 +115,7 @@ def check_json(text: bytes, limit: int) -> None:
                 raise TooLarge
 
 
-def encode_value(value: Any) -> str:
+def encode_value(value: object) -> str:
     """Any JSON value as base64 text. TypeError: it is no JSON; StateError: it is larger than `decode_value` takes."""
     data, is_python = dump_exact(value)
     try:
@@ -179,7 +178,7 @@ def _is_canonical(text: str, raw: bytes) -> bool:
     return base64.b64encode(raw[whole * 3 :]).decode() == text[whole * 4 :]
 
 
-def encode_state(state: dict[str, Any]) -> str:
+def encode_state(state: JsonObject) -> str:
     """A team's state (what `team.save_state()` returns) as base64 text.
 
     Raises:
@@ -190,7 +189,7 @@ def encode_state(state: dict[str, Any]) -> str:
     return encode_value(state)
 
 
-def decode_state(text: str) -> dict[str, Any]:
+def decode_state(text: str) -> JsonObject:
     """What `team.load_state()` takes, from the text that `encode_state` gave.
 
     Raises:
@@ -200,4 +199,4 @@ def decode_state(text: str) -> dict[str, Any]:
     state = decode_value(text)
     if not isinstance(state, dict):
         raise DamagedState("the stored state is not an object", param="state")
-    return cast("dict[str, Any]", state)
+    return cast("JsonObject", state)

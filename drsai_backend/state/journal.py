@@ -34,7 +34,8 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import AfterValidator, Field, InstanceOf, StrictBool, StrictInt, StrictStr, TypeAdapter, ValidationError
 
 from drsai_backend.errors import DamagedState
-from drsai_backend.state.codec import MAX_JSON_BYTES, JsonObject, decode_value, encode_value
+from drsai_backend.json_types import JsonObject
+from drsai_backend.state.codec import MAX_JSON_BYTES, decode_value, encode_value
 
 Item: TypeAlias = int | list[Any] | JsonObject
 Path: TypeAlias = tuple[str, ...]
@@ -107,7 +108,7 @@ class Entry:
 
     resume: Annotated[ResumeRecord, Field(validation_alias="r")]
     doc: Annotated[_SoundDocument | None, Field(validation_alias="d")] = None
-    set: Annotated[dict[_Cell, Any], Field(validation_alias="s")] = field(default_factory=dict)
+    set: Annotated[dict[_Cell, object], Field(validation_alias="s")] = field(default_factory=dict)
     extend: Annotated[dict[_Cell, _Items], Field(validation_alias="x")] = field(default_factory=dict)
     replace: Annotated[dict[_Cell, _Items], Field(validation_alias="w")] = field(default_factory=dict)
 
@@ -176,7 +177,7 @@ def _apply(document: Document, entry: Entry) -> None:
         raise DamagedState("a journal entry names a part of the state that is not there", param="state") from None
 
 
-def put(tree: JsonObject, path: Path, value: Any) -> None:
+def put(tree: JsonObject, path: Path, value: object) -> None:
     """Set `value` at `path`. Raises KeyError where a parent is missing."""
     for name in path[:-1]:
         tree = tree[name]

@@ -20,44 +20,47 @@ table or column that this version does not know is refused, so nothing is lost s
 from __future__ import annotations
 
 import hashlib
+from datetime import datetime
 from itertools import chain
-from typing import Final
+from types import UnionType
+from typing import Final, TypeAlias
 from uuid import uuid4
 
 import orjson
 import sqlalchemy as sa
 import zstandard
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticUndefined
 from sqlalchemy.orm import Session
+from sqlmodel import SQLModel
 
 from drsai_backend.database import is_live
-from drsai_backend.database.manager.model import ModelInfo, model_info
+from drsai_backend.database.manager.model import ModelField, ModelInfo, model_info
 from drsai_backend.database.retention import NAMED
 from drsai_backend.database.runs.reads import read_state
-from drsai_backend.datamodel import AutoGenMessage, JsonObject, QueuedInput, Run, ThreadField, ThreadSnapshot, table_of
+from drsai_backend.datamodel import (
+    AutoGenMessage,
+    JsonObject,
+    QueuedInput,
+    Run,
+    Thread,
+    ThreadField,
+    ThreadSnapshot,
+    TurnStep,
+    table_of,
+)
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import (
     Conflict,
     DamagedState,
     InvalidRequest,
     NotFound,
+    StateError,
     ThreadBusy,
     UnsupportedStateVersion,
 )
-from drsai_backend.state._portable_rows import (
-    INFOS,
-    KEYED,
-    TABLES,
-    THREAD,
-    Tables,
-    check,
-    damaged,
-    later,
-    parse,
-    travelling,
-)
 from drsai_backend.state.codec import TooLarge, check_json, inflate
-from drsai_backend.state.journal import encode_document
+from drsai_backend.state.journal import decode_document, encode_document, expand
 from drsai_backend.state.store import decode_stored
 
 __all__ = ["FORMAT_VERSION", "MAX_FILE_BYTES", "TABLES", "export_thread", "import_thread"]
@@ -69,6 +72,25 @@ _MAGIC: Final = b"drsai-thread"
 _HEADER: Final = 54
 _CHUNK: Final = 500  # Values per statement: both databases limit the number of parameters.
 
+_KEYED: Final = (AutoGenMessage, Run, TurnStep, QueuedInput, ThreadField)
+"""Their rows refer to a thread by its key."""
+TABLES: Final[tuple[type[SQLModel], ...]] = (*_KEYED, *NAMED)
+"""The tables whose rows travel as they are. Snapshot and journal travel as one document."""
+
+_THREAD: Final = model_info(Thread)
+_INFOS: Final[dict[type[SQLModel], ModelInfo]] = {model: model_info(model) for model in TABLES}
+# Where a row belongs is what changes; keys stay at home.
+_PLACE: Final = frozenset({"id", "thread_key", "user_id", "thread_id", "api_key"})
+# Counted anew, or of a worker that is not there.
+_ANEW: Final = frozenset({"revision", "journal_debt", "queued", "lease_owner", "lease_expires_at"})
+# Shown, and sent in headers.
+_NAMES: Final = frozenset({"run_id", "joined", "team"})
+# Counters have room to grow: both databases count to 2³¹ - 1.
+_MOST: Final = 2_000_000_000
+_WORDS: Final = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
+
+_Tables: TypeAlias = dict[type[SQLModel], list[JsonObject]]
+
 
 def export_thread(session: Session, user_id: str, thread_id: str) -> bytes:
     """Everything that is stored of a thread, as the bytes of a file. API keys are not in it.
@@ -78,21 +100,21 @@ def export_thread(session: Session, user_id: str, thread_id: str) -> bytes:
         ThreadBusy: a run is live on it.
         StateError: its stored state is damaged, or of a later version.
     """
-    where = _names(THREAD, user_id, thread_id)
+    where = _names(_THREAD, user_id, thread_id)
     live = is_live(session.get_bind().dialect.name).label("live")
-    found = session.execute(sa.select(*THREAD.table.c, live).where(*where)).mappings().first()
+    found = session.execute(sa.select(*_THREAD.table.c, live).where(*where)).mappings().first()
     if found is None:
         raise NotFound(f"{user_id} has no thread {thread_id!r} here", param="thread_id")
     if found["live"]:
         raise ThreadBusy(f"a run is live on thread {thread_id!r}: it cannot be exported now", param="status")
-    key: int = found[THREAD.table.c.id]
+    key: int = found[_THREAD.table.c.id]
     document = decode_stored(read_state(session, key))
     content = _Content(
         user_id=user_id,
         thread_id=thread_id,
-        thread={name: found[item.column] for name, item in travelling(THREAD).items()},
+        thread={name: found[item.column] for name, item in _travelling(_THREAD).items()},
         document=None if document is None else encode_document(document),
-        tables={info.table.name: _read(session, info, key, user_id, thread_id) for info in INFOS.values()},
+        tables={info.table.name: _read(session, info, key, user_id, thread_id) for info in _INFOS.values()},
     )
     return _pack(content)
 
@@ -117,16 +139,16 @@ def import_thread(
         InvalidRequest: a given name that cannot be one.
     """
     content = _unpack(data, max_bytes)
-    if unknown := content.tables.keys() - {info.table.name for info in INFOS.values()}:
-        raise later(min(unknown))
+    if unknown := content.tables.keys() - {info.table.name for info in _INFOS.values()}:
+        raise _later(min(unknown))
     user_id = _name("user_id", content.user_id, user_id)
     thread_id = _name("thread_id", content.thread_id, thread_id)
-    thread = parse(THREAD, content.thread)
-    tables = {
-        model: [parse(info, row) for row in content.tables.pop(info.table.name, ())] for model, info in INFOS.items()
+    thread = _parse(_THREAD, content.thread)
+    tables: _Tables = {
+        model: [_parse(info, row) for row in content.tables.pop(info.table.name, ())] for model, info in _INFOS.items()
     }
     document = content.document
-    check(thread, tables, document, max_bytes)
+    _check(thread, tables, document, max_bytes)
     _refuse_taken(session, user_id, thread_id)
     _rename_runs(session, thread, tables)
 
@@ -135,10 +157,10 @@ def import_thread(
     debt = 0 if document is None else -2 * len(document)
     counts = {"revision": 1, "journal_debt": debt, "queued": len(tables[QueuedInput])}
     key = session.execute(
-        sa.insert(THREAD.table).values(**thread, **place, **counts).returning(THREAD.table.c.id)
+        sa.insert(_THREAD.table).values(**thread, **place, **counts).returning(_THREAD.table.c.id)
     ).scalar_one()
     for model, rows in tables.items():
-        info = INFOS[model]
+        info = _INFOS[model]
         own = {name: value for name, value in (*place.items(), ("thread_key", key)) if name in info.fields}
         if rows:
             session.execute(sa.insert(info.table), [{**row, **own} for row in rows])
@@ -154,7 +176,7 @@ def _name(param: str, stored: str, given: str | None) -> str:
     try:
         return check_name(stored, param)
     except InvalidRequest as error:
-        raise damaged(f"{error.message}; import it under another {param}") from None
+        raise _damaged(f"{error.message}; import it under another {param}") from None
 
 
 class _Content(BaseModel):
@@ -180,9 +202,9 @@ def _unpack(data: bytes, limit: int) -> _Content:
     if len(data) > limit:
         raise _too_large(limit)
     if data[: len(_MAGIC)] != _MAGIC:
-        raise damaged("it is no exported thread" if data else "it is empty")
+        raise _damaged("it is no exported thread" if data else "it is empty")
     if len(data) < _HEADER:
-        raise damaged("it is cut short")
+        raise _damaged("it is cut short")
     version = int.from_bytes(data[12:14])
     if version != FORMAT_VERSION:
         raise UnsupportedStateVersion(
@@ -191,9 +213,9 @@ def _unpack(data: bytes, limit: int) -> _Content:
     kind, body = data[12:22], data[_HEADER:]
     length = int.from_bytes(data[14:22])
     if len(body) < length:
-        raise damaged(f"it is cut short: {len(data)} of {_HEADER + length} bytes")
+        raise _damaged(f"it is cut short: {len(data)} of {_HEADER + length} bytes")
     if hashlib.sha256(kind + body).digest() != data[22:_HEADER]:
-        raise damaged("it fails its checksum")
+        raise _damaged("it fails its checksum")
     try:
         text = inflate(body, limit)
         check_json(text, limit)
@@ -201,13 +223,13 @@ def _unpack(data: bytes, limit: int) -> _Content:
     except TooLarge:
         raise _too_large(limit) from None
     except (zstandard.ZstdError, MemoryError, orjson.JSONDecodeError):
-        raise damaged("it cannot be decompressed") from None
+        raise _damaged("it cannot be decompressed") from None
     except ValidationError:
-        raise damaged("it does not have the parts of an exported thread") from None
+        raise _damaged("it does not have the parts of an exported thread") from None
 
 
 def _too_large(limit: int) -> DamagedState:
-    return damaged(
+    return _damaged(
         f"it is, or unpacks to, more than {limit} bytes, or more values than a thread of that size has; --max-size "
         "(`max_bytes`) allows more"
     )
@@ -218,23 +240,23 @@ def _names(info: ModelInfo, user_id: str, thread_id: str) -> tuple[sa.ColumnElem
 
 
 def _read(session: Session, info: ModelInfo, key: int, user_id: str, thread_id: str) -> list[JsonObject]:
-    where = (info.table.c.thread_key == key,) if info.model in KEYED else _names(info, user_id, thread_id)
-    fields = travelling(info)
+    where = (info.table.c.thread_key == key,) if info.model in _KEYED else _names(info, user_id, thread_id)
+    fields = _travelling(info)
     query = sa.select(*(item.column for item in fields.values())).where(*where)
     order = (info.table.c.seq,) if info.model is AutoGenMessage else info.table.primary_key.columns
     return [dict(zip(fields, row, strict=True)) for row in session.execute(query.order_by(*order))]
 
 
 def _refuse_taken(session: Session, user_id: str, thread_id: str) -> None:
-    for info in (THREAD, *map(model_info, NAMED)):
+    for info in (_THREAD, *map(model_info, NAMED)):
         if session.execute(sa.select(sa.literal(1)).where(*_names(info, user_id, thread_id)).limit(1)).first():
-            what = "a thread" if info is THREAD else f"rows of {info.table.name} for a thread"
+            what = "a thread" if info is _THREAD else f"rows of {info.table.name} for a thread"
             raise Conflict(
                 f"{user_id} has {what} {thread_id!r} here already; give it another thread_id", param="thread_id"
             )
 
 
-def _rename_runs(session: Session, thread: JsonObject, tables: Tables) -> None:
+def _rename_runs(session: Session, thread: JsonObject, tables: _Tables) -> None:
     """Give all runs new ids, consistently, if one of theirs is taken in this database."""
     stored = table_of(Run).c.run_id
     ids = [row["run_id"] for row in tables[Run]]
@@ -248,3 +270,122 @@ def _rename_runs(session: Session, thread: JsonObject, tables: Tables) -> None:
         for name in ("run_id", "joined"):
             if isinstance(row.get(name), str):
                 row[name] = new.get(row[name], row[name])
+
+
+# --- the rows of a file, checked --------------------------------------------------------------------------------------
+
+
+def _damaged(why: str) -> DamagedState:
+    """The error for a file that holds what cannot be stored."""
+    return DamagedState(f"the file cannot be imported: {why}", param="file")
+
+
+def _later(name: str) -> UnsupportedStateVersion:
+    """The error for a table or column of a later version."""
+    return UnsupportedStateVersion(
+        f"the file has {name}, which this version of drsai_backend does not know: it was written by a later one",
+        param="file",
+    )
+
+
+def _travelling(info: ModelInfo) -> dict[str, ModelField]:
+    """The columns of a table that are in a file."""
+    left_out = _PLACE | _ANEW if info is _THREAD else _PLACE
+    return {name: item for name, item in info.fields.items() if name not in left_out}
+
+
+def _parse(info: ModelInfo, given: JsonObject) -> JsonObject:
+    """A row of a file as values for its table. Raises as `import_thread`."""
+    fields = _travelling(info)
+    table = info.table.name
+    if unknown := given.keys() - fields.keys():
+        raise _later(f"{table}.{min(unknown)}")
+    values: JsonObject = {}
+    for name, item in fields.items():
+        if name not in given:
+            default = info.model.model_fields[name].get_default(call_default_factory=True)
+            values[name] = None if default is PydanticUndefined else default
+        elif given[name] is None:
+            values[name] = None
+        else:
+            try:
+                values[name] = _value(info, item, given[name])
+            except InvalidRequest as error:
+                raise _damaged(f"{table}: {error.message}") from None
+        if values[name] is None and not item.column.nullable:
+            raise _damaged(f"{table}.{name} is missing")
+    return values
+
+
+def _value(info: ModelInfo, item: ModelField, given: object) -> object:
+    # The manager converts what is like it; an import takes what an export has written, and nothing else.
+    kind: type = str if isinstance(item.base_type, sa.DateTime) else item.base_type.python_type
+    if kind in _WORDS and type(given) is not kind and not (kind is float and type(given) is int):
+        raise InvalidRequest(f"{item.name} must be {_WORDS[kind]}")
+    value = item.clean(given)
+    if isinstance(value, datetime) and value.tzinfo is None:
+        raise InvalidRequest(f"{item.name} must be a time with its time zone")
+    if item.name in _NAMES:
+        check_name(str(value), item.name)
+    if type(value) is int and info.model in (Thread, *_KEYED) and not 0 <= value <= _MOST:
+        raise InvalidRequest(f"{item.name} must be from 0 to {_MOST}")
+    return value
+
+
+def _check(thread: JsonObject, tables: _Tables, document: str | None, limit: int) -> None:
+    """What the rest of the package relies on, and no constraint of the database sees to, or only without a word."""
+    for model, rows in tables.items():
+        _check_unique(_INFOS[model], rows)
+    run_ids = {row["run_id"] for row in tables[Run]}
+    for table, rows in (("thread", [thread]), ("queuedinput", tables[QueuedInput]), ("turnstep", tables[TurnStep])):
+        if any(row["run_id"] is not None and row["run_id"] not in run_ids for row in rows):
+            raise _damaged(f"{table}.run_id is no run of the thread")
+    messages = tables[AutoGenMessage]
+    if thread["last_seq"] != len(messages) or any(row["seq"] != n for n, row in enumerate(messages, 1)):
+        raise _damaged("its messages are not numbered without a gap from 1 to thread.last_seq")
+    for row in messages:
+        _check_texts("autogenmessage.config", row["config"], "id", "type", "source")
+    _check_texts("thread.input_request", thread["input_request"] or {}, "id", "type", "kind", "prompt", "source")
+    for row in tables[Run]:
+        usage: JsonObject = row["usage"] or {}
+        if not all(type(count) is int for count in usage.values()):
+            raise _damaged("run.usage must hold integers")
+    for row in tables[ThreadField]:
+        kinds = {"team_result": dict, "meta": dict}.get(row["name"], dict | list)
+        _check_kind(f"threadfield.value of {row['name']}", row["value"], kinds)
+    for row in tables[TurnStep]:
+        _check_kind("turnstep.value", row["value"], dict | list)
+    if document is None:
+        return
+    try:
+        stored = decode_document(document, limit=limit)
+        expand(stored, {message["seq"]: message["config"] for message in messages})
+    except StateError as error:
+        error.param = "file"
+        raise
+    if not 0 <= stored.resume.last_seq <= len(messages):
+        raise _damaged("the state takes in messages that are not there")
+
+
+def _check_unique(info: ModelInfo, rows: list[JsonObject]) -> None:
+    groups = [group for group in (info.primary_key, *info.unique) if group != ("id",)]
+    if info.model is Run:
+        groups.append(("idempotency_key",))  # unique where there is one
+    for group in groups:
+        names = [name for name in group if name not in _PLACE]  # none: a thread has one such row
+        keys = [tuple(row[name] for name in names) for row in rows]
+        keys = [key for key in keys if None not in key]
+        if len(set(keys)) < len(keys):
+            raise _damaged(f"two rows of {info.table.name} have the same {', '.join(group)}")
+
+
+def _check_texts(where: str, value: JsonObject, *names: str) -> None:
+    """Lists of messages and questions show these as they are."""
+    for name in names:
+        if not isinstance(value.get(name, ""), str):
+            raise _damaged(f"{where}.{name} must be a text")
+
+
+def _check_kind(where: str, value: object, kind: type | UnionType) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise _damaged(f"{where} must be {'an object' if kind is dict else 'an object or a list'}")

@@ -8,7 +8,6 @@ from functools import wraps
 from typing import Any, Final, Self, TypeVar, cast
 
 from drsai_backend.errors import ConfigurationError, InvalidRequest
-from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.suspension import StopRequested
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,7 +36,7 @@ class RunLimits:
         """
         if not isinstance(value, Mapping):
             raise ValueError("limits are an object of max_turns, max_run_seconds and max_run_tokens")
-        given = cast("JsonObject", value)
+        given: dict[str, Any] = {str(name): each for name, each in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         for name, each in given.items():
             if name not in _NAMES:
                 raise ValueError(f"limits has no {name!r}; there are {', '.join(_NAMES)}")
@@ -67,7 +66,7 @@ class RunLimits:
             if most and asked and asked > most:
                 raise InvalidRequest(f"`{name}` must be at most {most:g}: this server allows no more", param=name)
 
-    def as_dict(self) -> dict[str, float] | None:
+    def as_dict(self) -> dict[str, Any] | None:
         """The bounds that are given, by name; None: there are none."""
         return {name: value for name in _NAMES if (value := getattr(self, name)) is not None} or None
 
@@ -109,7 +108,7 @@ def limited(
 
     def mark(factory: F) -> F:
         @wraps(factory)
-        def build(*args: object) -> object:
+        def build(*args: Any) -> Any:
             return factory(*args)
 
         setattr(build, _MARK, limits)
@@ -128,5 +127,5 @@ def limits_of(factory: object) -> RunLimits:
         ValueError: they cannot be used.
     """
     if isinstance(factory, Mapping):
-        return RunLimits.parse(cast("JsonObject", factory).get("limits", {}))
+        return RunLimits.parse(factory.get("limits", {}))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
     return getattr(factory, _MARK, NO_LIMITS)

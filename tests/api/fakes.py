@@ -14,18 +14,19 @@ from autogen_agentchat.messages import TextMessage
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DrSaiError, NotFound, StaleAnswer, UnknownModel
 from drsai_backend.runs.events import (
+    ENDED,
     Answer,
     Logged,
     MessageDone,
     MessageRead,
+    Position,
     RunEnded,
     RunEvent,
     RunRequest,
     RunStarted,
     TextDelta,
 )
-from drsai_backend.runs.history import new_messages
-from drsai_backend.runs.position import ENDED, Position
+from drsai_backend.runs.messages import new_messages
 from drsai_backend.runs.views import (
     InputRequestPage,
     RunPage,

@@ -12,8 +12,7 @@ import pytest
 
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DatabaseUnavailable
-from drsai_backend.runs.events import MessageRead, QueuedBehind, RunEnded, RunStarted, TextDelta
-from drsai_backend.runs.position import Position
+from drsai_backend.runs.events import MessageRead, Position, QueuedBehind, RunEnded, RunStarted, TextDelta
 from drsai_backend.teams.replay.steps import ToolFinished, ToolStarted
 from tests.api.conftest import FakeSettings, serving, until
 from tests.api.fakes import COMPLETED, USAGE, FakeEngine, Step, said

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 
-from drsai_backend.runs.position import Position
+from drsai_backend.runs.events import Position
 from tests.chaos.evidence import Effect, Evidence, Message, Turn
 from tests.chaos.model import CHOOSER, NUMBER, TAG, Asked
 

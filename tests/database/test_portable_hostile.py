@@ -30,7 +30,7 @@ from drsai_backend.database import Database
 from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.errors import DamagedState, DrSaiError, InvalidRequest
-from drsai_backend.runs import queries
+from drsai_backend.runs import views
 from drsai_backend.state import decode_document
 from drsai_backend.state.codec import decode_value, encode_value
 from drsai_backend.state.portable import export_thread, import_thread
@@ -175,9 +175,9 @@ def test_a_changed_file_is_the_same_thread_or_refused(
 
     def store(session: Session) -> None:
         names = import_thread(session, file)
-        queries.list_threads(session, names[0], None, 10)
-        queries.list_messages(session, *names, 0, 100)
-        queries.list_runs(session, *names, None, 10)
+        views.list_threads(session, names[0], None, 10)
+        views.list_messages(session, *names, 0, 100)
+        views.list_runs(session, *names, None, 10)
         raise _Result(names, export_thread(session, *names))
 
     with pytest.raises((DrSaiError, _Result)) as outcome:

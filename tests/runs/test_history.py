@@ -12,7 +12,7 @@ from drsai_backend.errors import (
 )
 from drsai_backend.runs import RunRequest
 from drsai_backend.runs.events import InputMessage
-from drsai_backend.runs.history import first_new, new_messages, system_text
+from drsai_backend.runs.messages import first_new, new_messages, system_text
 from tests.support.teams.crew import pair
 from tests.support.threads import WHERE, Make
 

@@ -16,7 +16,7 @@ from drsai_backend.api.runs.events import LogResponse
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Engine, Position
-from drsai_backend.runs.position import ENDED, PATTERN
+from drsai_backend.runs.events import ENDED, PATTERN
 
 _ID: Final = {"type": "string", "pattern": PATTERN}
 AfterEvent = Annotated[

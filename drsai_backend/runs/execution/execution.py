@@ -6,21 +6,23 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Any
+from uuid import uuid4
 
-from autogen_agentchat.messages import BaseChatMessage, ModelClientStreamingChunkEvent
+from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, ModelClientStreamingChunkEvent
+from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend.database.runs.values import EndWrite
-from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.errors import DatabaseError, LeaseLost
+from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.events import TextDelta
 from drsai_backend.runs.execution.steering import Steering
 from drsai_backend.runs.execution.writer import RunWriter
 from drsai_backend.runs.failures import HandedOver, PauseRequested, RunInterrupted, failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
-from drsai_backend.runs.messages import input_request, outward_handoff
 from drsai_backend.state import ResumeRecord
 from drsai_backend.teams.limits import LimitReached
-from drsai_backend.teams.recording.recorder import Turn
+from drsai_backend.teams.recording.recorder import Message, Turn
 from drsai_backend.teams.session import TeamSession
 from drsai_backend.teams.suspension import InputRequired, StopRequested
 
@@ -119,10 +121,10 @@ class Execution:
         except Exception as error:  # noqa: BLE001 - the boundary at which whatever a team raises ends its run
             return self._failed(error), None
         writer.messages += [message.message for message in last.messages]
-        handoff = outward_handoff(self.session.team, writer.messages)
+        handoff = _outward_handoff(self.session.team, writer.messages)
         if handoff is None:
             return self._end(RunStatus.COMPLETED, last, stop_reason=result.stop_reason), last
-        request = input_request(InputRequired(handoff.source, handoff.content, kind="handoff"))
+        request = _input_request(InputRequired(handoff.source, handoff.content, kind="handoff"))
         end = self._end(RunStatus.AWAITING_INPUT, last, stop_reason=result.stop_reason, input_request=request)
         return end, last
 
@@ -160,7 +162,7 @@ class Execution:
         return EndWrite(
             status=RunStatus.AWAITING_INPUT,
             progress=self.writer.bounds.progress(),
-            input_request=input_request(question),
+            input_request=_input_request(question),
             deadline=question.deadline,
             # What was done in the turn so far is not done again when the answer is there.
             steps=self.writer.steps.unstored(),
@@ -186,3 +188,29 @@ class Execution:
         turn = None if last is None else writer.write_of(last)
         progress = writer.bounds.progress() if turn is None else turn.progress
         return EndWrite(status=status, progress=progress, turn=turn, clear_steps=writer.steps.turn_done(), **rest)
+
+
+def _input_request(question: InputRequired) -> JsonObject:
+    """What `Thread.input_request` says of a question."""
+    return {
+        "id": str(uuid4()),
+        "type": question.type,
+        "kind": question.kind,
+        "source": question.source,
+        "prompt": question.prompt,
+        "choices": None if question.choices is None else list(question.choices),
+        "asked_at": utcnow().isoformat(),
+        "deadline": None if question.deadline is None else question.deadline.isoformat(),
+        "tool": question.tool,
+        **({} if question.key is None else {"key": question.key}),
+    }
+
+
+def _outward_handoff(team: BaseGroupChat, messages: Sequence[Message]) -> HandoffMessage | None:
+    """The handoff to somebody outside the team that a run ended with."""
+    for message in reversed(messages):
+        if isinstance(message, HandoffMessage) and message.target not in team._participant_names:  # pyright: ignore[reportPrivateUsage]
+            return message
+        if isinstance(message, BaseChatMessage):
+            return None
+    return None

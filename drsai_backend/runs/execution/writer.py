@@ -7,9 +7,10 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from drsai_backend.database import Database
+from drsai_backend.database.backends.prepared import Step as Statement
 from drsai_backend.database.runs.commands import release
 from drsai_backend.database.runs.steps import steps_are_stored, store_steps
 from drsai_backend.database.runs.values import EndWrite, Lease, NewMessage, TurnWrite
@@ -17,8 +18,8 @@ from drsai_backend.database.runs.writes import append_turn, confirm_end, confirm
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, LeaseLost
-from drsai_backend.runs.bounds import Bounds
 from drsai_backend.runs.events import MessageDone, RunEnded
+from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.failures import safe_message
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.feed.replay import told
@@ -26,6 +27,9 @@ from drsai_backend.runs.transcript import Transcript
 from drsai_backend.teams.recording.recorder import Message, Turn
 from drsai_backend.teams.replay.steps import Step, TurnSteps
 from drsai_backend.teams.suspension import InputBroker
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 log = logging.getLogger("drsai.run")
 T = TypeVar("T")
@@ -81,7 +85,7 @@ class RunWriter:
         """For log lines, also where nothing adds them (`log_context`)."""
         return {"thread_id": self.live.thread_id, "run_id": self.live.run_id}
 
-    async def append(self, turn: Turn, *, counts: bool, also: Sequence[Any] = ()) -> None:
+    async def append(self, turn: Turn, *, counts: bool, also: Sequence[Statement] = ()) -> None:
         """Store a turn, then show its messages. `counts`: somebody has spoken in it; `also` is stored with it."""
         write = self.write_of(turn, counts=counts, also=also)
         self._in_doubt = turn, write
@@ -92,7 +96,7 @@ class RunWriter:
         )
         self._stored(turn, write)
 
-    def write_of(self, turn: Turn, *, counts: bool = True, also: Sequence[Any] = ()) -> TurnWrite:
+    def write_of(self, turn: Turn, *, counts: bool = True, also: Sequence[Statement] = ()) -> TurnWrite:
         """What is to be stored of a turn; what was recorded inside of it is over."""
         shows = self.transcript.shows
         payload = turn.entry.encode()
@@ -110,7 +114,7 @@ class RunWriter:
         """Store what agents have done in the turn in flight."""
         lease, progress = self.lease, self.bounds.progress()
 
-        def write(session: Any) -> bool:
+        def write(session: Session) -> bool:
             store_steps(session, lease, steps, progress)
             return True
 
@@ -193,7 +197,7 @@ class RunWriter:
         for message in turn.messages:
             self.live.emit(MessageDone(message.seq, message.message, shows(message.message)))
 
-    async def read(self, fn: Callable[[Any], T]) -> T:
+    async def read(self, fn: Callable[[Session], T]) -> T:
         """Read, and wait for a database that cannot be reached, as writes do.
 
         Raises:
@@ -202,7 +206,7 @@ class RunWriter:
         return await self._repeated(lambda _: self.database.read(fn))
 
     async def _patiently(
-        self, write: Callable[[Any], T], confirm: Callable[[Any], T | None], *, short: bool = False
+        self, write: Callable[[Session], T], confirm: Callable[[Session], T | None], *, short: bool = False
     ) -> T:
         """Write, and wait for a database that cannot be reached. Once it is back, `confirm` tells whether a write whose
         COMMIT was cut off went through all the same.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from drsai_backend.database import Database
 from drsai_backend.database.runs.log import LogPage, read_log, thread_of_run
@@ -18,9 +18,12 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import PENDING
 from drsai_backend.errors import DatabaseUnavailable, NotFound
 from drsai_backend.runs.events import (
+    ENDED,
+    STARTED,
     Logged,
     MessageDone,
     MessageRead,
+    Position,
     QueuedBehind,
     RunEnded,
     RunEvent,
@@ -29,8 +32,10 @@ from drsai_backend.runs.events import (
 from drsai_backend.runs.failures import code_of
 from drsai_backend.runs.feed.live_run import LiveRun, Reader, as_done
 from drsai_backend.runs.feed.watch import Watch
-from drsai_backend.runs.position import ENDED, STARTED, Position
 from drsai_backend.runs.warm import ThreadId
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 T = TypeVar("T")
 
@@ -131,7 +136,7 @@ class Feeds:
     async def _read(self, key: int, at: Position, run_id: str | None) -> LogPage | None:
         return await self._patiently(lambda session: read_log(session, key, seq=at.seq, epoch=at.epoch, run_id=run_id))
 
-    async def _patiently(self, fn: Callable[[Any], T]) -> T:
+    async def _patiently(self, fn: Callable[[Session], T]) -> T:
         while True:
             try:
                 return await self._database.read(fn)

@@ -6,14 +6,23 @@ import asyncio
 import time
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from autogen_core import CancellationToken
 
 from drsai_backend.datamodel import RunStatus
-from drsai_backend.runs.events import Logged, MessageDone, MessageRead, RunEnded, RunEvent, RunStarted
+from drsai_backend.runs.events import (
+    ENDED,
+    STARTED,
+    Logged,
+    MessageDone,
+    MessageRead,
+    Position,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+)
 from drsai_backend.runs.failures import HandedOver
-from drsai_backend.runs.position import ENDED, STARTED, Position
 from drsai_backend.runs.transcript import is_shown
 from drsai_backend.teams.limits import LimitReached
 from drsai_backend.teams.messages import read_message
@@ -25,7 +34,7 @@ _KEEP: Final = 4096
 class RunToken(CancellationToken):
     """A run's cancellation token, which can be cancelled whatever was linked to it."""
 
-    def link_future(self, future: asyncio.Future[Any]) -> asyncio.Future[Any]:
+    def link_future(self, future: asyncio.Future[object]) -> asyncio.Future[object]:
         # AutoGen's McpWorkbench links the coroutine of each call, and then no `cancel()` comes to its end.
         return super().link_future(future) if asyncio.isfuture(future) else future
 

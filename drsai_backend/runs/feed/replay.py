@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -11,10 +10,10 @@ from drsai_backend.database.runs.reads import RunRow, ThreadHead, find_run, read
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import PENDING
 from drsai_backend.errors import IdempotencyMismatch
-from drsai_backend.runs.events import MessageDone, MessageRead, RunEnded
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.events import STARTED, MessageDone, MessageRead, Position, RunEnded
 from drsai_backend.runs.feed.feed import ended_of
 from drsai_backend.runs.feed.live_run import LiveRun, as_done
-from drsai_backend.runs.position import STARTED, Position
 
 
 @dataclass(slots=True)
@@ -68,13 +67,13 @@ def find_request(session: Session, user_id: str, thread_id: str, key: str, finge
     first = row["first_seq"] if run is row else row["last_seq"] + 1
     if not first:
         return StoredRequest(head, row, run, [])  # It never began.
-    kept: dict[str, Any] = row["told"] or {}
+    kept: JsonObject = row["told"] or {}
     last: int = kept.get("last_seq") or run["last_seq"] or head.last_seq
     messages = [MessageRead(*each) for each in read_run_messages(session, head.key, first, last)]
     return StoredRequest(head, row, run, messages)
 
 
-def told(ended: RunEnded, *, speakers: int, last_seq: int) -> dict[str, Any]:
+def told(ended: RunEnded, *, speakers: int, last_seq: int) -> JsonObject:
     """What a client is told at the end of a run, or of its part, as `Run.told` keeps it."""
     return {**asdict(ended), "status": ended.status.value, "speakers": speakers, "last_seq": last_seq}
 
@@ -82,7 +81,7 @@ def told(ended: RunEnded, *, speakers: int, last_seq: int) -> dict[str, Any]:
 def replay(stored: StoredRequest) -> LiveRun:
     """The run as a live one that has said all."""
     head, run = stored.head, stored.run
-    kept: dict[str, Any] = stored.row["told"] or {}
+    kept: JsonObject = stored.row["told"] or {}
     said = [done for message in stored.messages if isinstance(done := as_done(message), MessageDone)]
     speakers = kept.get("speakers") or len({done.message.source for done in said if done.shown})
     live = LiveRun(stored.run_id, head.thread_id, head.user_id, run["team"], stored.created, speakers)
@@ -92,6 +91,6 @@ def replay(stored: StoredRequest) -> LiveRun:
     return live
 
 
-def _ended(kept: dict[str, Any]) -> RunEnded:
+def _ended(kept: JsonObject) -> RunEnded:
     names = {field.name for field in fields(RunEnded)} - {"status"}
     return RunEnded(RunStatus(kept["status"]), **{name: value for name, value in kept.items() if name in names})

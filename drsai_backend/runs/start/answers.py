@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import InvalidRequest, StaleAnswer
+from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.events import Answer
 from drsai_backend.teams.messages import UserInputReceivedEvent
 from drsai_backend.teams.recording.recorder import dump_message, storable
@@ -15,7 +16,7 @@ from drsai_backend.teams.suspension import parse_decision
 _DECISIONS: Final = {"approval": ("approve", "deny", "edit"), "tool_retry": ("run", "result", "stop")}
 
 
-def check_current(question: dict[str, Any] | None, answer: Answer) -> None:
+def check_current(question: JsonObject | None, answer: Answer) -> None:
     """Raises `StaleAnswer` unless `question`, which the thread waits for, is the one that is answered."""
     if question is None:
         raise StaleAnswer("the thread waits for no answer", param="id")
@@ -23,7 +24,7 @@ def check_current(question: dict[str, Any] | None, answer: Answer) -> None:
         raise StaleAnswer("this input request was answered already, or withdrawn", param="id")
 
 
-def check_in_time(question: dict[str, Any]) -> None:
+def check_in_time(question: JsonObject) -> None:
     """Raises `StaleAnswer` when the question's deadline has passed."""
     deadline = question.get("deadline")
     if deadline is not None and datetime.fromisoformat(deadline) < utcnow():
@@ -39,7 +40,7 @@ def text_of(answer: Answer) -> str:
     return answer.content
 
 
-def answer_from_text(question: dict[str, Any], text: str) -> dict[str, Any]:
+def answer_from_text(question: JsonObject, text: str) -> JsonObject:
     """What a plain chat message says to a question, as `Run.answers` keeps it.
 
     Raises:
@@ -48,7 +49,7 @@ def answer_from_text(question: dict[str, Any], text: str) -> dict[str, Any]:
     return {**_frame(question), **parse_decision(text, question)}
 
 
-def answer_to(question: dict[str, Any], answer: Answer) -> dict[str, Any]:
+def answer_to(question: JsonObject, answer: Answer) -> JsonObject:
     """An explicit answer, as `Run.answers` keeps it.
 
     Raises:
@@ -76,11 +77,11 @@ def answer_to(question: dict[str, Any], answer: Answer) -> dict[str, Any]:
     }
 
 
-def received(question: dict[str, Any], user_id: str, answer: dict[str, Any]) -> UserInputReceivedEvent:
+def received(question: JsonObject, user_id: str, answer: JsonObject) -> UserInputReceivedEvent:
     """The message that keeps an answer: `content`, and of a decision what else `Run.answers` has of it."""
     decision = answer.get("decision") or "answer"
-    arguments: dict[str, Any] | None = answer.get("arguments")
-    tool: dict[str, Any] | None = question.get("tool")
+    arguments: JsonObject | None = answer.get("arguments")
+    tool: JsonObject | None = question.get("tool")
     if decision in ("approve", "run") and tool is not None:
         arguments = tool["arguments"]
     return UserInputReceivedEvent(
@@ -93,18 +94,18 @@ def received(question: dict[str, Any], user_id: str, answer: dict[str, Any]) -> 
     )
 
 
-def unanswered(question: dict[str, Any], decision: Literal["expired", "withdrawn"], user_id: str | None) -> str:
+def unanswered(question: JsonObject, decision: Literal["expired", "withdrawn"], user_id: str | None) -> str:
     """The message that says that a question has no answer, as JSON text."""
     event = UserInputReceivedEvent(content="", decision=decision, user_id=user_id, input_request=question)
     return storable(dump_message(event))
 
 
-def _frame(question: dict[str, Any]) -> dict[str, Any]:
+def _frame(question: JsonObject) -> JsonObject:
     key = question.get("key")
     return {"source": question["source"], **({} if key is None else {"key": key})}
 
 
-def _from_text(question: dict[str, Any], text: str) -> dict[str, Any]:
+def _from_text(question: JsonObject, text: str) -> JsonObject:
     try:
         return answer_from_text(question, text)
     except InvalidRequest as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -23,15 +23,13 @@ from autogen_core.tools import Workbench
 
 from drsai_backend import log_context
 from drsai_backend.agents import RunBound, bind
-from drsai_backend.database.runs.reads import RunRow
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import InvalidRequest, TeamBuildError
 from drsai_backend.models import RunModelClient, facade, run_client_of
-from drsai_backend.runs.bounds import Bounds
 from drsai_backend.runs.events import InputMessage, RunRequest
+from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.ids import new_run_id
-from drsai_backend.runs.messages import check_types
 from drsai_backend.runs.start.plan import Plan
 from drsai_backend.runs.start.read import Input, Services, StoredThread
 from drsai_backend.teams.context import BuiltTeam, RunContext, TeamFactory, build_team
@@ -40,10 +38,10 @@ from drsai_backend.teams.replay.steps import Step, TurnSteps
 from drsai_backend.teams.replay.tool_calls import ToolCalls
 from drsai_backend.teams.replay.workbench import RecordedWorkbench
 from drsai_backend.teams.resources import Held
-from drsai_backend.teams.runtime.wiring import manager_of, share_message_types
+from drsai_backend.teams.runtime.wiring import manager_of
 from drsai_backend.teams.session import TeamSession
 from drsai_backend.teams.suspension import InputBroker
-from drsai_backend.teams.team_tree import Parts, as_team, is_a, leaf_agents, nested_teams, parts
+from drsai_backend.teams.team_tree import Parts, as_team, is_a, leaf_agents, parts
 
 log = logging.getLogger("drsai.run")
 
@@ -63,7 +61,7 @@ class BuiltRun:
     broker: InputBroker
     steps: TurnSteps
     limits: RunLimits
-    user_input: dict[str, Any]
+    user_input: Mapping[str, object]
     at: datetime
 
 
@@ -75,20 +73,19 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
     """
     request, at = given.request, utcnow()
     run_id = plan.run_id or given.queued or new_run_id()
-    user_input = _user_input(request, plan)
-    context = _context(services, request, given.thread_id, run_id, user_input)
+    context = context_of(services, request, given.thread_id, run_id, plan)
     resumed = thread if thread is not None and plan.resumes else None
     run = None if resumed is None else resumed.run
     limits, turns, seconds = request.limits, 0, given.resume.ran
     if run is not None:
-        limits = _limits_of(run).lowered(limits)
+        limits = RunLimits(**(run["limits"] or {})).lowered(limits)
         context.meter.start_from(run["usage"] or {})
         turns, seconds = run["turns"], run["seconds"] + seconds
     bounds = Bounds(services.limits(request.team).lowered(limits), context.meter, turns, seconds)
     broker = InputBroker(list(plan.answers or []))
     context.meter.check = partial(_may_ask, bounds, broker)
     log_context.bind(log_context.current_request(), given.thread_id, run_id)
-    team, members = await _build_team(services, given.factory, context, request.team, held)
+    team, members = await build_team_of(services, given.factory, context, request.team, held)
     speakers = sum(1 for _ in leaf_agents(team))
     live = LiveRun(run_id, given.thread_id, request.user_id, request.team, int(at.timestamp()), speakers)
     recorded = () if resumed is None else resumed.steps
@@ -99,27 +96,10 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
     await session.prepare()
     # Whether the way from the task to the first speaker is worth storing, because a model chose him.
     session.report_first_boundary = type(manager_of(team)) not in _CHEAP_MANAGERS
-    return BuiltRun(team, session, live, bounds, broker, steps, limits, user_input, at)
+    return BuiltRun(team, session, live, bounds, broker, steps, limits, context.input_values, at)
 
 
-async def count_speakers(services: Services, request: RunRequest, factory: TeamFactory) -> int:
-    """How many agents may speak when the request is run.
-
-    Raises:
-        InvalidRequest: the team takes no messages of a type that is among the request's.
-        TeamBuildError: the team's factory failed.
-    """
-    user_input = _user_input(request, Plan(new=request.messages))
-    context, held = _context(services, request, request.thread_id or "", "", user_input), Held()
-    team, members = await _build_team(services, factory, context, request.team, held)
-    services.resources.release(held)
-    share_message_types(members, nested_teams(members))
-    check_types(team, request.messages)
-    refuse_unseen_images(team, request.messages)
-    return sum(1 for _ in leaf_agents(team))
-
-
-async def _build_team(
+async def build_team_of(
     services: Services, factory: TeamFactory, context: RunContext, name: str, held: Held
 ) -> tuple[BaseGroupChat, Parts]:
     try:
@@ -134,15 +114,9 @@ async def _build_team(
     return team, members
 
 
-def _context(
-    services: Services, request: RunRequest, thread_id: str, run_id: str, user_input: dict[str, Any]
-) -> RunContext:
-    who = (request.user_id, thread_id, run_id, user_input)
-    return RunContext(*who, services.db, services.models, request.params, request.api_key)
-
-
-def _user_input(request: RunRequest, plan: Plan) -> dict[str, Any]:
-    return {
+def context_of(services: Services, request: RunRequest, thread_id: str, run_id: str, plan: Plan) -> RunContext:
+    """What the team's factory and its agents know of the run. Its `input_values` are stored as the user input."""
+    values: dict[str, object] = {
         "user_messages": plan.raw,
         "user_last_message": plan.new[-1].text if plan.new else None,
         "temperature": request.params.temperature,
@@ -153,10 +127,8 @@ def _user_input(request: RunRequest, plan: Plan) -> dict[str, Any]:
         "stream": request.stream,
         "extra_requests": request.extra or None,
     }
-
-
-def _limits_of(run: RunRow) -> RunLimits:
-    return RunLimits(**run["limits"] or {})
+    who = (request.user_id, thread_id, run_id, values)
+    return RunContext(*who, services.db, services.models, request.params, request.api_key)
 
 
 def _may_ask(bounds: Bounds, broker: InputBroker) -> None:
@@ -223,7 +195,7 @@ def refuse_unseen_images(team: BaseGroupChat, messages: Sequence[InputMessage]) 
         )
 
 
-def _asking(name: str, broker: InputBroker) -> Any:
+def _asking(name: str, broker: InputBroker) -> Callable[[str, CancellationToken | None], Awaitable[str]]:
     async def ask(prompt: str, cancellation_token: CancellationToken | None) -> str:
         return broker.ask(name, prompt)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 from autogen_core import Image
 
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.events import Answer, InputMessage, RunRequest
-from drsai_backend.runs.history import first_new, new_messages, system_text
+from drsai_backend.runs.messages import first_new, new_messages, system_text
 from drsai_backend.runs.start.answers import (
     answer_from_text,
     answer_to,
@@ -40,11 +40,11 @@ class Plan:
     """
 
     new: Sequence[InputMessage] = ()
-    raw: Sequence[dict[str, Any]] = ()
+    raw: Sequence[JsonObject] = ()
     run_id: str | None = None
     resumes: bool = False
     keep_run: bool = True
-    answers: list[dict[str, Any]] | None = None
+    answers: list[JsonObject] | None = None
     received: UserInputReceivedEvent | None = None
     system: str | None = None
     texts: Sequence[str] = ()
@@ -144,7 +144,7 @@ def _plan_answer(answer: Answer, thread: StoredThread | None) -> Plan:
     )
 
 
-def _answers_so_far(thread: StoredThread) -> list[dict[str, Any]]:
+def _answers_so_far(thread: StoredThread) -> list[JsonObject]:
     return [] if thread.run is None else list(thread.run["answers"] or [])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, cast
+from typing import cast
 
 from sqlalchemy.orm import Session
 
@@ -15,6 +15,7 @@ from drsai_backend.database.runs.steps import read_steps
 from drsai_backend.database.runs.values import StepRow
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import UNFINISHED
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.events import RunRequest
 from drsai_backend.runs.warm import WarmThread, WarmThreads
@@ -124,8 +125,8 @@ def _newest_user_texts(state: StoredState, limit: int) -> list[str]:
     return found[::-1]
 
 
-def _text(config: dict[str, Any]) -> str:
+def _text(config: JsonObject) -> str:
     content = config.get("content")
     if isinstance(content, list):
-        return "\n\n".join(part for part in cast("list[Any]", content) if isinstance(part, str))
+        return "\n\n".join(part for part in cast("list[object]", content) if isinstance(part, str))
     return str(content)

@@ -11,32 +11,43 @@ Nothing is stored before the last step, so whatever fails leaves the thread as i
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+from drsai_backend import log_context
+from drsai_backend.database import Database
 from drsai_backend.database.runs.reads import ThreadHead
-from drsai_backend.database.runs.values import NewRun, ResumedRun
+from drsai_backend.database.runs.values import FirstWrite, Lease, NewRun, QueuedRun, ResumedRun
+from drsai_backend.database.runs.writes import begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE
-from drsai_backend.errors import Conflict
+from drsai_backend.errors import Conflict, DatabaseUnavailable
 from drsai_backend.runs.events import MessageDone, RunRequest
 from drsai_backend.runs.execution.execution import Execution
 from drsai_backend.runs.execution.writer import RunWriter
-from drsai_backend.runs.start.build import build, count_speakers
-from drsai_backend.runs.start.load import NotMovable, load
-from drsai_backend.runs.start.plan import Plan, plan, plan_resumed
+from drsai_backend.runs.ids import new_run_id
+from drsai_backend.runs.messages import check_types
+from drsai_backend.runs.start.build import BuiltRun, build, build_team_of, context_of, refuse_unseen_images
+from drsai_backend.runs.start.load import LoadedRun, NotMovable, load
+from drsai_backend.runs.start.plan import Plan, fingerprint, plan, plan_resumed
 from drsai_backend.runs.start.read import Input, ResumeOptions, Services, StoredThread, read
-from drsai_backend.runs.start.store import first_write, store
 from drsai_backend.runs.transcript import Transcript
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.resources import Held
+from drsai_backend.teams.runtime.wiring import share_message_types
+from drsai_backend.teams.team_tree import leaf_agents, nested_teams
 
 log = logging.getLogger("drsai.run")
 
 _ATTEMPTS: Final = 5
+_TITLE_LENGTH: Final = 80
+_LOOKS: Final = (0.0, 0.1, 0.4, 1.0, 1.5)
+"""Seconds between the looks whether a first write whose outcome is open has happened."""
 
 
 class Busy(Exception):
@@ -118,16 +129,28 @@ class RunStarter:
         return await self._take(given, thread, plan_resumed(thread))
 
     async def speakers(self, request: RunRequest, factory: TeamFactory) -> int:
-        """How many agents may speak when the request is run; see `count_speakers`."""
-        return await count_speakers(self._services, request, factory)
+        """How many agents may speak when the request is run.
+
+        Raises:
+            InvalidRequest: the team takes no messages of a type that is among the request's.
+            TeamBuildError: the team's factory failed.
+        """
+        services, held = self._services, Held()
+        context = context_of(services, request, request.thread_id or "", "", Plan(new=request.messages))
+        team, members = await build_team_of(services, factory, context, request.team, held)
+        services.resources.release(held)
+        share_message_types(members, nested_teams(team))
+        check_types(team, request.messages)
+        refuse_unseen_images(team, request.messages)
+        return sum(1 for _ in leaf_agents(team))
 
     async def _take(self, given: Input, thread: StoredThread | None, made: Plan) -> StartedRun:
         services, database, held = self._services, self._services.db.database, Held()
         try:
             built = await build(services, given, thread, made, held)
             loaded = await load(built, thread, made)
-            write = first_write(services, given, thread, made, built, loaded)
-            lease = await store(database, write)
+            write = _first_write(services, given, thread, made, built, loaded)
+            lease = await _store(database, write)
         except BaseException:
             services.resources.release(held)
             raise
@@ -169,3 +192,82 @@ def _refuse_busy(head: ThreadHead, *, queued: bool, answers: bool) -> None:
         is_free = head.status in IDLE and (queued or not head.queued)
     if not is_free or (answers and head.status is not RunStatus.AWAITING_INPUT):
         raise Busy(head)
+
+
+def _first_write(
+    services: Services, given: Input, thread: StoredThread | None, plan: Plan, built: BuiltRun, loaded: LoadedRun
+) -> NewRun | QueuedRun | ResumedRun:
+    """What is to be stored when the run starts."""
+    request, key = given.request, None
+    if request.api_key is not None:
+        key = services.db.secrets.encrypt(request.api_key.get_secret_value())
+    common: dict[str, Any] = {
+        "head": None if thread is None else thread.head,
+        "user_id": request.user_id,
+        "thread_id": given.thread_id,
+        "team": request.team,
+        "run_id": built.live.run_id,
+        "owner": services.worker_id,
+        "lease": services.lease,
+        "title": _title(plan),
+        "user_input": None if plan.resumes and not plan.raw else {**built.user_input, "api_key": key},
+        "messages": loaded.rows,
+        "limits": built.limits.as_dict(),
+        "request_id": log_context.current_request(),
+        "clear_steps": thread is not None and bool(thread.steps) and not plan.resumes,
+        "at": built.at,
+    }
+    keyed = request.idempotency_key
+    unique: dict[str, Any] = {"idempotency_key": keyed, "fingerprint": fingerprint(request) if keyed else None}
+    if plan.run_id is None:
+        return NewRun(**common, **unique) if given.queued is None else QueuedRun(**common)
+    run = None if thread is None else thread.run
+    options = given.resume
+    return ResumedRun(
+        **common,
+        **unique,
+        progress=built.bounds.progress(),
+        answers=plan.answers or None,
+        attempt=(1 if run is None else run["attempt"]) + options.attempt,
+        retries=options.retries,
+        retry_turn=options.retry_turn,
+        control=options.control,
+        queued_answer=given.queued,
+        answer_id=new_run_id() if keyed else None,
+    )
+
+
+async def _store(database: Database, write: FirstWrite) -> Lease:
+    """Take the thread.
+
+    Raises:
+        Conflict: somebody else was faster.
+        DatabaseError: nothing was stored.
+    """
+
+    async def begin() -> Lease:
+        return await database.write(lambda session: begin_run(session, write), short=write.is_short)
+
+    try:
+        return await begin()
+    except DatabaseUnavailable:
+        # The COMMIT may have happened. A client told of failure would retry and get two answers.
+        for pause in _LOOKS:
+            await asyncio.sleep(pause)
+            with contextlib.suppress(DatabaseUnavailable):
+                lease = await database.read(lambda session: confirm_begin(session, write))
+                break
+        else:
+            raise
+        if lease is not None:
+            return lease
+        if database.dialect == "sqlite":
+            raise  # It has waited for its lock already.
+    # A connection was lost. What guarded the first attempt guards the second.
+    return await begin()
+
+
+def _title(plan: Plan) -> str:
+    text = next((message.text for message in plan.new if message.role == "user"), "")
+    title = " ".join(text.split())
+    return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"
