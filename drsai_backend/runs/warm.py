@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
+
+from cachetools import LRUCache
 
 from drsai_backend.database.runs.reads import ThreadHead
 from drsai_backend.teams.recording.recorder import WarmState
@@ -32,7 +33,7 @@ class WarmThread:
         return _THREAD + (0 if self.state is None else self.state.size)
 
 
-class WarmThreads:
+class WarmThreads(LRUCache[ThreadId, WarmThread]):
     """The warm threads of a process, least recently used first to go.
 
     Args:
@@ -41,28 +42,16 @@ class WarmThreads:
     """
 
     def __init__(self, max_threads: int, max_bytes: int) -> None:
+        super().__init__(max_bytes, lambda thread: thread.size)
         self._max_threads = max_threads
-        self._max_bytes = max_bytes
-        self._threads: OrderedDict[ThreadId, WarmThread] = OrderedDict()
-        self._bytes = 0
 
     def take(self, name: ThreadId) -> WarmThread | None:
         """The warm thread of that `(user_id, thread_id)`, which is then the caller's alone."""
-        thread = self._threads.pop(name, None)
-        if thread is not None:
-            self._bytes -= thread.size
-        return thread
+        return self.pop(name, None)
 
     def put(self, name: ThreadId, thread: WarmThread) -> None:
-        self.take(name)
-        if thread.size > self._max_bytes:
-            return
-        self._threads[name] = thread
-        self._bytes += thread.size
-        while len(self._threads) > self._max_threads or self._bytes > self._max_bytes:
-            _, old = self._threads.popitem(last=False)
-            self._bytes -= old.size
-
-    def clear(self) -> None:
-        self._threads.clear()
-        self._bytes = 0
+        self.pop(name, None)
+        if thread.size <= self.maxsize:
+            self[name] = thread
+        while len(self) > self._max_threads:
+            self.popitem()

@@ -57,8 +57,8 @@ async def _estimate_to_traced(drsai: DrSai, kind: str, runs: int, text: str) -> 
         thread_id = uuid4().hex
         for number in range(runs):
             await drsai.run(kind, f"{number} {text}", thread_id=thread_id)
-    estimate = warm._bytes
-    assert len(warm._threads) == 3
+    estimate = warm.currsize
+    assert len(warm) == 3
     gc.collect()
     before, _ = tracemalloc.get_traced_memory()
     warm.clear()
