@@ -31,7 +31,8 @@ HEAD = """# The Python interface
 
 Made from the docstrings by `make reference`; do not edit. What stands with a dot is imported from the module before it:
 `runs.ModelParams` is `from drsai_backend.runs import ModelParams`. Beside this: [settings](settings.md) for
-`drsai_backend.config.Settings`, [database](database.md) for the tables, and [examples](../examples/README.md).
+`drsai_backend.config.Settings`, [database](database.md) for the tables, and [examples](../examples/README.md). A
+`JsonObject` is a `dict[str, Any]` that holds JSON.
 """
 
 
