@@ -15,9 +15,9 @@ import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 from drsai_backend.database import SyncDatabaseManager
 from drsai_backend.drsai import DrSai
@@ -31,7 +31,7 @@ _PATIENCE: Final = 10.0
 """Seconds for what was interrupted to end: a run is stopped, which takes a write."""
 
 
-def _waits(method: Callable[Concatenate[DrSai, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[SyncDrSai, P], T]:
+def _waits(method: Callable[Concatenate[DrSai, P], Awaitable[T]]) -> Callable[Concatenate[SyncDrSai, P], T]:
     @functools.wraps(method)
     def call(self: SyncDrSai, *args: P.args, **kwargs: P.kwargs) -> T:
         return self.wait_for(lambda: method(self.drsai, *args, **kwargs))
@@ -50,7 +50,7 @@ def _iterates(
 
 
 def _starts(
-    method: Callable[Concatenate[DrSai, P], Coroutine[Any, Any, Handle]],
+    method: Callable[Concatenate[DrSai, P], Awaitable[Handle]],
 ) -> Callable[Concatenate[SyncDrSai, P], SyncHandle]:
     @functools.wraps(method)
     def call(self: SyncDrSai, *args: P.args, **kwargs: P.kwargs) -> SyncHandle:
@@ -170,7 +170,7 @@ class SyncDrSai:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def wait_for(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def wait_for(self, call: Callable[[], Awaitable[T]]) -> T:
         """Run something in the event loop of the `DrSai`, and wait for what it returns."""
         loop = self.drsai.engine.lifecycle.loop
         if loop is None:
@@ -180,25 +180,26 @@ class SyncDrSai:
     def iterate(self, call: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
         """What an asynchronous iterator gives. Leaving early closes it."""
         iterator: AsyncIterator[T] | None = None
-        last = object()
 
-        async def following() -> Any:
+        async def following() -> list[T]:
             nonlocal iterator
             iterator = iterator or call()
-            return await anext(iterator, last)
+            async for item in iterator:
+                return [item]
+            return []
 
         async def closing() -> None:
             if isinstance(iterator, AsyncGenerator):
                 await iterator.aclose()
 
         try:
-            while (item := self.wait_for(following)) is not last:
-                yield item
+            while found := self.wait_for(following):
+                yield found[0]
         finally:
             if iterator is not None:
                 self.wait_for(closing)
 
-    def _wait(self, loop: asyncio.AbstractEventLoop, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def _wait(self, loop: asyncio.AbstractEventLoop, call: Callable[[], Awaitable[T]]) -> T:
         with contextlib.suppress(RuntimeError):  # there is none
             if asyncio.get_running_loop() is loop:
                 raise ConfigurationError("this is the event loop of the DrSai: `await` its own calls, without `sync`")

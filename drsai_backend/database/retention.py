@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.manager.thread_parts import is_live
+from drsai_backend.database.values import batches
 from drsai_backend.datamodel import PlanCheck, RunStatus, SingleTask, Tasks, Thread, UserInput, table_of, utcnow
 from drsai_backend.datamodel.lifecycle import IDLE
 from drsai_backend.errors import InvalidRequest
@@ -25,8 +26,6 @@ BATCH: Final = 200
 NAMED: Final = (UserInput, SingleTask, Tasks, PlanCheck)
 """These name their thread by `user_id` and `thread_id`. The other tables refer to its key, and their rows go with it by
 ON DELETE CASCADE."""
-
-_CHUNK: Final = 500  # Threads per statement: both databases limit the number of parameters.
 
 _thread = table_of(Thread)
 
@@ -82,11 +81,10 @@ def _terms(
     return terms if user_id is None else [*terms, _thread.c.user_id == user_id]
 
 
-def delete_threads(session: Session, rows: Sequence[Any]) -> int:
+def delete_threads(session: Session, rows: Sequence[sa.Row[*tuple[Any, ...]]]) -> int:
     """Delete threads with all that belongs to them; returns how many. `rows` have `id`, `user_id` and `thread_id`, and
     are locked."""
-    for start in range(0, len(rows), _CHUNK):
-        part = rows[start : start + _CHUNK]
+    for part in batches(rows):
         names = [(row.user_id, row.thread_id) for row in part]
         for table in map(table_of, NAMED):
             session.execute(sa.delete(table).where(sa.tuple_(table.c.user_id, table.c.thread_id).in_(names)))

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.errors import InvalidRequest
 
+T = TypeVar("T")
+
 # Behind an even number of backslashes: "\\u0000" is a text of six characters.
 _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
-def dump_json(value: Any) -> str:
+def dump_json(value: object) -> str:
     """JSON text of a value, as SQLAlchemy hands it to the driver. `JsonText` is that text already."""
     if type(value) is JsonText:
         return value
@@ -43,7 +46,7 @@ def clean_text(value: str, field: str) -> str:
     raise InvalidRequest(f"{field} holds a lone surrogate, which is no character", param=field)
 
 
-def clean_json(value: Any, field: str) -> Any:
+def clean_json(value: object, field: str) -> Any:
     """A copy of the value as a database returns it: dicts with string keys, lists, strings, numbers, booleans, None.
 
     Raises:
@@ -64,6 +67,11 @@ def clean_json(value: Any, field: str) -> Any:
     return orjson.loads(text)
 
 
-def digest(value: Any) -> bytes:
+def digest(value: object) -> bytes:
     """A short fingerprint of a JSON value; the order of keys does not count."""
     return blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+
+
+def batches(items: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
+    """The items in parts, one per statement: both databases limit the number of parameters."""
+    return (items[start : start + size] for start in range(0, len(items), size))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
 
 import psycopg
 import sqlalchemy.exc
@@ -82,7 +81,7 @@ def _translate(error: BaseException) -> BaseException:
     return error
 
 
-def _details(error: Any) -> str:
+def _details(error: object) -> str:
     """Which constraint or column it was about or why there is no connection, for readers of logs; never a value."""
     if isinstance(error, sqlite3.Error):
         return str(error) if " constraint failed" in str(error) else ""
@@ -93,7 +92,7 @@ def _details(error: Any) -> str:
     return ", ".join(name for name in names if name)
 
 
-def _from_driver(error: Any, *, connection_lost: bool = False) -> DrSaiError:
+def _from_driver(error: object, *, connection_lost: bool = False) -> DrSaiError:
     if isinstance(error, sqlite3.Error):
         return _from_sqlite(error)
     state: str | None = getattr(error, "sqlstate", None)

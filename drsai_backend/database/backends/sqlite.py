@@ -16,20 +16,23 @@ import asyncio
 import contextlib
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event
+from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from drsai_backend.database.backends.base import StorageFunction
 from drsai_backend.database.backends.errors import translate
-from drsai_backend.database.backends.sqlite_workers import Connection, Job, Reader, Worker, Writer, settle
+from drsai_backend.database.backends.sqlite_workers import NOBODY, Connection, Job, Reader, Worker, Writer, settle
 from drsai_backend.database.values import dump_json, load_json
 from drsai_backend.errors import ConfigurationError, DatabaseError
+
+T = TypeVar("T")
 
 _MAX_HERE = 16  # Writes per tick in the loop's thread, of some 0.1 ms each: bounds how long the loop stands still.
 _MAX_READERS = 4  # SQLite releases the GIL while it steps; more threads than this only queue for the GIL.
@@ -67,7 +70,7 @@ class SQLiteBackend:
         self._readers: list[Reader] = []
         self._reads_under_way = 0
 
-    async def write(self, fn: StorageFunction, *, short: bool = False) -> Any:
+    async def write(self, fn: Callable[[Session], T], *, short: bool = False) -> T:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         job = Job(fn, future, loop)
@@ -100,11 +103,11 @@ class SQLiteBackend:
                 job.error = error
                 settle([job])
 
-    async def read(self, fn: StorageFunction, *, short: bool = False) -> Any:
+    async def read(self, fn: Callable[[Session], T], *, short: bool = False) -> T:
         loop = asyncio.get_running_loop()
         writer = self._writer
         if short and self._may_write_here and writer is not None:
-            job = Job(fn, None, loop, read=True)
+            job = Job(fn, NOBODY, loop, read=True)
             if writer.perform_here([job]):
                 if job.error is not None:
                     raise translate(job.error)
@@ -113,15 +116,15 @@ class SQLiteBackend:
         self._put_read(Job(fn, future, loop, read=True))
         return await future
 
-    def write_sync(self, fn: StorageFunction) -> Any:
+    def write_sync(self, fn: Callable[[Session], T]) -> T:
         self._refuse_nesting()
-        future: Future[Any] = Future()
+        future: Future[T] = Future()
         self._put_write(Job(fn, future, None))
         return future.result()
 
-    def read_sync(self, fn: StorageFunction) -> Any:
+    def read_sync(self, fn: Callable[[Session], T]) -> T:
         self._refuse_nesting()
-        future: Future[Any] = Future()
+        future: Future[T] = Future()
         self._put_read(Job(fn, future, None, read=True))
         return future.result()
 

@@ -9,12 +9,11 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.backends.base import StorageFunction
 from drsai_backend.database.backends.errors import translate
 
 _MAX_BATCH = 64  # Writes per commit: bounds how long the first of them waits for its answer.
@@ -44,13 +43,23 @@ class Connection(sqlite3.Connection):
                 self.execute("BEGIN IMMEDIATE")
 
 
+Waiting: TypeAlias = asyncio.Future[Any] | Future[Any]
+NOBODY: Waiting = Future()
+"""Waits for a job whose result is looked at where it is made."""
+
+
 class Job:
     """One storage function, and where its result goes."""
 
     __slots__ = ("error", "fn", "future", "loop", "read", "result")
 
     def __init__(
-        self, fn: StorageFunction, future: Any, loop: asyncio.AbstractEventLoop | None, *, read: bool = False
+        self,
+        fn: Callable[[Session], object],
+        future: Waiting,
+        loop: asyncio.AbstractEventLoop | None,
+        *,
+        read: bool = False,
     ) -> None:
         self.fn = fn
         self.future = future
@@ -66,7 +75,7 @@ class Job:
             self.error = error
 
 
-_CHECKPOINT = Job(lambda _: None, Future(), None)
+_CHECKPOINT = Job(lambda _: None, NOBODY, None)
 """Asks the writer thread for a checkpoint."""
 
 
@@ -108,8 +117,8 @@ class Worker(threading.Thread):
         self._queue = queue
         self._on_done = on_done
         self._connection: sa.Connection | None = None
-        self._raw: Any = None
-        self._session: Any = None
+        self._raw: Connection
+        self._session: Session
 
     def run(self) -> None:
         while (job := self._queue.get()) is not None:
@@ -151,7 +160,9 @@ class Worker(threading.Thread):
     def _open(self) -> None:
         if self._connection is None:
             connection = self._engine.connect()
-            self._raw = connection.connection.driver_connection
+            raw = connection.connection.driver_connection
+            assert isinstance(raw, Connection)
+            self._raw = raw
             self._session = Session(connection, expire_on_commit=False)
             self._connection = connection
 
@@ -160,7 +171,6 @@ class Worker(threading.Thread):
             self._session.close()
             self._connection.close()
             self._connection = None
-            self._raw = self._session = None
 
     def _read(self, job: Job) -> None:
         """Runs one read in a snapshot of its own."""
@@ -186,7 +196,7 @@ class Writer(Worker):
     _batches = True
 
     def __init__(self, engine: sa.Engine, queue: SimpleQueue[Job | None], busy_timeout: float) -> None:
-        super().__init__("drsai-sqlite-writer", engine, queue, _nothing)
+        super().__init__("drsai-sqlite-writer", engine, queue, lambda: None)
         self._busy_timeout = int(busy_timeout * 1000)
         self._waits = True
         self._commits = 0
@@ -288,7 +298,3 @@ class Writer(Worker):
         if job.error is not None:
             session.rollback()
         session.expunge_all()
-
-
-def _nothing() -> None:
-    pass

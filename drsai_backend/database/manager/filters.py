@@ -8,7 +8,7 @@ sorted by code point, `like` minds case and takes `\\` as escape; NULLs sort fir
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 import sqlalchemy as sa
@@ -18,7 +18,7 @@ from drsai_backend.database.values import clean_text
 from drsai_backend.datamodel import AutoGenMessage, Thread, table_of
 from drsai_backend.errors import InvalidRequest
 
-Filters: TypeAlias = Mapping[str, Any]
+Filters: TypeAlias = Mapping[str, object]
 Order: TypeAlias = str | Sequence[str]
 
 _COMPARE: Final[dict[str, Callable[[Any, Any], sa.ColumnElement[bool]]]] = {
@@ -47,7 +47,7 @@ def conditions(info: ModelInfo, filters: Filters | None, dialect: str) -> list[s
         terms.append(info.field("thread_key").column == key.scalar_subquery())
     for name, wanted in remaining.items():
         field = info.field(name)
-        words: Filters = {"in" if isinstance(wanted, _SEVERAL) else "eq": wanted}
+        words: Filters = {"in" if issubclass(type(wanted), _SEVERAL) else "eq": wanted}
         if isinstance(wanted, Mapping):
             words = cast("Filters", wanted)
         terms += [_term(field, word, value, dialect) for word, value in words.items()]
@@ -83,7 +83,7 @@ def page(name: str, value: int | None) -> int | None:
     return value
 
 
-def _term(field: ModelField, word: str, value: Any, dialect: str) -> sa.ColumnElement[bool]:
+def _term(field: ModelField, word: str, value: object, dialect: str) -> sa.ColumnElement[bool]:
     name, column = field.name, field.column
     if word not in _OPERATORS:
         raise InvalidRequest(f"{name}: unknown operator, use one of {', '.join(_OPERATORS)}", param=name)
@@ -92,7 +92,7 @@ def _term(field: ModelField, word: str, value: Any, dialect: str) -> sa.ColumnEl
     if word in ("in", "not_in"):
         if not isinstance(value, _SEVERAL):
             raise InvalidRequest(f"{name}: {word} takes a list", param=name)
-        values = [field.clean(item) for item in cast("Sequence[Any]", value)]
+        values = [field.clean(item) for item in cast("Iterable[object]", value)]
         present = [item for item in values if item is not None]
         has_null = len(present) < len(values)
         if word == "in":

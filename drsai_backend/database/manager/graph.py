@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from sqlalchemy import inspect
 from sqlalchemy.exc import CircularDependencyError
@@ -226,7 +226,7 @@ class _Linker:
                 raise Conflict(f"{relation.key} was changed by somebody else since it was read", param=relation.key)
             setattr(here, relation.key, added[0] if added else None)
         else:
-            adapter: Any = collection_adapter(getattr(here, relation.key))
+            adapter = collection_adapter(getattr(here, relation.key))
             for item in leaving:
                 adapter.remove_with_event(item)
             for item in joining:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -42,7 +42,7 @@ class ModelField:
 
     name: str
     column: sa.Column[Any]
-    base_type: Any
+    base_type: sa.types.TypeEngine[Any]
     adapter: TypeAdapter[object] | None
     is_secret: bool
     """The row holds ciphertext."""
@@ -56,7 +56,7 @@ class ModelField:
         """True when a row cannot be without it, and the database has no default for it."""
         return not self.column.nullable and self.column.server_default is None
 
-    def clean(self, value: Any) -> Any:
+    def clean(self, value: object) -> Any:
         """The value as the column takes it: JSON as a copy, other values converted to the field's type.
 
         InvalidRequest, if the field cannot hold it on both databases; it names the field and not the value.
@@ -85,7 +85,7 @@ class ModelField:
             raise InvalidRequest(f"{self.name} {refusal}", param=self.name)
         return value
 
-    def fingerprint(self, value: Any) -> object:
+    def fingerprint(self, value: object) -> object:
         """Something that is equal for equal values, and that a later change of the value in place leaves alone."""
         if value is None:
             return None
@@ -133,11 +133,11 @@ class ModelInfo:
             raise InvalidRequest(f"{name} {text}", param=name)
         return found
 
-    def values_of(self, row: Mapping[Any, Any]) -> Values:
+    def values_of(self, row: sa.RowMapping) -> Values:
         """A result row by the names of the attributes."""
         return {name: row[field.column] for name, field in self.fields.items()}
 
-    def equal(self, values: Mapping[str, Any], names: Iterable[str] | None = None) -> list[sa.ColumnElement[bool]]:
+    def equal(self, values: Mapping[str, object], names: Iterable[str] | None = None) -> list[sa.ColumnElement[bool]]:
         """The WHERE clause for those values of the named fields; None: of the primary key."""
         return [self.fields[name].column == values[name] for name in names or self.primary_key]
 
@@ -156,18 +156,18 @@ class ModelInfo:
                 raise InvalidRequest(f"{name} is the key of the row and cannot change", param=name)
 
 
-def model_info(model: type[Any]) -> ModelInfo:
+def model_info(model: object) -> ModelInfo:
     """Describes a table; InvalidRequest, if `model` is no SQLModel class with `table=True`."""
-    return _describe(cast("Any", model))
+    return _describe(cast("Hashable", model))
 
 
 @cache
-def _describe(model: Any) -> ModelInfo:
-    table: Any = getattr(model, "__table__", None)
+def _describe(model: object) -> ModelInfo:
+    table = getattr(model, "__table__", None)
     if not isinstance(model, type) or not issubclass(model, SQLModel) or not isinstance(table, sa.Table):
         raise InvalidRequest("that is no SQLModel class with table=True")
     fields: dict[str, ModelField] = {}
-    names: dict[Any, str] = {}
+    names: dict[object, str] = {}
     for attribute in inspect(model).column_attrs:
         column = attribute.columns[0]
         if isinstance(column, sa.Column) and column.table is table:
@@ -191,18 +191,19 @@ def _has_condition(index: sa.Index) -> bool:
 
 
 def _field(model: type[SQLModel], name: str, column: sa.Column[Any]) -> ModelField:
-    declared: Any = model.model_fields.get(name)
+    declared = model.model_fields.get(name)
     adapter: TypeAdapter[object] | None = None
     if declared is not None and declared.annotation is not None:
         kind: Any = declared.annotation
-        if declared.metadata:
-            kind = Annotated[(kind, *declared.metadata)]
+        metadata = declared.metadata
+        if metadata:
+            kind = Annotated[(kind, *metadata)]
         try:
             adapter = TypeAdapter(kind)
         except PydanticUserError:
             # A type that Pydantic does not know: the column's type has to cope with what it gets.
             adapter = None
-    base_type: Any = column.type
+    base_type: sa.types.TypeEngine[Any] = column.type
     while isinstance(base_type, TypeDecorator):
-        base_type = cast("Any", base_type).impl_instance
+        base_type = base_type.impl_instance
     return ModelField(name, column, base_type, adapter, is_secret=model is UserInput and name == "api_key")

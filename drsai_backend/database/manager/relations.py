@@ -111,8 +111,7 @@ def delete_rows(session: Session, dialect: str, info: ModelInfo, terms: Sequence
                 raise ThreadBusy(f"a run is live on thread {name!r}: it cannot be deleted now", param="status")
         return delete_threads(session, threads)
     if not relations_of(info.model):
-        result: Any = session.execute(sa.delete(info.table).where(*terms))
-        return result.rowcount
+        return session.connection().execute(sa.delete(info.table).where(*terms)).rowcount
     query = sa.select(info.model).where(*terms).order_by(*info.table.primary_key).with_for_update()
     rows = list(session.scalars(query.options(lazyload("*"))))
     for row in rows:

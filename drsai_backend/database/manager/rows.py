@@ -7,7 +7,7 @@ and writes the difference. `refresh` brings the object up to date after the comm
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ class Change:
     """What an upsert is to write."""
 
     info: ModelInfo
-    key: tuple[Any, ...] | None
+    key: tuple[object, ...] | None
     changed: Values
     """The fields to write."""
     loaded: Values | None
@@ -54,10 +54,9 @@ class Stored:
     written: bool
 
 
-def memory_of(row: SQLModel) -> dict[str, Any]:
+def memory_of(row: SQLModel) -> Values:
     """What the manager remembers of a row that it has read: a dict that lives as long as the object."""
-    state: Any = inspect(row)
-    return state.info.setdefault(_MEMORY, {})
+    return inspect(row).info.setdefault(_MEMORY, {})
 
 
 def remember(row: SQLModel, info: ModelInfo) -> None:
@@ -103,7 +102,7 @@ def refresh(row: SQLModel, change: Change, stored: Values) -> None:
     memory_of(row)["fields"] = {name: fields[name].fingerprint(value) for name, value in stored.items()}
 
 
-def is_still(fingerprint: Callable[[Any], object], value: object, seen: object) -> bool:
+def is_still(fingerprint: Callable[[object], object], value: object, seen: object) -> bool:
     """False when an attribute was set again while the write was under way: what it holds now is for the next one."""
     try:
         return fingerprint(value) == seen
@@ -152,13 +151,13 @@ class RowWriter:
                 return info.values_of(row)
         return None
 
-    def insert(self, session: Session, change: Change, **more: Any) -> Values | None:
+    def insert(self, session: Session, change: Change, **more: object) -> Values | None:
         """A new row; None when a unique value of it exists already."""
         info = change.info
         values = {**change.initial, **more}
         if info.touches:
             values["updated_at"] = utcnow()
-        row: dict[Any, Any] = {}
+        row: dict[sa.Column[Any], object] = {}
         for name, item in info.fields.items():
             value, column = values.get(name), item.column
             if value is None:
@@ -169,7 +168,7 @@ class RowWriter:
                 if not column.nullable:
                     raise InvalidRequest(f"{name} of the {info.model.__name__} is required", param=name)
             row[column] = self.sealed(item, value)
-        make: Any = postgresql_insert if self.dialect == "postgresql" else sqlite_insert
+        make = postgresql_insert if self.dialect == "postgresql" else sqlite_insert
         statement = make(info.table).values(row).on_conflict_do_nothing().returning(*info.columns)
         result = session.execute(statement).mappings().first()
         return None if result is None else self.opened(info, info.values_of(result))
@@ -197,13 +196,15 @@ class RowWriter:
 
     def update(self, session: Session, info: ModelInfo, stored: Values, fields: Values) -> Values:
         """Writes fields of a locked row; the row as it is then."""
-        values: dict[Any, Any] = {info.fields[n].column: self.sealed(info.fields[n], v) for n, v in fields.items()}
+        values: dict[sa.Column[Any], object] = {
+            info.fields[n].column: self.sealed(info.fields[n], v) for n, v in fields.items()
+        }
         if info.touches:
             values[info.fields["updated_at"].column] = utcnow()
         statement = sa.update(info.table).where(*info.equal(stored)).values(values).returning(*info.columns)
         return self.opened(info, info.values_of(session.execute(statement).mappings().one()))
 
-    def read(self, session: Session, info: ModelInfo, key: tuple[Any, ...]) -> Values:
+    def read(self, session: Session, info: ModelInfo, key: Iterable[object]) -> Values:
         """The row of that primary key, which is there."""
         where = info.equal(dict(zip(info.primary_key, key, strict=True)))
         return self.opened(
@@ -214,9 +215,9 @@ class RowWriter:
         """A row with its secrets decrypted."""
         return {name: self._opened(info.fields[name], value) for name, value in values.items()}
 
-    def sealed(self, item: ModelField, value: Any) -> Any:
+    def sealed(self, item: ModelField, value: Any) -> object:
         """The value as its column takes it: encrypted, if it is a secret."""
         return self._secrets.encrypt(value) if item.is_secret and value is not None else value
 
-    def _opened(self, item: ModelField, value: Any) -> Any:
+    def _opened(self, item: ModelField, value: Any) -> object:
         return self._secrets.decrypt(value) if item.is_secret and value is not None else value

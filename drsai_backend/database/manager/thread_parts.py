@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.manager.model import model_info
+from drsai_backend.database.manager.model import Values, model_info
 from drsai_backend.database.manager.rows import Change, RowWriter, Stored, observe
+from drsai_backend.database.values import batches
 from drsai_backend.datamodel import RunStatus, Thread, UserInput, UTCDateTime, table_of, utcnow
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound, ThreadBusy
 
@@ -18,7 +19,7 @@ _thread = table_of(Thread)
 
 def is_live(dialect: str) -> sa.ColumnElement[bool]:
     """True for the row of a thread that a worker holds a lease on, by the clock that leases go by."""
-    now: Any = sa.func.clock_timestamp() if dialect == "postgresql" else sa.literal(utcnow(), UTCDateTime())
+    now = sa.func.clock_timestamp() if dialect == "postgresql" else sa.literal(utcnow(), UTCDateTime())
     return sa.and_(_thread.c.status == RunStatus.RUNNING, _thread.c.lease_expires_at > now)
 
 
@@ -65,7 +66,6 @@ def store_message(session: Session, rows: RowWriter, change: Change) -> Stored:
 
 # Shown by the view; a change of them in it means nothing.
 _VIEW_ONLY: Final = frozenset({"id", "created_at", "updated_at", "version", "user_id", "thread_id"})
-_CHUNK: Final = 500
 
 Names = tuple[str, str]
 """user_id and thread_id."""
@@ -81,23 +81,23 @@ class UserInputView:
         self._fields = {name: item for name, item in self._info.fields.items() if name != "api_key"}
         owner = sa.tuple_(self._fields["user_id"].column, self._fields["thread_id"].column)
         columns = [item.column for item in self._fields.values()]
-        self._views_of: Any = sa.select(*columns).where(owner.in_(sa.bindparam("threads", expanding=True)))
+        self._views_of = sa.select(*columns).where(owner.in_(sa.bindparam("threads", expanding=True)))
 
-    def read(self, session: Session, threads: Sequence[Names]) -> dict[Names, dict[str, Any]]:
+    def read(self, session: Session, threads: Sequence[Names]) -> dict[Names, Values]:
         """The views of threads, as JSON; threads without user input are left out."""
         connection = session.connection()
-        result: dict[Names, dict[str, Any]] = {}
-        for start in range(0, len(threads), _CHUNK):
-            for row in connection.execute(self._views_of, {"threads": threads[start : start + _CHUNK]}).mappings():
+        result: dict[Names, Values] = {}
+        for part in batches(threads):
+            for row in connection.execute(self._views_of, {"threads": part}).mappings():
                 values = {name: row[item.column] for name, item in self._fields.items()}
                 result[values["user_id"], values["thread_id"]] = UserInput(**values).model_dump(mode="json")
         return result
 
-    def fingerprints(self, view: dict[str, Any] | None) -> dict[str, Any]:
+    def fingerprints(self, view: Values | None) -> Values:
         """What to remember of a view, field by field; empty when there was no row."""
         return {name: self._fields[name].fingerprint(view[name]) for name in self._changeable(view)} if view else {}
 
-    def write(self, session: Session, names: Names, view: dict[str, Any] | None, loaded: dict[str, Any] | None) -> bool:
+    def write(self, session: Session, names: Names, view: Values | None, loaded: Values | None) -> bool:
         """Writes what differs from the view as it was read (`loaded`; None: it was not). True: something did.
 
         Raises:
@@ -112,10 +112,10 @@ class UserInputView:
                 raise InvalidRequest(
                     f"user_input.{name} is no field of the view: it belongs into {where}", param="user_input"
                 )
-        given: dict[str, Any] = {name: view[name] for name in self._changeable(view)}
+        given: Values = {name: view[name] for name in self._changeable(view)}
         if loaded is not None:
             given = {**dict.fromkeys(loaded), **given}  # A field that was taken out of the dict is None.
-        named: dict[str, Any] = {"user_id": names[0], "thread_id": names[1]}
+        named: Values = {"user_id": names[0], "thread_id": names[1]}
         change = observe(UserInput(**named, **given))
         change.changed = {name: change.initial[name] for name in given}
         if loaded is not None:
@@ -126,7 +126,7 @@ class UserInputView:
             return False
         return self._rows.store(session, change).written
 
-    def _delete(self, session: Session, names: Names, loaded: dict[str, Any] | None) -> bool:
+    def _delete(self, session: Session, names: Names, loaded: Values | None) -> bool:
         table = self._info.table
         owned = (table.c.user_id == names[0], table.c.thread_id == names[1])
         columns = [item.column for item in self._fields.values()]
@@ -139,5 +139,5 @@ class UserInputView:
         session.execute(sa.delete(table).where(*owned))
         return True
 
-    def _changeable(self, view: dict[str, Any] | None) -> list[str]:
+    def _changeable(self, view: Values | None) -> list[str]:
         return [name for name in view or {} if name in self._fields and name not in _VIEW_ONLY]

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.runs.reads import RunRow, ThreadHead, queued_answer, read_head_of
 from drsai_backend.database.runs.statements import message, run, thread
+from drsai_backend.database.values import batches
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.json_types import JsonObject
 
@@ -51,17 +52,13 @@ class Mark(NamedTuple):
 
 _KEYS: Final = sa.bindparam("keys", type_=sa.BigInteger, expanding=True)
 _MARKS: Final = sa.select(thread.c.id, *(thread.c[name] for name in Mark._fields)).where(thread.c.id.in_(_KEYS))
-_CHUNK: Final = 10_000  # Both databases limit the number of parameters.
 
 
 def read_marks(session: Session, keys: Iterable[int]) -> dict[int, Mark]:
     """The marks of the threads with these row keys, as far as there are such threads."""
-    wanted, connection = sorted(keys), session.connection()
-    found: dict[int, Mark] = {}
-    for start in range(0, len(wanted), _CHUNK):
-        rows = connection.execute(_MARKS, {"keys": wanted[start : start + _CHUNK]})
-        found |= {key: Mark(*mark) for key, *mark in rows}
-    return found
+    connection = session.connection()
+    rows = (row for part in batches(sorted(keys), 10_000) for row in connection.execute(_MARKS, {"keys": part}))
+    return {key: Mark(*mark) for key, *mark in rows}
 
 
 def read_log(session: Session, key: int, *, seq: int, epoch: int, run_id: str | None = None) -> LogPage | None:
