@@ -1,19 +1,27 @@
-"""What a team factory is given, and how it is called."""
+"""What a team factory is given, and how it is called: a function, or an AutoGen component config."""
 
 from __future__ import annotations
 
+import copy
+import difflib
+import importlib
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args
 
 from autogen_agentchat.base import ChatAgent, Team
-from pydantic import SecretStr
+from autogen_core import ComponentLoader, ComponentModel, is_component_class
+from autogen_core._component_config import WELL_KNOWN_PROVIDERS
+from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
 
 from drsai_backend.datamodel import UserInput
 from drsai_backend.errors import DrSaiError, TeamBuildError
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models import (
+    DefaultModelClient,
     MessageForm,
     ModelClientFactory,
     ModelParams,
@@ -21,7 +29,6 @@ from drsai_backend.models import (
     UsageMeter,
     run_model_clients,
 )
-from drsai_backend.teams.components import load_team_component
 
 if TYPE_CHECKING:
     from drsai_backend.database import DatabaseManager
@@ -40,7 +47,7 @@ class RunContext:
     user_id: str
     thread_id: str
     run_id: str
-    input_values: Mapping[str, Any] = field(repr=False)
+    input_values: JsonObject = field(repr=False)
     db_manager: DatabaseManager
     models: ModelClientFactory = field(repr=False)
     params: ModelParams = field(default_factory=ModelParams)
@@ -86,7 +93,7 @@ async def build_team(factory: TeamFactory, context: RunContext) -> BuiltTeam:
     try:
         with run_model_clients(context.model_client):
             if isinstance(factory, Mapping):
-                team: object = load_team_component(cast("Mapping[str, Any]", factory))
+                team: object = load_team_component(cast("JsonObject", factory))
             else:
                 function = cast("Callable[..., object]", factory)
                 team = function(context) if takes_context(function) else function()
@@ -120,3 +127,114 @@ def takes_context(function: Callable[..., object]) -> bool:
     if needed:
         raise TypeError(f"a team factory takes no argument or one RunContext; this one also needs {', '.join(needed)}")
     return bool(positional) or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+
+
+# --- component configs -----------------------------------------------------------------------------------------------
+
+
+def load_team_component(config: Mapping[str, object]) -> object:
+    """A fresh agent or team from a component config. A `model_client` that was left out is the run's own.
+
+    Raises whatever the component's own loading raises.
+    """
+    return ComponentLoader.load_component(ComponentModel(**completed(config)), expected=object)
+
+
+def completed(config: Mapping[str, object]) -> JsonObject:
+    """A copy of a component config with what AutoGen wants to have spelled out: model clients and plain defaults.
+
+    AutoGen's config classes require fields such as `description` or `reflect_on_tool_use` that their constructors
+    have defaults for; a person who writes a config by hand leaves them out.
+    """
+    result = copy.deepcopy(dict(config))
+    _complete(result)
+    return result
+
+
+def problems(config: object, where: str = "") -> list[str]:
+    """What is wrong with a component config and the configs inside it, one sentence each; empty when it can be used."""
+    if not isinstance(config, Mapping):
+        return [f"{where or 'the team'} is not a component config (a mapping with `provider` and `config`)"]
+    component = cast("JsonObject", config)
+    provider = component.get("provider")
+    if not isinstance(provider, str):
+        return [f"{where or 'the team'} has no `provider`"]
+    if not isinstance(component.get("config"), Mapping):
+        return [f"{provider} has no `config`"]
+    try:
+        component_class, schema = _class(provider)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        return [f"{provider} cannot be used: {error}"]
+    found: list[str] = []
+    if not where:
+        if not issubclass(component_class, ChatAgent | Team):
+            found.append(f"{provider} is neither an agent nor a team")
+        found += _violations(provider, ComponentModel, component)  # of inner ones, the outer schema has it
+    found += _violations(provider, schema, completed(component)["config"])
+    for name, part in _components_in(component["config"]):
+        found += problems(part, f"{where}.{name}" if where else name)
+    return found
+
+
+def _violations(provider: str, schema: type[BaseModel], value: object) -> list[str]:
+    """What a schema says of a value. Fields that it does not have are refused; AutoGen leaves them aside in silence."""
+    try:
+        schema.model_validate(value, extra=None if schema.model_config.get("extra") == "allow" else "forbid")
+    except ValidationError as error:
+        return [
+            f"{provider}: {_explain(item, schema)}" for item in error.errors(include_input=False, include_url=False)
+        ]
+    return []
+
+
+def _explain(item: ErrorDetails, schema: type[BaseModel]) -> str:
+    field = ".".join(str(part) for part in item["loc"])
+    if item["type"] != "extra_forbidden":
+        return f"{field}: {item['msg']}"
+    near = difflib.get_close_matches(field, schema.model_fields, 1)
+    return f"{field}: there is no such field" + (f"; did you mean `{near[0]}`?" if near else "")
+
+
+def _components_in(config: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    for name, value in config.items():
+        for part in cast("list[object]", value) if isinstance(value, list) else [value]:
+            if isinstance(part, Mapping) and "provider" in part and "config" in part:
+                yield name, cast("JsonObject", part)
+
+
+def _class(provider: str) -> tuple[type[Any], type[BaseModel]]:
+    """The class that a provider names, and the schema of its config."""
+    path = WELL_KNOWN_PROVIDERS.get(provider, provider)
+    module, _, name = path.rpartition(".")
+    if not module:
+        raise ValueError("a provider is written package.module.Class")
+    found = getattr(importlib.import_module(module), name)
+    if not isinstance(found, type) or not is_component_class(found):
+        raise TypeError("it is not an AutoGen component class")
+    cls = cast("type[Any]", found)
+    return cls, cls.component_config_schema
+
+
+def _complete(component: JsonObject) -> None:
+    config = component.get("config")
+    if not isinstance(config, dict):
+        return
+    values = cast("JsonObject", config)
+    for _, part in _components_in(values):
+        _complete(part)
+    try:
+        cls, schema = _class(str(component.get("provider")))
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return  # loading it will say why
+    defaults = inspect.signature(cls.__init__).parameters
+    for name, wanted in schema.model_fields.items():
+        if not wanted.is_required() or values.get(name) is not None:
+            continue
+        if name == "model_client":
+            values[name] = {"provider": DefaultModelClient.component_provider_override, "config": {}}
+        elif name in defaults and isinstance(defaults[name].default, str | int | float | bool):
+            values[name] = defaults[name].default
+        elif type(None) in get_args(wanted.annotation):
+            values[name] = None  # AutoGen's own dumps leave such fields out
+        elif wanted.annotation is bool and name in defaults and defaults[name].default is None:
+            values[name] = False  # `None` there means "decide later", and later it is False without an output type

@@ -27,7 +27,7 @@ from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import AssistantMessage, ChatCompletionClient, SystemMessage
 
 from drsai_backend.teams.runtime.wiring import container_of, manager_of
-from drsai_backend.teams.team_tree import is_a, leaf_agents, nested_teams
+from drsai_backend.teams.team_tree import is_a, leaf_agents, nested_teams, parts
 
 Role = Literal["system", "user", "assistant"]
 _KEY: Final = "drsai.imported"
@@ -38,7 +38,7 @@ def mark(role: Role) -> dict[str, str]:
     return {_KEY: role}
 
 
-def imported_role(message: Any) -> Role | None:
+def imported_role(message: object) -> Role | None:
     """The role that an imported message had at its client; None: it was said here. Takes a message or its dump."""
     metadata = message.get("metadata") if isinstance(message, dict) else getattr(message, "metadata", None)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return cast("dict[str, Role]", metadata).get(_KEY) if isinstance(metadata, dict) else None
@@ -53,7 +53,7 @@ def answers(team: BaseGroupChat, text: str) -> list[TextMessage]:
     first = min(agents, key=_unlikely).name
     found = [(first, text)]
     if len(agents) > 1:
-        names = {each.name for each in agents} | {each._group_chat_manager_name for each in nested_teams(team)}
+        names = {each.name for each in agents} | {each._group_chat_manager_name for each in nested_teams(parts(team))}
         heading = r"(?:\A|(?<=\n\n))\*\*({})\*\*[ \t]*(?:\n+|\Z)".format("|".join(map(re.escape, sorted(names))))
         before, *rest = re.split(heading, text.replace("\r\n", "\n"))
         found = [(first, before), *zip(rest[::2], rest[1::2], strict=True)]
@@ -61,7 +61,7 @@ def answers(team: BaseGroupChat, text: str) -> list[TextMessage]:
     return [TextMessage(content=said, source=source, metadata=mark("assistant")) for source, said in found if said]
 
 
-def _unlikely(agent: Any) -> int:
+def _unlikely(agent: object) -> int:
     """How unlikely it is that an agent gave an answer of which nothing is known."""
     if is_a(agent, UserProxyAgent):
         return 2
@@ -127,6 +127,6 @@ def _buffer(container: ChatAgentContainer, messages: Sequence[BaseChatMessage]) 
         container._buffer_message(message)
 
 
-def _client_of(agent: Any) -> ChatCompletionClient | None:
+def _client_of(agent: object) -> ChatCompletionClient | None:
     client = getattr(agent, "_model_client", None)
     return client if isinstance(client, ChatCompletionClient) else None

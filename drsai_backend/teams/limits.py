@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, Final, Self, TypeVar, cast
 
 from drsai_backend.errors import ConfigurationError, InvalidRequest
+from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.suspension import StopRequested
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,7 +37,7 @@ class RunLimits:
         """
         if not isinstance(value, Mapping):
             raise ValueError("limits are an object of max_turns, max_run_seconds and max_run_tokens")
-        given: dict[str, Any] = {str(name): each for name, each in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        given = cast("JsonObject", value)
         for name, each in given.items():
             if name not in _NAMES:
                 raise ValueError(f"limits has no {name!r}; there are {', '.join(_NAMES)}")
@@ -66,7 +67,7 @@ class RunLimits:
             if most and asked and asked > most:
                 raise InvalidRequest(f"`{name}` must be at most {most:g}: this server allows no more", param=name)
 
-    def as_dict(self) -> dict[str, Any] | None:
+    def as_dict(self) -> dict[str, float] | None:
         """The bounds that are given, by name; None: there are none."""
         return {name: value for name in _NAMES if (value := getattr(self, name)) is not None} or None
 
@@ -108,7 +109,7 @@ def limited(
 
     def mark(factory: F) -> F:
         @wraps(factory)
-        def build(*args: Any) -> Any:
+        def build(*args: object) -> object:
             return factory(*args)
 
         setattr(build, _MARK, limits)
@@ -127,5 +128,5 @@ def limits_of(factory: object) -> RunLimits:
         ValueError: they cannot be used.
     """
     if isinstance(factory, Mapping):
-        return RunLimits.parse(factory.get("limits", {}))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        return RunLimits.parse(cast("JsonObject", factory).get("limits", {}))
     return getattr(factory, _MARK, NO_LIMITS)

@@ -7,7 +7,7 @@ a lone agent shows what it likes, and whoever reads a thread in another process 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal, TypeAlias, cast
 
 from autogen_agentchat.messages import (
     BaseAgentEvent,
@@ -19,10 +19,11 @@ from autogen_agentchat.messages import (
 from autogen_core.models import UserMessage
 from pydantic import ConfigDict, ValidationError
 
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models.images import with_images
 from drsai_backend.state.codec import dump_json
 
-Message = BaseChatMessage | BaseAgentEvent
+Message: TypeAlias = BaseChatMessage | BaseAgentEvent
 
 
 class UserInputReceivedEvent(BaseAgentEvent):
@@ -40,18 +41,18 @@ class UserInputReceivedEvent(BaseAgentEvent):
     decision: str
     user_id: str | None = None
     reason: str | None = None
-    arguments: dict[str, Any] | None = None
-    input_request: dict[str, Any]
+    arguments: JsonObject | None = None
+    input_request: JsonObject
 
     def to_text(self) -> str:
         """In one line, for logs and transcripts."""
-        tool: dict[str, Any] | None = self.input_request.get("tool")
+        tool: JsonObject | None = self.input_request.get("tool")
         what = "" if tool is None else f" {tool['name']}({dump_json(self.arguments).decode()})"
         said = self.reason if self.decision == "deny" else self.content
         return f"{self.decision}{what}" + (f": {said}" if said and said != self.decision else "")
 
 
-def is_received(config: Mapping[str, Any]) -> bool:
+def is_received(config: Mapping[str, object]) -> bool:
     """Whether a dump is that of a `UserInputReceivedEvent`."""
     return config.get("type") == "UserInputReceivedEvent"
 
@@ -62,7 +63,7 @@ class UnknownMessage(BaseChatMessage):
     model_config = ConfigDict(extra="allow")
 
     type: str
-    content: Any = None
+    content: object = None
     format_string: str | None = None
 
     def to_text(self) -> str:
@@ -76,7 +77,7 @@ class UnknownMessage(BaseChatMessage):
         """As `StructuredMessage` does it: the content, whatever it looks like."""
         return UserMessage(content=content_text(self.content), source=self.source)
 
-    def dump(self) -> Mapping[str, Any]:
+    def dump(self) -> JsonObject:
         return self.model_dump(mode="json", exclude_unset=True, warnings=False)
 
 
@@ -86,24 +87,24 @@ class UnknownEvent(BaseAgentEvent):
     model_config = ConfigDict(extra="allow")
 
     type: str
-    content: Any = None
+    content: object = None
 
     def to_text(self) -> str:
         """The content as text; what is not text, as JSON."""
         return content_text(self.content)
 
-    def dump(self) -> Mapping[str, Any]:
+    def dump(self) -> JsonObject:
         return self.model_dump(mode="json", exclude_unset=True, warnings=False)
 
 
-def content_text(content: Any, format_string: str | None = None) -> str:
+def content_text(content: object, format_string: str | None = None) -> str:
     """A message's content as text, as `StructuredMessage.to_text` gives it."""
     if isinstance(content, str):
         return content
     if content is None:
         return ""
     if format_string is not None and isinstance(content, dict):
-        return format_string.format(**cast("dict[str, Any]", content))
+        return format_string.format(**cast("JsonObject", content))
     return dump_json(content).decode()
 
 
@@ -123,7 +124,7 @@ class TeamMessages(MessageFactory):
     def is_registered(self, message_type: type[Message]) -> bool:
         return self.takes_all or super().is_registered(message_type)
 
-    def create(self, data: Mapping[str, Any]) -> Message:
+    def create(self, data: Mapping[str, object]) -> Message:
         """The message of a dump: of the team's class of that name, else as `read_message`.
 
         Raises:
@@ -145,7 +146,7 @@ class TeamMessages(MessageFactory):
 _STOCK: Final = MessageFactory()
 
 
-def read_message(config: Mapping[str, Any]) -> Message:
+def read_message(config: Mapping[str, object]) -> Message:
     """The message of a dump: of AutoGen's class of that name, else of one that is defined in this process and loses
     nothing of it, else an `UnknownMessage` or `UnknownEvent`. Raises nothing: what is stored can be shown."""
     try:
@@ -154,19 +155,19 @@ def read_message(config: Mapping[str, Any]) -> Message:
         return _unknown(config).model_construct(None, **{"source": "", "type": "", **config})
 
 
-def _made(config: Mapping[str, Any]) -> Message:
+def _made(config: Mapping[str, object]) -> Message:
     try:
         return _STOCK.create(with_images(config))
     except ValueError:
         return _of_this_process(config) or _unknown(config).load(config)
 
 
-def _unknown(config: Mapping[str, Any]) -> type[UnknownEvent | UnknownMessage]:
+def _unknown(config: Mapping[str, object]) -> type[UnknownEvent | UnknownMessage]:
     # The dump does not say which it is, and AutoGen names its events so.
     return UnknownEvent if str(config.get("type")).endswith("Event") else UnknownMessage
 
 
-def _of_this_process(config: Mapping[str, Any]) -> Message | None:
+def _of_this_process(config: Mapping[str, object]) -> Message | None:
     for kind in reversed(list(_classes_named(str(config.get("type"))))):  # the newest: an older one may be replaced
         try:
             made = kind.load(config)
@@ -178,7 +179,7 @@ def _of_this_process(config: Mapping[str, Any]) -> Message | None:
 
 
 def _classes_named(name: str) -> Iterator[type[Message]]:
-    stack: list[type[Any]] = [BaseChatMessage, BaseAgentEvent]
+    stack: list[type] = [BaseChatMessage, BaseAgentEvent]
     while stack:
         kind = stack.pop()
         stack += kind.__subclasses__()
@@ -186,22 +187,22 @@ def _classes_named(name: str) -> Iterator[type[Message]]:
             yield cast("type[Message]", kind)
 
 
-def _is_part_of(given: Any, made: Any) -> bool:
+def _is_part_of(given: object, made: object) -> bool:
     """Whether everything in `given` is in `made`, which may have more."""
     if isinstance(given, Mapping) and isinstance(made, Mapping):
-        given, made = cast("Mapping[str, Any]", given), cast("Mapping[str, Any]", made)
+        given, made = cast("JsonObject", given), cast("JsonObject", made)
         return all(key in made and _is_part_of(value, made[key]) for key, value in given.items())
     return bool(given == made)
 
 
-def dump_of(message: Message) -> dict[str, Any]:
+def dump_of(message: Message) -> JsonObject:
     """`message.dump()`, and in any case its `type`: the name of its class where that declares none."""
     config = dict(message.dump())
     config.setdefault("type", type(message).__name__)
     return config
 
 
-def message_types(part: Any) -> Iterator[type[Message]]:
+def message_types(part: object) -> Iterator[type[Message]]:
     """The types of messages that an agent says it shows, its structured answer's among them."""
     # AssistantAgent names the bare StructuredMessage there.
     for kind in getattr(part, "produced_message_types", ()):

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import cast
 
 import yaml
 from autogen_agentchat.base import ChatAgent, Team
 
 from drsai_backend.errors import ConfigurationError, UnknownModel
-from drsai_backend.teams.components import problems
-from drsai_backend.teams.context import TeamFactory, takes_context
+from drsai_backend.json_types import JsonObject
+from drsai_backend.teams.context import TeamFactory, problems, takes_context
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits, limits_of
 
 _NAME = re.compile(r"[\w][\w.:/@+-]{0,127}")
@@ -131,7 +131,7 @@ def factory_problems(name: object, factory: object) -> Iterable[str]:
             "(`lambda: ...`)"
         )
     elif isinstance(factory, Mapping):
-        yield from problems(_without_limits(cast("Mapping[str, Any]", factory)))
+        yield from problems(_without_limits(cast("JsonObject", factory)))
         try:
             limits_of(cast("object", factory))
         except ValueError as error:
@@ -145,16 +145,16 @@ def factory_problems(name: object, factory: object) -> Iterable[str]:
             yield str(error)
 
 
-def _without_limits(factory: Any) -> Any:
+def _without_limits(factory: TeamFactory) -> TeamFactory:
     """A component config is AutoGen's; the key `limits` beside it is ours."""
     if not isinstance(factory, Mapping):
         return factory
-    return {name: value for name, value in cast("dict[str, Any]", factory).items() if name != "limits"}
+    return {name: value for name, value in cast("JsonObject", factory).items() if name != "limits"}
 
 
 def _describe(factory: TeamFactory) -> str:
     if isinstance(factory, Mapping):
-        config = cast("Mapping[str, Any]", factory)
+        config = cast("JsonObject", factory)
         text = config.get("description") or config["config"].get("description") or ""
     else:
         text = getattr(factory, "__doc__", None) or ""

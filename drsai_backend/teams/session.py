@@ -6,8 +6,7 @@ from __future__ import annotations
 # pyright: reportPrivateUsage=false
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
 import anyio
 from autogen_agentchat.agents import BaseChatAgent
@@ -16,13 +15,14 @@ from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ModelCli
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_core import CancellationToken
 
+from drsai_backend.json_types import JsonObject
 from drsai_backend.state import Document, ResumeRecord
 from drsai_backend.teams.recording.recorder import Recorder, Turn, WarmState
 from drsai_backend.teams.replay.steps import TurnSteps
 from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
 from drsai_backend.teams.runtime.wiring import container_of, manager_of, wire
 from drsai_backend.teams.suspension import InputBroker
-from drsai_backend.teams.team_tree import Parts, leaf_agents
+from drsai_backend.teams.team_tree import Parts, leaf_agents, parts
 
 TurnCallback = Callable[[Turn], Awaitable[None]]
 ChunkCallback = Callable[[ModelClientStreamingChunkEvent], None]
@@ -54,7 +54,7 @@ class TeamSession:
         known: Parts | None = None,
     ) -> None:
         self.team = team
-        self._parts = known
+        self._parts = parts(team) if known is None else known
         self._next_seq = next_seq
         self._on_turn: TurnCallback | None = None
         self._on_chunk: ChunkCallback | None = None
@@ -83,7 +83,7 @@ class TeamSession:
         await wire(self.team, self._runtime, self._emit, self._parts)
         self._recorder = Recorder(self.team, self._next_seq, self._parts)
 
-    async def load(self, document: Document, configs: Mapping[int, dict[str, Any]], *, keep_run: bool = True) -> None:
+    async def load(self, document: Document, configs: Mapping[int, JsonObject], *, keep_run: bool = True) -> None:
         """Load a stored state; see `Recorder.load`."""
         await self.recorder.load(document, configs, keep_run=keep_run)
         self._paused = document.resume.paused
@@ -167,7 +167,7 @@ class TeamSession:
         """The name of the agent that raised what `run` has raised; None: it was none."""
         return self._runtime.blamed(error)
 
-    async def _end(self, stream: AsyncGenerator[Any, None], token: CancellationToken) -> None:
+    async def _end(self, stream: AsyncGenerator[object, None], token: CancellationToken) -> None:
         token.cancel()
         await stream.aclose()
         await self._runtime.abort_all()
@@ -234,7 +234,7 @@ class TeamSession:
         return self.recorder.give(resume)
 
 
-async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:
+async def _undisturbed(work: Awaitable[None]) -> None:
     """Await `work` to its end, however often this task is cancelled meanwhile."""
     task = asyncio.ensure_future(work)
     with anyio.CancelScope(shield=True):

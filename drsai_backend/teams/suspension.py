@@ -7,11 +7,12 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal, cast
 
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.json_types import JsonObject
 
 # How long a question asked in a thread may take to come out of the agent by itself.
 _PATIENCE = 0.2
@@ -25,7 +26,7 @@ class Branch:
     """A part of a turn that runs beside others: one of several speakers, or a tool call. `question` ends it alone."""
 
     parent: Branch | None
-    task: asyncio.Task[Any] | None = None
+    task: asyncio.Task[None] | None = None
     question: InputRequired | None = None
 
     def within(self, other: Branch) -> bool:
@@ -40,6 +41,7 @@ current_branch: ContextVar[Branch | None] = ContextVar("current_branch", default
 """The innermost branch that the running code belongs to; None: nothing runs beside it."""
 
 
+@dataclass(eq=False, repr=False)
 class InputRequired(BaseException):
     """An agent needs a person's answer and there is none yet.
 
@@ -49,29 +51,20 @@ class InputRequired(BaseException):
     the source's name and the order of its questions do not.
     """
 
-    def __init__(
-        self,
-        source: str,
-        prompt: str,
-        *,
-        key: str | None = None,
-        type: AskType = "text_input",
-        kind: AskKind = "agent",
-        choices: Sequence[str] | None = None,
-        deadline: datetime | None = None,
-        tool: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(f"{source} asks: {prompt}")
-        self.source = source
-        self.prompt = prompt
-        self.key = key
-        self.type: AskType = type
-        self.kind: AskKind = kind
-        self.choices = None if choices is None else list(choices)
-        self.deadline = deadline
-        self.tool = None if tool is None else dict(tool)
-        self.caught = False
-        """It has come out of the agent by itself."""
+    source: str
+    prompt: str
+    _: KW_ONLY
+    key: str | None = None
+    type: AskType = "text_input"
+    kind: AskKind = "agent"
+    choices: Sequence[str] | None = None
+    deadline: datetime | None = None
+    tool: JsonObject | None = None
+    caught: bool = field(default=False, init=False)
+    """It has come out of the agent by itself."""
+
+    def __post_init__(self) -> None:
+        super().__init__(f"{self.source} asks: {self.prompt}")
 
 
 class StopRequested(BaseException):
@@ -90,7 +83,7 @@ class InputBroker:
     `key`; a decision has `decision`, `reason` and `arguments` too (see `parse_decision`).
     """
 
-    answers: list[dict[str, Any]] = field(default_factory=list)
+    answers: list[JsonObject] = field(default_factory=list)
     _used: set[int] = field(default_factory=set)
     _listener: Listener | None = None
     _loop: asyncio.AbstractEventLoop | None = None
@@ -101,11 +94,8 @@ class InputBroker:
         prompt: str,
         *,
         key: str | None = None,
-        type: AskType = "text_input",
-        kind: AskKind = "agent",
         choices: Sequence[str] | None = None,
         deadline: datetime | None = None,
-        tool: Mapping[str, Any] | None = None,
     ) -> str:
         """The answer to `source`'s question. Raises InputRequired when the person has not answered it yet.
 
@@ -114,17 +104,15 @@ class InputBroker:
                 apart by their order.
         """
         answer = self.find(key) if key is not None else self._next(source)
-        if answer is not None:
-            return str(answer["content"])
-        raise self.report(
-            InputRequired(source, prompt, key=key, type=type, kind=kind, choices=choices, deadline=deadline, tool=tool)
-        )
+        if answer is None:
+            raise self.report(InputRequired(source, prompt, key=key, choices=choices, deadline=deadline))
+        return str(answer["content"])
 
-    def find(self, key: str) -> dict[str, Any] | None:
+    def find(self, key: str) -> JsonObject | None:
         """The answer to the question of that key, or None."""
         return next((answer for answer in self.answers if answer.get("key") == key), None)
 
-    def _next(self, source: str) -> dict[str, Any] | None:
+    def _next(self, source: str) -> JsonObject | None:
         for position, answer in enumerate(self.answers):
             if answer["source"] == source and answer.get("key") is None and position not in self._used:
                 self._used.add(position)
@@ -152,12 +140,8 @@ class InputBroker:
                 loop.call_soon_threadsafe(listener, question, branch)
         return question
 
-    def stop(self, reason: str) -> StopRequested:
-        """Have the whole run end. Returns what is to be raised."""
-        return self.end(StopRequested(reason))
-
     def end(self, stop: StopRequested) -> StopRequested:
-        """`stop`, for a reason that is raised."""
+        """Have the whole run end. Returns `stop`, which is to be raised."""
         if self._listener is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(self._listener, stop, None)
         return stop
@@ -173,7 +157,7 @@ class InputBroker:
         self.give(())
         return had
 
-    def give(self, answers: Iterable[dict[str, Any]]) -> None:
+    def give(self, answers: Iterable[JsonObject]) -> None:
         self.answers = list(answers)
         self._used = set()
 
@@ -187,27 +171,13 @@ def _in(loop: asyncio.AbstractEventLoop) -> bool:
 
 # --- answers in plain words -----------------------------------------------------------------------------------------
 
-_WORDS: dict[str, tuple[str, ...]] = {
-    "approve": (
-        "approve",
-        "approved",
-        "yes",
-        "y",
-        "ok",
-        "okay",
-        "allow",
-        "go ahead",
-        "是",
-        "好",
-        "可以",
-        "批准",
-        "同意",
-    ),
-    "deny": ("deny", "denied", "no", "n", "reject", "refuse", "否", "不", "不行", "拒绝", "不同意"),
-    "edit": ("edit", "change", "修改", "编辑"),
-    "run": ("run", "run again", "retry", "again", "重试", "再次运行", "运行"),
-    "result": ("result", "结果"),
-    "stop": ("stop", "abort", "停止", "终止"),
+_WORDS = {
+    "approve": "approve, approved, yes, y, ok, okay, allow, go ahead, 是, 好, 可以, 批准, 同意",
+    "deny": "deny, denied, no, n, reject, refuse, 否, 不, 不行, 拒绝, 不同意",
+    "edit": "edit, change, 修改, 编辑",
+    "run": "run, run again, retry, again, 重试, 再次运行, 运行",
+    "result": "result, 结果",
+    "stop": "stop, abort, 停止, 终止",
 }
 _STOPS = ".!\u3002\uff01"  # the full-width ones too
 _COLONS = ":,-\uff1a\uff0c\u2013\u2014"
@@ -221,7 +191,7 @@ _FORMS = {
 }
 
 
-def parse_decision(text: str, input_request: Mapping[str, Any]) -> dict[str, Any]:
+def parse_decision(text: str, input_request: Mapping[str, object]) -> JsonObject:
     """What a plain answer to `input_request` (or a question's attributes under its names) says.
 
     Returns:
@@ -231,7 +201,7 @@ def parse_decision(text: str, input_request: Mapping[str, Any]) -> dict[str, Any
     Raises:
         InvalidRequest: the text is none of what may be answered; it says what may. `param` is "messages".
     """
-    choices: Sequence[str] | None = input_request.get("choices")
+    choices = cast("Sequence[str] | None", input_request.get("choices"))
     said = text.strip()
     if input_request.get("type") != "approval":
         if not choices:
@@ -241,10 +211,10 @@ def parse_decision(text: str, input_request: Mapping[str, Any]) -> dict[str, Any
                 return {"content": choice}
         raise InvalidRequest(f"answer with one of: {', '.join(map(repr, choices))}", param="messages")
     for choice in choices or ("approve", "deny", "edit"):
-        rest = _rest(said, _WORDS.get(choice, (choice,)), bare=choice not in ("edit", "result"))
+        rest = _rest(said, _WORDS.get(choice, choice).split(", "), bare=choice not in ("edit", "result"))
         if rest is None:
             continue
-        answer: dict[str, Any] = {"decision": choice, "reason": None, "arguments": None, "content": text}
+        answer: JsonObject = {"decision": choice, "reason": None, "arguments": None, "content": text}
         if choice == "edit":
             answer["arguments"] = _arguments(rest)
         elif choice == "result":
@@ -275,11 +245,11 @@ def _rest(said: str, words: Sequence[str], *, bare: bool) -> str | None:
     return None
 
 
-def _arguments(text: str) -> dict[str, Any]:
+def _arguments(text: str) -> JsonObject:
     try:
-        arguments: Any = json.loads(text)
+        arguments: object = json.loads(text)
     except ValueError:
         arguments = None
     if not isinstance(arguments, dict):
         raise InvalidRequest('edited arguments must be a JSON object: edit {"name": value}', param="messages")
-    return arguments  # pyright: ignore[reportUnknownVariableType]
+    return cast("JsonObject", arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from autogen_agentchat.agents import MessageFilterAgent, SocietyOfMindAgent
 from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 T = TypeVar("T")
-Parts = Sequence[tuple[str, Any]]
+Part: TypeAlias = ChatAgent | Team
+Parts: TypeAlias = Sequence[tuple[str, Part]]
 
 
 @lru_cache(maxsize=2048)  # bounded, as a factory may make a class of its own for every run
@@ -56,7 +57,7 @@ def parts(team: BaseGroupChat) -> Parts:
         used.add(free)
         return free
 
-    def walk(part: Any, path: str) -> Iterator[tuple[str, Any]]:
+    def walk(part: Part, path: str) -> Iterator[tuple[str, Part]]:
         if id(part) in seen:
             return
         seen.add(id(part))
@@ -81,7 +82,7 @@ def parts(team: BaseGroupChat) -> Parts:
     return list(walk(team, ""))
 
 
-def as_team(served: Any) -> BaseGroupChat:
+def as_team(served: object) -> BaseGroupChat:
     """The group chat that runs what a team factory returned; a lone agent becomes a chat of one with one turn.
 
     Raises:
@@ -99,15 +100,6 @@ def as_team(served: Any) -> BaseGroupChat:
     )
 
 
-def inner_team(participant: Any) -> BaseGroupChat | None:
-    """The group chat that a participant is, or speaks for."""
-    if is_a(participant, MessageFilterAgent):
-        return inner_team(participant._wrapped_agent)
-    if is_a(participant, SocietyOfMindAgent):
-        participant = participant._team
-    return participant if is_a(participant, BaseGroupChat) else None
-
-
 _STATELESS = cast(Any, BaseTool).save_state_json
 
 
@@ -116,39 +108,37 @@ def has_state(tool: BaseTool[Any, Any]) -> bool:
     return type(tool).save_state_json is not _STATELESS
 
 
-def stateful_tools(agent: Any) -> Iterator[tuple[str, BaseTool[Any, Any]]]:
+def stateful_tools(agent: object) -> Iterator[tuple[str, BaseTool[Any, Any]]]:
     """The tools of an agent that have a state, each with a name that is unique for the agent."""
-    workbenches: list[Any] = getattr(agent, "_workbench", None) or []
+    workbenches: Sequence[object] = getattr(agent, "_workbench", None) or ()
     for position, workbench in enumerate(workbenches):
         if isinstance(workbench, StaticWorkbench):
-            tools: list[BaseTool[Any, Any]] = workbench._tools
-            for tool in tools:
+            for tool in workbench._tools:
                 if has_state(tool):
                     yield f"{position}/{tool.name}", tool
 
 
-def task_runner(tool: Any) -> ChatAgent | Team | None:
+def task_runner(tool: object) -> Part | None:
     """The agent or team that is a tool (`AgentTool`, `TeamTool`); None for any other."""
     return tool._task_runner if isinstance(tool, (AgentTool, TeamTool)) else None
 
 
-def nested_teams(team: BaseGroupChat, known: Parts | None = None) -> list[BaseGroupChat]:
-    """The team and all teams inside it, tools included, outermost first, depth first. `known`: its parts, if they are
-    known already."""
-    return [part for _, part in (parts(team) if known is None else known) if is_a(part, BaseGroupChat)]
+def nested_teams(parts: Parts) -> list[BaseGroupChat]:
+    """The group chats among a team's parts: the team and all inside it, tools included, outermost first."""
+    return [part for _, part in parts if is_a(part, BaseGroupChat)]
 
 
-def leaf_agents(team: BaseGroupChat) -> Iterator[ChatAgent | Team]:
-    """Every agent of the team and of the teams inside it, wrapped ones included."""
-    for participant in team._participants:
-        agent: Any = participant
-        while agent is not None:
-            if not is_a(agent, BaseGroupChat):
-                yield agent
-            agent = agent._wrapped_agent if is_a(agent, MessageFilterAgent) else None
-        inner = inner_team(participant)
-        if inner is not None:
-            yield from leaf_agents(inner)
+def leaf_agents(part: Part) -> Iterator[Part]:
+    """Every agent of a team and of the teams inside it, wrapped ones included."""
+    if is_a(part, BaseGroupChat):
+        for participant in part._participants:
+            yield from leaf_agents(participant)
+        return
+    yield part
+    if is_a(part, MessageFilterAgent):
+        yield from leaf_agents(part._wrapped_agent)
+    elif is_a(part, SocietyOfMindAgent) and is_a(part._team, BaseGroupChat):
+        yield from leaf_agents(part._team)
 
 
 def children(condition: TerminationCondition) -> list[TerminationCondition]:

@@ -63,11 +63,11 @@ class WarmState:
 
 
 class Recorder:
-    """Watches one wired team. `next_seq` is the number of the next message of the thread; `known`: the team's parts."""
+    """Watches one wired team of these parts. `next_seq` is the number of the next message of the thread."""
 
-    def __init__(self, team: BaseGroupChat, next_seq: int, known: Parts | None = None) -> None:
+    def __init__(self, team: BaseGroupChat, next_seq: int, parts: Parts) -> None:
         self._team = team
-        self._teams = nested_teams(team, known)
+        self._teams = nested_teams(parts)
         self._baselines = [_conditions.baseline(each._termination_condition) for each in self._teams]
         self._structure = survey(team)
         self._book = MessageBook()

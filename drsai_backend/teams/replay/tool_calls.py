@@ -13,7 +13,7 @@ from autogen_core.tools import ToolResult
 from drsai_backend.teams.replay.steps import AgentSteps, CallName, Step, ToolFinished, ToolStarted
 from drsai_backend.teams.replay.workbench import Call, make_call
 from drsai_backend.teams.runtime.tool_tasks import call_siblings, watch_tools
-from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, current_branch
+from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, StopRequested, current_branch
 from drsai_backend.teams.team_tree import has_state
 
 log = logging.getLogger("drsai.tools")
@@ -184,7 +184,7 @@ class ToolCalls:
         )
         answer = await self._answer(question, task)
         if answer["decision"] == "stop":
-            raise self._broker.stop(f"Stopped, as the outcome of a call of {call.name} is not known.")
+            raise self._broker.end(StopRequested(f"Stopped, as the outcome of a call of {call.name} is not known."))
         return call.said(str(answer["content"])) if answer["decision"] == "result" else None
 
     async def _answer(self, question: InputRequired, task: asyncio.Task[Any]) -> dict[str, Any]:

@@ -71,7 +71,7 @@ async def wire(
         TeamBuildError: the team, or one inside it, has run before, or a participant has its manager's name.
     """
     known = parts(team) if known is None else known
-    teams = nested_teams(team, known)
+    teams = nested_teams(known)
     if any(each._initialized or each._is_running for each in teams):
         raise TeamBuildError("a team factory must build a fresh team for every run, inner teams included", param="team")
     runtime.outermost = team._team_id
