@@ -9,8 +9,6 @@ from typing import Protocol
 from autogen_core.models import ChatCompletionClient
 from pydantic import SecretStr
 
-from drsai_backend.json_types import JsonObject
-
 
 @dataclass(frozen=True, slots=True)
 class ModelParams:
@@ -28,7 +26,7 @@ class ModelParams:
     top_p: float | None = None
     seed: int | None = None
 
-    def create_args(self) -> JsonObject:
+    def create_args(self) -> dict[str, float]:
         """The parameters that are set, by their OpenAI names."""
         return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 

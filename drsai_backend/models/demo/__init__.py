@@ -1,6 +1,6 @@
 """The offline demo model: shows what the system does without a key, a network or a download.
 
-`client` is the AutoGen client; `rules` say what it answers, `tools` which tools it calls and how schemas are filled.
+`client` is the AutoGen client and what it says; `tools`, which tools it calls and how it fills schemas.
 """
 
 from drsai_backend.models.demo.client import DemoChatCompletionClient

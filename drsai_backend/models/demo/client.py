@@ -1,33 +1,38 @@
-"""The client of the offline demo model."""
+"""The client of the offline demo model, and what it says: rules in order, the first that has an answer wins."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final, Literal, Self
 
-from autogen_core import CancellationToken, Component
+from autogen_core import CancellationToken, Component, FunctionCall, Image
 from autogen_core.models import (
+    AssistantMessage,
     ChatCompletionClient,
     CreateResult,
+    FunctionExecutionResultMessage,
     LLMMessage,
     ModelCapabilities,  # pyright: ignore[reportDeprecated]
     ModelFamily,
     ModelInfo,
     RequestUsage,
+    SystemMessage,
+    UserMessage,
 )
 from autogen_core.tools import Tool, ToolSchema
 from pydantic import BaseModel
 
-from drsai_backend.models.demo.rules import answer
+from drsai_backend.models.demo.tools import sample, shorten, tool_calls, words
 from drsai_backend.models.tokens import estimate_content, estimate_tokens
 
-CONTEXT_SIZE: Final = 128_000
-_BYTES_PER_TOKEN: Final = 4
+_CONTEXT_SIZE: Final = 128_000
 _REPORT_SECONDS: Final = 60.0
+_PREFIX: Final = "[offline demo model] "
 _log = logging.getLogger("drsai.model")
 
 
@@ -77,21 +82,21 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
         """
         if cancellation_token is not None and cancellation_token.is_cancelled():
             raise asyncio.CancelledError
-        self._report()
+        self._answers += 1
+        if time.monotonic() >= self._report_at:  # A server that was meant to have a model looks healthy without.
+            self._report_at = time.monotonic() + _REPORT_SECONDS
+            text = "the offline demo model answers (%d so far): set OPENAI_API_KEY or OPENAI_BASE_URL for a model"
+            _log.warning(text, self._answers)
         schemas = [tool.schema if isinstance(tool, Tool) else tool for tool in tools]
-        choice = tool_choice.name if isinstance(tool_choice, Tool) else tool_choice
-        content = answer(messages, schemas, tool_choice=choice, json_output=json_output)
-        finish: Literal["stop", "length", "function_calls"] = "function_calls" if isinstance(content, list) else "stop"
+        choice = tool_choice if isinstance(tool_choice, str) else tool_choice.name
+        content = _answer(messages, schemas, choice, json_output)
+        finish: Literal["stop", "length", "function_calls"] = "stop" if isinstance(content, str) else "function_calls"
         limit = extra_create_args.get("max_tokens")
         if isinstance(content, str) and limit is not None and estimate_content(content) > limit:
-            content = content.encode()[: limit * _BYTES_PER_TOKEN].decode("utf-8", "ignore")
-            finish = "length"
-        usage = RequestUsage(
-            prompt_tokens=estimate_tokens(messages, tools=schemas), completion_tokens=estimate_content(content)
-        )
+            content, finish = content.encode()[: limit * 4].decode("utf-8", "ignore"), "length"
+        usage = RequestUsage(estimate_tokens(messages, tools=schemas), estimate_content(content))
         self._usage = RequestUsage(
-            prompt_tokens=self._usage.prompt_tokens + usage.prompt_tokens,
-            completion_tokens=self._usage.completion_tokens + usage.completion_tokens,
+            self._usage.prompt_tokens + usage.prompt_tokens, self._usage.completion_tokens + usage.completion_tokens
         )
         return CreateResult(finish_reason=finish, content=content, usage=usage, cached=False)
 
@@ -108,22 +113,14 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
         if token is not None:
             token.link_future(stopped)
         result = await self.create(messages, **options)
-        words: list[str] = re.findall(r"\s*\S+\s*$|\s*\S+", result.content) if isinstance(result.content, str) else []
-        for word in words:
+        pieces: list[str] = re.findall(r"\s*\S+\s*$|\s*\S+", result.content) if isinstance(result.content, str) else []
+        for piece in pieces:
             if self._delay:
                 await asyncio.wait([stopped], timeout=self._delay)
             if stopped.cancelled():
                 raise asyncio.CancelledError
-            yield word
+            yield piece
         yield result
-
-    def _report(self) -> None:
-        """Once a minute, say in the log who answers: a server that was meant to have a model looks healthy without."""
-        self._answers += 1
-        if time.monotonic() >= self._report_at:
-            self._report_at = time.monotonic() + _REPORT_SECONDS
-            text = "the offline demo model answers (%d so far): set OPENAI_API_KEY or OPENAI_BASE_URL for a model"
-            _log.warning(text, self._answers)
 
     def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
         """Estimated tokens of a request."""
@@ -131,7 +128,7 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
 
     def remaining_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
         """Estimated tokens left of a context of 128,000."""
-        return CONTEXT_SIZE - estimate_tokens(messages, tools=tools)
+        return _CONTEXT_SIZE - estimate_tokens(messages, tools=tools)
 
     def actual_usage(self) -> RequestUsage:
         """Estimated tokens of all calls."""
@@ -164,3 +161,197 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
     @classmethod
     def _from_config(cls, config: DemoConfig) -> Self:
         return cls(delay=config.delay)
+
+
+# --- the rules ------------------------------------------------------------------------------------------------------
+
+_MAX_TEXT: Final = 4_000
+"""Characters of a person's message that are looked at: the rules search it many times."""
+_PERSON = re.compile(r"user|human|person|customer|client", re.IGNORECASE)
+_REVIEWER = re.compile(r"\b(review|critic|critique|editor|feedback)", re.IGNORECASE)
+_WRITER = re.compile(r"\bwrit(?:e|er|ing)\b|\bauthor\b|\bpoet\b", re.IGNORECASE)
+_AUTOGEN_DEFAULT = "Solve tasks using your tools. Reply with TERMINATE"
+_FACT = re.compile(r"\bmy ([a-z][\w ]{1,40}?) (?:is|are) ([^?.!\n]+)", re.IGNORECASE)
+_NAME = re.compile(
+    r"\b(?:(?i:my name is|call me|i am called) |I(?:'m| am) (?=[A-Z]))([^\W\d_][\w'-]*(?: [A-Z][\w'-]*)?)"
+)
+_ASKS = re.compile(
+    r"(?:what(?:'s| is| are| was)|remember|know) my ([a-z][\w ]{1,40}?)\s*\?*\s*$|who am i\b", re.I | re.M
+)
+_ASKS_COUNT = re.compile(r"how many (?:\w+ )?(?:messages|questions|times)", re.IGNORECASE)
+_ASKS_FIRST = re.compile(r"(?:my|the) (?:very )?first (?:message|question|thing)|what did i (?:say|ask)", re.IGNORECASE)
+_HELLO = re.compile(r"^\W*(?:hello|hi|hey|good \w+)\b|what can you do|^\W*help\W*$|(?:who|what) are you", re.IGNORECASE)
+_TOPIC = re.compile(r"\b(?:about|on|of|for)\s+(.+?)\s*[.?!]*\s*$", re.IGNORECASE | re.DOTALL)
+_NAMES = re.compile(r"\[((?:\s*['\"][^'\"\]]+['\"]\s*,?)+)\]")
+_HELP = (
+    "Hello! I am a stand-in for a language model. I remember what you tell me (“My name is Ada”), use tools (“what is "
+    "12*7”), hand over to colleagues and work in teams. Set OPENAI_API_KEY or OPENAI_BASE_URL for real answers."
+)
+_OF_MAGENTIC_ONE = re.compile(
+    r"following (?:request|task):\s*(.*?)\s*(?:And we have assembled|We have completed)", re.S
+)
+
+
+def _text(message: LLMMessage | None) -> str:
+    """The words of a message, without the demo model's own prefix. Images and tool calls have none."""
+    if message is None:
+        return ""
+    if isinstance(message, FunctionExecutionResultMessage):
+        return "\n".join(result.content for result in message.content)
+    parts = [message.content] if isinstance(message.content, str) else message.content
+    return "\n".join(part for part in parts if isinstance(part, str)).replace(_PREFIX, "")
+
+
+class _Conversation:
+    """A request, split by speaker: what people wrote (`said`, their last words `task`), and the agents' own work
+    `since`."""
+
+    def __init__(self, messages: Sequence[LLMMessage]) -> None:
+        self.system = "\n".join(each.content for each in messages if isinstance(each, SystemMessage))
+        self.messages = [each for each in messages if not isinstance(each, SystemMessage)]
+        self.last = self.messages[-1] if self.messages else None
+        self.last_text = _text(self.last)
+        inputs = [each for each in self.messages if isinstance(each, UserMessage)]
+        people = [each for each in inputs if _PERSON.search(each.source)]
+        self.people = people or [each for each in inputs if each.source == inputs[0].source]
+        self.said = [_text(each)[:_MAX_TEXT] for each in self.people]
+        self.task = self.said[-1] if self.said else ""
+        starts = (index + 1 for index, each in enumerate(self.messages) if each is self.people[-1])
+        self.since = self.messages[next(starts, 0) :]
+
+
+def _answer(
+    messages: Sequence[LLMMessage],
+    tools: Sequence[ToolSchema],
+    tool_choice: str,
+    json_output: bool | type[BaseModel] | None,
+) -> str | list[FunctionCall]:
+    """Text, JSON text, or tool calls. `tool_choice` is "auto", "none", "required", or the name of the tool to call."""
+    view = _Conversation(messages)
+    forced = tool_choice not in ("auto", "none") and not isinstance(view.last, FunctionExecutionResultMessage)
+    acted = any(isinstance(each, AssistantMessage) and isinstance(each.content, list) for each in view.since)
+    if forced or (tool_choice != "none" and not acted):
+        offered = [tool for tool in tools if tool_choice in ("auto", "required", tool["name"])]
+        handed_over = any("Transferred to " in _text(message) for message in view.since)
+        calls = tool_calls(view.task, offered, hand_over=not handed_over, required=forced)
+        if calls:
+            # The same request gets the same answer, and no two answers of a conversation the same ids.
+            return [FunctionCall(f"call_demo_{len(messages)}_{call.id}", call.arguments, call.name) for call in calls]
+    for_a_program = _ledger(view) or _json(view, json_output) or _selected_speaker(view)
+    if for_a_program is not None:
+        return for_a_program
+    said = _in_a_team(view) or _to_a_person(view)
+    # The final word that a system message asks for. AutoGen's default one asks too, but nobody wrote that on purpose.
+    ends = "TERMINATE" in view.system and _AUTOGEN_DEFAULT not in view.system and "TERMINATE" not in said
+    return _PREFIX + said + ("\n\nTERMINATE" if ends else "")
+
+
+def _json(view: _Conversation, form: bool | type[BaseModel] | None) -> str | None:
+    if isinstance(form, type):
+        schema = form.model_json_schema()
+        return json.dumps(sample(schema, schema.get("$defs", {}), view.task), ensure_ascii=False)
+    told = {"model": "offline demo model", "answer": shorten(view.task), "user_messages": len(view.people)}
+    return json.dumps(told) if form else None
+
+
+def _ledger(view: _Conversation) -> str | None:
+    """A Magentic-One progress ledger, when the prompt asks for one: every member speaks once, in order; then the
+    request counts as satisfied."""
+    if "is_request_satisfied" not in view.last_text:
+        return None
+    listed = re.search(r"select from:\s*([^)\n]+)\)", view.last_text)
+    names = re.findall(r"[\w-]+", listed.group(1)) if listed else [""]
+    plan = max((i for i, each in enumerate(view.messages) if "We are working to address" in _text(each)), default=0)
+    spoken = {getattr(message, "source", "") for message in view.messages[plan + 1 :]}
+    silent = [name for name in names if name not in spoken]
+    answers = {
+        "is_request_satisfied": not silent,
+        "is_in_loop": False,
+        "is_progress_being_made": True,
+        "next_speaker": (silent or names)[0],
+        "instruction_or_question": f"Please do your part of: {_task_of_magentic_one(view)}",
+    }
+    reason = "Offline demo model: each member speaks once, in order"
+    return json.dumps({question: {"reason": reason, "answer": given} for question, given in answers.items()})
+
+
+def _task_of_magentic_one(view: _Conversation) -> str:
+    task = _OF_MAGENTIC_ONE.search(view.last_text)
+    return shorten(task.group(1)) if task else "the request"
+
+
+def _selected_speaker(view: _Conversation) -> str | None:
+    """The name to answer with when the prompt asks to select a role from a list; None when it does not.
+
+    A participant that the person's last words name goes first, once; else whoever has been silent longest.
+    """
+    request = view.last_text or view.system
+    lists: list[str] = _NAMES.findall(request)
+    if not lists or not re.search(r"\b(select|choose|pick)\b", request, re.IGNORECASE):
+        return None
+    names: list[str] = re.findall(r"['\"]([^'\"]+)['\"]", lists[-1])
+    history = request.partition("conversation")[2] or request
+    turns: list[tuple[str, str]] = re.findall(r"^([\w-]+): (.*)$", history, re.MULTILINE)
+    person = max((index for index, (name, _) in enumerate(turns) if _PERSON.search(name)), default=-1)
+    asked = words(turns[person][1]) if person >= 0 else set[str]()
+    spoke = {name: index for index, (name, _) in enumerate(turns)}
+    called = [name for name in names if spoke.get(name, -1) <= person and asked & words(name)]
+    return called[0] if called else min(names, key=lambda name: spoke.get(name, -1))
+
+
+def _in_a_team(view: _Conversation) -> str | None:
+    """What a member of a team, or one with tools, says about the agents' own work so far."""
+    others = [each for each in view.since if isinstance(each, UserMessage)]
+    drafts = sum(isinstance(each, AssistantMessage) and isinstance(each.content, str) for each in view.since)
+    if isinstance(view.last, FunctionExecutionResultMessage):
+        results = view.last.content
+        return "\n".join(f"{each.name} {'failed' if each.is_error else 'says'}: {each.content}" for each in results)
+    if "fact sheet" in view.last_text or "bullet-point plan" in view.last_text:  # of Magentic-One
+        return "- Each member of the team contributes once, in order.\n- Then the answer is put together."
+    if "provide the final answer" in view.last_text:
+        return f"The team has worked on “{_task_of_magentic_one(view)}”: see what each member said."
+    final = re.search(r"\b(APPROVED?|TERMINATE)\b", view.system)
+    if final and _REVIEWER.search(view.system):
+        # One change, so that a writer and a reviewer come to an end.
+        first = "A good start. One change, please: add a concrete example to the second sentence."
+        return f"The change is in and the text is ready. {final.group()}" if drafts else first
+    if view.task and _WRITER.search(view.system):
+        found = _TOPIC.search(view.task)
+        topic = shorten(found.group(1) if found else view.task, 60)
+        first = f"{topic[:1].upper()}{topic[1:]}: worth a closer look. It is best understood step by step"
+        last = "Small causes add up to what we see every day."
+        feedback = shorten(_text(others[-1]).split(":", 1)[-1], 80) if others else "the feedback"
+        version = f"(Version {drafts + 1}, after: {feedback})"
+        revised = f"{first}: take a single morning, and watch what changes. {last}\n\n{version}"
+        return revised if drafts else f"{first}. {last}"
+    if not others or view.last is not others[-1]:
+        return None
+    if "Transferred to " in view.last_text:
+        return f"{others[-1].source} handed this over to me. I take care of it: “{shorten(view.task)}”."
+    return f"I add to what {others[-1].source} said: “{shorten(view.task, 60)}” has another side worth a look."
+
+
+def _to_a_person(view: _Conversation) -> str:
+    """What a single agent answers to a person: mostly what it remembers."""
+    if not view.people:
+        return "I have nothing to answer yet."
+    count = "1 message" if len(view.people) == 1 else f"{len(view.people)} messages"
+    if _ASKS_COUNT.search(view.task):
+        return f"You have sent {count} in this conversation, this one included."
+    if _ASKS_FIRST.search(view.task):
+        return f"Your first message was: “{shorten(view.said[0])}”."
+    plain = [_NAME.sub(r"my name is \1.", text) for text in view.said]
+    facts = {thing.lower().strip(): value.strip() for text in plain for thing, value in _FACT.findall(text)}
+    if asked := _ASKS.search(view.task):
+        thing = (asked.group(1) or "name").lower().strip()
+        return f"Your {thing} is {facts[thing]}." if thing in facts else f"You have not told me your {thing} yet."
+    if _NAME.search(view.task):
+        return f"Nice to meet you, {facts['name']}. I will remember your name in this conversation."
+    if told := _FACT.search(view.task):
+        return f"I will remember that your {told.group(1)} is {told.group(2).strip()}."
+    if pictures := [part for part in view.people[-1].content if isinstance(part, Image)]:
+        sizes = ", ".join(f"{picture.image.width} x {picture.image.height}" for picture in pictures)
+        return f"I received {len(pictures)} image(s) ({sizes} pixels), but cannot look at them."
+    if _HELLO.search(view.task):
+        return _HELP
+    return f"You said: “{shorten(view.task)}”. That makes {count} from you in this conversation."

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
 
 from autogen_core import FunctionCall
 from autogen_core.tools import ToolSchema
@@ -34,8 +33,8 @@ _STOP = words(
     "assistant expert team handoff transfer use used using string text value name one into about not any all"
 )
 _SPOKEN = {"plus": "+", "minus": "-", "times|x": "*", "divided by": "/"}
-_VALUE = re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?!\w)")
 _NUMBER = r"\d+(?:\.\d+)?"
+_VALUE = re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?!\w)")
 _TERM = rf"\({{0,8}}\s*-?{_NUMBER}\s*\){{0,8}}"
 _OPERATION = rf"(?:sqrt\s*\(\s*)?{_TERM}(?:\s*(?:\*\*|//|[-+*/%^])\s*{_TERM})+"
 _EXPRESSION = re.compile(rf"(?<![\w.-]){_OPERATION}|sqrt\s*\(\s*{_NUMBER}\s*\)")
@@ -45,7 +44,6 @@ _PLACE = re.compile(r"\b(?:in|for|at|to|from|near) ([A-Z][\w'-]+(?:[ /][A-Z][\w'
 _PLACES = words("city location place country region town destination area zone timezone")
 _DEEP = 2
 """Below this level objects get their required properties only, and lists as few items as they may have."""
-_MAX_DEPTH = 6
 _FORMATS = {
     "date-time": "2000-01-01T00:00:00Z",
     "date": "2000-01-01",
@@ -58,8 +56,8 @@ _FORMATS = {
 
 
 def tool_calls(task: str, tools: Sequence[ToolSchema], *, hand_over: bool, required: bool) -> list[FunctionCall]:
-    """The calls that `task` asks for, with ids that are no other's of this answer: the first tool's when one is
-    `required`. With `hand_over`, one of them may be a handoff."""
+    """The calls that `task` asks for, numbered: the first tool's when one is `required`. With `hand_over`, one of them
+    may be a handoff."""
     wanted: list[tuple[str, JsonObject]] = []
     for tool in tools:
         is_handoff = tool["name"].startswith("transfer_to_") or tool.get("description", "").startswith("Handoff to ")
@@ -69,24 +67,18 @@ def tool_calls(task: str, tools: Sequence[ToolSchema], *, hand_over: bool, requi
             wanted += [(tool["name"], arguments) for arguments in found]
     if required and not wanted:
         wanted = [(tool["name"], _arguments(tool, task)) for tool in tools[:1]]
-    return [FunctionCall(id=str(n), name=name, arguments=json.dumps(values)) for n, (name, values) in enumerate(wanted)]
+    return [FunctionCall(str(number), json.dumps(values), name) for number, (name, values) in enumerate(wanted)]
 
 
 def _wanted(tool: ToolSchema, task: str, is_handoff: bool) -> list[JsonObject]:
     """The argument sets that `task` asks of `tool`: none when it does not ask for it."""
-    named, asked, properties = (
-        words(tool["name"]) - _STOP,
-        words(task),
-        tool.get("parameters", {}).get("properties", {}),
-    )
+    named, asked = words(tool["name"]) - _STOP, words(task)
+    properties: JsonObject = tool.get("parameters", {}).get("properties", {})
     if "expression" in properties:
         return [{"expression": expression} for expression in expressions(task)]
     if "convert" in named:
-        units = [name for name, part in properties.items() if part.get("type") == "string"]
-        return [
-            {name: (source if "from" in name else target) if name in units else float(value) for name in properties}
-            for value, source, target in _CONVERSION.findall(task)
-        ]
+        names = [*sorted(properties, key=lambda name: properties[name].get("type") == "string")]
+        return [dict(zip(names, (float(value), *units), strict=False)) for value, *units in _CONVERSION.findall(task)]
     if named & {"time", "date", "clock"}:
         return [_arguments(tool, task)] if _CLOCK.search(task) else []
     described = {word for word in words(tool.get("description", "")) if len(word) > 3} - _STOP - named
@@ -107,13 +99,21 @@ def expressions(text: str) -> list[str]:
 
 
 def _arguments(tool: ToolSchema, task: str) -> JsonObject:
-    """Arguments out of the words of `task`, as the tool's JSON schema names them. Optional ones only when found."""
-    parameters = cast("JsonObject", tool.get("parameters", {}))
-    numbers = [float(number) for number in _VALUE.findall(task)]
-    quoted = [a or b for a, b in re.findall(r"\"([^\"]+)\"|'([^']+)'(?!\w)", task)]
+    """Arguments out of the words of `task`: numbers and quotes in order. Optional ones only when found."""
+    parameters: JsonObject = {**tool.get("parameters", {})}
+    numbers = iter(_VALUE.findall(task))
+    quoted = (a or b for a, b in re.findall(r"\"([^\"]+)\"|'([^']+)'(?!\w)", task))
     arguments: JsonObject = {}
     for name, part in parameters.get("properties", {}).items():
-        value = _found(name, part, task, numbers, quoted)
+        kind = next((each.get("type") for each in part.get("anyOf", [part]) if each.get("type") != "null"), "string")
+        value = None
+        if "enum" in part:
+            value = _mentioned(part["enum"], task)
+        elif kind in {"number", "integer"} and (number := next(numbers, None)):
+            value = int(float(number)) if kind == "integer" or float(number).is_integer() else float(number)
+        elif kind == "string":
+            place = _PLACE.search(task) if words(name) & _PLACES else None
+            value = next(quoted, None) or (place and place.group(1).replace(" ", "_" if "zone" in name else " "))
         if value is None and name in parameters.get("required", ()):
             value = task if part.get("type") == "string" else sample(part, parameters.get("$defs", {}), task)
         if value is not None:
@@ -121,28 +121,14 @@ def _arguments(tool: ToolSchema, task: str) -> JsonObject:
     return arguments
 
 
-def _found(name: str, part: JsonObject, task: str, numbers: list[float], quoted: list[str]) -> Any:
-    """What `task` says about one parameter; None when nothing. Numbers and quotes are used up in order."""
-    if "enum" in part:
-        return _mentioned(part["enum"], task)
-    kind = next((option.get("type") for option in part.get("anyOf", [part]) if option.get("type") != "null"), "string")
-    if kind in {"number", "integer"} and numbers:
-        number = numbers.pop(0)
-        return int(number) if kind == "integer" or number.is_integer() else number
-    if kind != "string" or quoted:
-        return quoted.pop(0) if kind == "string" else None
-    place = _PLACE.search(task) if words(name) & _PLACES else None
-    return place.group(1).replace(" ", "_" if "zone" in name else " ") if place else None
-
-
-def _mentioned(options: Sequence[Any], text: str) -> Any:
+def _mentioned(options: Sequence[object], text: str) -> object:
     return next((option for option in options if str(option).lower() in text.lower()), None)
 
 
-def sample(schema: Mapping[str, Any], definitions: Mapping[str, Any], text: str, depth: int = 0) -> Any:
+def sample(schema: JsonObject, definitions: JsonObject, text: str, depth: int = 0) -> object:
     """A value for a JSON schema, made of the words and the numbers of `text` where the schema leaves it open."""
 
-    def inner(part: Mapping[str, Any]) -> Any:
+    def inner(part: JsonObject) -> object:
         return sample(part, definitions, text, depth + 1)
 
     match schema:
@@ -154,9 +140,7 @@ def sample(schema: Mapping[str, Any], definitions: Mapping[str, Any], text: str,
             found = _mentioned(options, text)
             return first if found is None else found
         case {"anyOf": options} | {"oneOf": options}:
-            deep = depth >= _MAX_DEPTH
-            ends = [each for each in options if ("$ref" not in each if deep else each.get("type") != "null")]
-            return inner((ends or options)[0])
+            return inner(min(options, key=lambda each: "$ref" in each if depth > 5 else each.get("type") == "null"))
         case {"type": "object"}:
             required, properties = schema.get("required", ()), schema.get("properties", {})
             return {name: inner(part) for name, part in properties.items() if depth < _DEEP or name in required}
