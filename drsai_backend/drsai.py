@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -17,10 +17,10 @@ from drsai_backend import jobs
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.datamodel import RunStatus, TeamResult
-from drsai_backend.errors import DrSaiError, InvalidRequest, RunFailed
+from drsai_backend.errors import DrSaiError, RunFailed
 from drsai_backend.models import ModelClientFactory, ModelProvider
 from drsai_backend.runs import Answer, Engine, Handle, InputMessage, ModelParams, OnBusy, OnQuestion, RunRequest
-from drsai_backend.runs.events import MessageDone, RunEnded, TextDelta
+from drsai_backend.runs.events import MessageDone, RunEnded, Task, TextDelta
 from drsai_backend.runs.views import InputRequestPage, RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
 from drsai_backend.state.store import JournalStateStore
 from drsai_backend.teams.builtin import builtin_teams
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from drsai_backend.sync import SyncDrSai
-
-Task = str | BaseChatMessage | Sequence[BaseChatMessage]
 
 
 class DrSai:
@@ -175,7 +173,7 @@ class DrSai:
         """
         request = RunRequest(
             team=team,
-            messages=_inputs(task),
+            messages=InputMessage.of_task(task),
             user_id=user_id,
             thread_id=thread_id,
             params=params or ModelParams(),
@@ -368,19 +366,6 @@ class DrSai:
         from drsai_backend.sync import SyncDrSai
 
         return SyncDrSai(self)
-
-
-def _inputs(task: Task) -> list[InputMessage]:
-    if isinstance(task, str):
-        return [InputMessage("user", task)]
-    messages = [task] if isinstance(task, BaseChatMessage) else list(task)
-    if not messages:
-        raise InvalidRequest("the task is empty", param="task")
-    for message in messages:
-        if not isinstance(message, BaseChatMessage):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidRequest(f"a task is text or chat messages, not {type(message).__name__}", param="task")
-    # Copies: what is stored must not change with the caller's objects.
-    return [InputMessage.of(message.model_copy()) for message in messages]
 
 
 def _output(handle: Handle) -> BaseModel | None:

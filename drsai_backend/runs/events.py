@@ -61,6 +61,9 @@ OnQuestion: TypeAlias = Literal["wait", "answer"]
 """What a user input that waits in the queue is to a question that a run asks meanwhile: it was written before the
 question, so it waits on; or it is the answer."""
 
+Task: TypeAlias = str | BaseChatMessage | Sequence[BaseChatMessage]
+"""The user's new message: text, or chat messages of any type."""
+
 
 @dataclass(frozen=True, slots=True)
 class InputMessage:
@@ -79,6 +82,23 @@ class InputMessage:
         """The input that is an AutoGen message."""
         content = message.content if isinstance(message, MultiModalMessage) else message.to_text()
         return cls("user", content, message)
+
+    @classmethod
+    def of_task(cls, task: Task) -> list[Self]:
+        """The inputs that a task of `DrSai.run` is. They hold copies, which do not change with the caller's objects.
+
+        Raises:
+            InvalidRequest: it is empty, or something else.
+        """
+        if isinstance(task, str):
+            return [cls("user", task)]
+        messages = [task] if isinstance(task, BaseChatMessage) else list(task)
+        if not messages:
+            raise InvalidRequest("the task is empty", param="task")
+        for message in messages:
+            if not isinstance(message, BaseChatMessage):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidRequest(f"a task is text or chat messages, not {type(message).__name__}", param="task")
+        return [cls.of(message.model_copy()) for message in messages]
 
     @property
     def text(self) -> str:

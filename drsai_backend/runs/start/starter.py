@@ -139,7 +139,7 @@ class RunStarter:
         context = context_of(services, request, request.thread_id or "", "", Plan(new=request.messages))
         team, members = await build_team_of(services, factory, context, request.team, held)
         services.resources.release(held)
-        share_message_types(members, nested_teams(team))
+        share_message_types(members, nested_teams(members))
         check_types(team, request.messages)
         refuse_unseen_images(team, request.messages)
         return sum(1 for _ in leaf_agents(team))
