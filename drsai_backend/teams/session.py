@@ -165,7 +165,7 @@ class TeamSession:
 
     def blamed(self, error: BaseException) -> str | None:
         """The name of the agent that raised what `run` has raised; None: it was none."""
-        return self._runtime.blamed(error)
+        return self._runtime.errors.blamed(error)
 
     async def _end(self, stream: AsyncGenerator[object, None], token: CancellationToken) -> None:
         token.cancel()

@@ -127,7 +127,7 @@ class InputBroker:
             branch.question = question
         if listener is None or loop is None:
             return question
-        if branch is None and not _in(loop):
+        if branch is None and not runs_here(loop):
             # Which branch a foreign thread works for is not known: it gets the time to find its way out.
             def later() -> None:
                 loop.call_later(_PATIENCE, lambda: question.caught or listener(question, None))
@@ -162,7 +162,8 @@ class InputBroker:
         self._used = set()
 
 
-def _in(loop: asyncio.AbstractEventLoop) -> bool:
+def runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether the calling code runs in that event loop."""
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:

@@ -1,24 +1,34 @@
-"""Errors that AutoGen passes on as text, and how they are known again."""
+"""The errors of a run's teams: how those are known again that AutoGen passes on as text, and who raised them."""
 
 from __future__ import annotations
 
 from typing import cast
 
-# Private: how AutoGen makes text of an error. tests/teams/test_upstream.py fails when it changes.
+# Private: how AutoGen makes text of an error, and holds an agent. tests/teams/test_upstream.py fails when it changes.
+# pyright: reportPrivateUsage=false
+from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._events import SerializableException
 
 _SERIALISING = SerializableException.from_exception.__func__.__code__  # type: ignore[attr-defined]
 
 
-class Echoes:
-    """The exceptions of a run's teams by the texts that stand for them."""
+class TeamErrors:
+    """The exceptions of a run's teams. `by_text`: `run_stream` will raise a `RuntimeError` of this text for them."""
 
     def __init__(self) -> None:
-        self._errors: dict[str, BaseException] = {}
+        self.by_text: dict[str, BaseException] = {}
+        # The error is kept: an id says nothing once its object is gone.
+        self._blamed: dict[int, tuple[BaseException, str]] = {}
 
-    def add(self, text: str, error: BaseException) -> None:
-        """`run_stream` will raise a `RuntimeError` of this text for `error`."""
-        self._errors[text] = error
+    def blame(self, agent: object, error: BaseException) -> None:
+        """This participant, or manager, has raised `error`; of those inside each other, the innermost counts."""
+        name = agent._agent.name if isinstance(agent, ChatAgentContainer) else getattr(agent, "_name", None)
+        if name is not None:
+            self._blamed.setdefault(id(error), (error, name))
+
+    def blamed(self, error: BaseException) -> str | None:
+        """The name of the one that raised an error; None: none of them."""
+        return self._blamed.get(id(error), (None, None))[1]
 
     def original(self, error: BaseException) -> BaseException:
         """What was raised in the first place, where AutoGen has put something else in its stead."""
@@ -30,7 +40,7 @@ class Echoes:
                 break
             frame = frame.tb_next
         if type(error) is RuntimeError:
-            return self._errors.get(str(error), error)
+            return self.by_text.get(str(error), error)
         return error
 
 

@@ -7,21 +7,26 @@ import logging
 import types
 from collections import deque
 from collections.abc import Coroutine, Generator, Sequence
-from contextvars import Context
-from typing import Any, TypeVar
+from contextvars import Context, copy_context
+from typing import Any, TypeAlias, TypeVar
 
 # Private: the group chat protocol. tests/teams/test_upstream.py fails when it changes.
+# pyright: reportPrivateUsage=false
+from autogen_agentchat.messages import StopMessage
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
-from autogen_core import AgentId, CancellationToken, TopicId
+from autogen_agentchat.teams._group_chat._events import GroupChatTermination
+from autogen_core import Agent, AgentId, CancellationToken, MessageContext, TopicId
+from autogen_core._message_handler_context import MessageHandlerContext
 
+from drsai_backend.teams.runtime.error_texts import TeamErrors, as_text
 from drsai_backend.teams.runtime.tool_tasks import tool_tasks
-from drsai_backend.teams.suspension import Branch
+from drsai_backend.teams.suspension import Branch, InputRequired, current_branch, runs_here
 
 T = TypeVar("T")
 
 logger = logging.getLogger("drsai.turns")
-Delivery = tuple[Any, TopicId, AgentId | None, CancellationToken]
-Publication = tuple[Any, TopicId, AgentId | None, CancellationToken | None]
+Delivery: TypeAlias = tuple[object, TopicId, AgentId | None, CancellationToken]
+Publication: TypeAlias = tuple[object, TopicId, AgentId | None, CancellationToken | None]
 
 PATIENCE = 1.0
 """How long cancelled tasks may take to end before they are cancelled again."""
@@ -29,7 +34,7 @@ _ATTEMPTS = 5
 
 
 class Lane:
-    """What is under way in one team: its queue, held requests, speakers, and the task that drives them."""
+    """What is under way in the team of that id: its queue, held requests, speakers, and the task that drives them."""
 
     __slots__ = (
         "branch",
@@ -38,7 +43,9 @@ class Lane:
         "driver",
         "echo",
         "error",
+        "errors",
         "held",
+        "key",
         "manager",
         "manager_id",
         "order",
@@ -53,7 +60,9 @@ class Lane:
         "wake",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, key: str, errors: TeamErrors) -> None:
+        self.key = key
+        self.errors = errors
         self.queue: deque[tuple[AgentId, Delivery]] = deque()
         self.held: list[Delivery] = []
         self.speaking: dict[AgentId, asyncio.Task[None] | None] = {}
@@ -67,7 +76,7 @@ class Lane:
         self.manager: BaseGroupChatManager | None = None
         self.manager_id: AgentId | None = None
         self.driver: asyncio.Task[None] | None = None
-        self.started: asyncio.Future[Any] | None = None
+        self.started: asyncio.Future[object] | None = None
         self.wake: asyncio.Future[None] | None = None
         self.resume: Sequence[str] | None = None
         self.token: CancellationToken | None = None
@@ -78,6 +87,19 @@ class Lane:
         """What participants show may go to the output queue without asking the manager."""
         self.signalled = False
         self.stopping = False
+
+    def begin(self, token: CancellationToken, loop: asyncio.AbstractEventLoop) -> asyncio.Future[object]:
+        """A run of the team begins, in the branch that the caller belongs to. Returns what tells that it has started."""
+        self.signalled = False
+        self.error = self.echo = None
+        self.branch = current_branch.get()
+        self.token = token
+        self.started = started = loop.create_future()
+        return started
+
+    def has_started(self, result: object) -> None:
+        if self.started is not None and not self.started.done():
+            self.started.set_result(result)
 
     def clear(self) -> None:
         self.queue.clear()
@@ -90,6 +112,45 @@ class Lane:
         if self.wake is not None and not self.wake.done():
             self.wake.set_result(None)
 
+    def note(self, error: BaseException, agent: object) -> None:
+        """A speaker has ended with `error`. The first one counts, but a question to a person gives way to any other."""
+        error = self.errors.original(error)
+        self.errors.blame(agent, error)
+        if isinstance(error, InputRequired):
+            error.caught = True
+        if self.error is None or (isinstance(self.error, InputRequired) and not isinstance(error, InputRequired)):
+            self.error = error
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with `error`."""
+        self.error = error
+        self.clear()
+        self.stopping = True
+        for task in self.speaking.values():
+            if task is not None:
+                task.cancel()
+        if not self.signalled:
+            self.signal("An exception occurred in the runtime.", error)
+        if self.echo is not None:
+            self.errors.by_text[self.echo] = error
+        if self.started is not None and not self.started.done() and isinstance(error, Exception):
+            self.started.set_exception(error)
+            self.started.exception()  # Whoever waits may be cancelled before he sees it.
+        self.has_started(None)
+
+    def signal(self, text: str, error: BaseException | None) -> None:
+        """Tell `run_stream` that the run is over."""
+        self.signalled = True
+        manager = self.manager
+        assert manager is not None
+        detail = None if error is None else as_text(error)
+        if error is not None:
+            self.echo = str(detail)
+            self.errors.by_text[self.echo] = error
+        manager._output_message_queue.put_nowait(
+            GroupChatTermination(message=StopMessage(content=text, source=manager._name), error=detail)
+        )
+
     def cancel(self) -> None:
         """Cancel everything under way. Safe inside a cancellation token's callback: it calls no token method."""
         self.stopping = True
@@ -99,14 +160,14 @@ class Lane:
 
     def live_tasks(self) -> set[asyncio.Task[None]]:
         """What is under way, but for the task that asks."""
-        current = current_task()
+        current = asyncio.current_task()
         tasks = (self.driver, *self.speaking.values())
         return {task for task in tasks if task is not None and task is not current and not task.done()}
 
     async def abort(self) -> None:
         """Cancel everything under way and wait until it is gone. The team is then fit for a new start only."""
         for _ in range(_ATTEMPTS):
-            tasks: set[asyncio.Task[Any]] = {*self.live_tasks()}
+            tasks = self.live_tasks()
             if not tasks:
                 break
             tasks |= tool_tasks(self.token)
@@ -121,8 +182,19 @@ class Lane:
         self.stopping = False
 
 
+async def handle(agent: Agent, message: object, context: MessageContext) -> object:
+    """Give an agent a message."""
+    # As on stock, where each delivery is a task: what an agent sets in a context variable nobody else sees.
+    return await in_context(copy_context(), _handle_here(agent, message, context))
+
+
+async def _handle_here(agent: Agent, message: object, context: MessageContext) -> object:
+    with MessageHandlerContext.populate_context(agent.id):
+        return await agent.on_message(message, context)
+
+
 @types.coroutine
-def in_context(context: Context, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+def in_context(context: Context, work: Coroutine[object, Any, T]) -> Generator[object, Any, T]:
     """Await `work` in this task, but with the context variables of `context`: what a task of its own would do, at a
     fifth of its price (4 µs a turn of a round robin, where a task costs 20)."""
     step, value = work.send, None
@@ -140,17 +212,9 @@ def in_context(context: Context, work: Coroutine[Any, Any, T]) -> Generator[Any,
             step, value = work.throw, error
 
 
-def current_task() -> asyncio.Task[Any] | None:
-    """The task that runs; None outside any."""
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None
-
-
 def cancel_requested() -> bool:
     """Whether the current task was really asked to cancel: only then may its CancelledError travel on."""
-    task = current_task()
+    task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
@@ -158,11 +222,7 @@ def cancel_lane(lane: Lane, driver: asyncio.Task[None], loop: asyncio.AbstractEv
     """What a cancelled token does to the lane that `driver` drove when it was linked."""
     if driver.done() or lane.driver is not driver:
         return
-    try:
-        here = asyncio.get_running_loop() is loop
-    except RuntimeError:
-        here = False
-    if here:
+    if runs_here(loop):
         lane.cancel()
     else:
         loop.call_soon_threadsafe(lane.cancel)

@@ -22,7 +22,7 @@ ONE_CALL = "AssistantAgent._execute_tool_call"
 _OURS = "make_call"
 
 
-def tool_tasks(token: CancellationToken | None) -> set[asyncio.Task[Any]]:
+def tool_tasks(token: CancellationToken | None) -> set[asyncio.Task[None]]:
     """Unfinished tasks of tool calls that were given `token`."""
     if token is None:
         return set()
@@ -30,7 +30,7 @@ def tool_tasks(token: CancellationToken | None) -> set[asyncio.Task[Any]]:
     return {task for task in asyncio.all_tasks() if _local(task, "cancellation_token", *where) is token}
 
 
-def call_siblings(task: asyncio.Task[Any]) -> set[asyncio.Task[Any]]:
+def call_siblings(task: asyncio.Task[None]) -> set[asyncio.Task[None]]:
     """The tasks in which an agent makes the calls of the same answer as in `task`, that one included."""
     stream = _local(task, "stream", ONE_CALL)
     return set() if stream is None else {t for t in asyncio.all_tasks() if _local(t, "stream", ONE_CALL) is stream}
@@ -45,12 +45,12 @@ def watch_tools(token: CancellationToken) -> None:
                 task.add_done_callback(lambda done, queue=queue: _wake(done, queue))
 
 
-def _wake(done: asyncio.Task[Any], queue: asyncio.Queue[Any]) -> None:
+def _wake(done: asyncio.Task[None], queue: asyncio.Queue[object]) -> None:
     if done.cancelled() or done.exception() is not None:
         queue.put_nowait(None)
 
 
-def _local(task: asyncio.Task[Any], name: str, *where: str) -> Any:
+def _local(task: asyncio.Task[None], name: str, *where: str) -> Any:
     """A local variable of a task's coroutine, if that is one of the functions `where`."""
     coroutine = task.get_coro()
     if getattr(coroutine, "__qualname__", None) not in where:

@@ -29,16 +29,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextvars import copy_context
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
-from autogen_agentchat.messages import ModelClientStreamingChunkEvent, StopMessage, ToolCallRequestEvent
+from autogen_agentchat.messages import ModelClientStreamingChunkEvent, ToolCallRequestEvent
 
 # Private: the group chat protocol. tests/teams/test_upstream.py fails when it changes.
 # pyright: reportPrivateUsage=false
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
-from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._events import (
     GroupChatError,
     GroupChatMessage,
@@ -47,12 +44,11 @@ from autogen_agentchat.teams._group_chat._events import (
     GroupChatTermination,
 )
 from autogen_core import Agent, AgentId, CancellationToken, MessageContext, TopicId
-from autogen_core._message_handler_context import MessageHandlerContext
 
 from drsai_backend.errors import StateError
 from drsai_backend.teams.runtime.agent_directory import AgentDirectory
-from drsai_backend.teams.runtime.error_texts import Echoes, as_text, leaked
-from drsai_backend.teams.runtime.lane import PATIENCE, Delivery, Lane, cancel_lane, cancel_requested, in_context
+from drsai_backend.teams.runtime.error_texts import TeamErrors, leaked
+from drsai_backend.teams.runtime.lane import PATIENCE, Delivery, Lane, cancel_lane, cancel_requested, handle
 from drsai_backend.teams.runtime.tool_tasks import tool_tasks, watch_tools
 from drsai_backend.teams.suspension import Branch, InputRequired, StopRequested, current_branch
 from drsai_backend.teams.team_tree import is_a
@@ -80,8 +76,7 @@ class TurnRuntime(AgentDirectory):
         self._lanes: dict[str, Lane] = {}
         self.mark = object()
         """What belongs to this runtime's run bears it."""
-        self._echoes = Echoes()
-        self._blamed: dict[int, tuple[BaseException, str]] = {}
+        self.errors = TeamErrors()
         self.outermost: str | None = None
         self.asked: BaseException | None = None
         """What ended the current run as a whole: a question to a person, or his wish that it stops."""
@@ -90,7 +85,7 @@ class TurnRuntime(AgentDirectory):
         """The lane of the team with that id."""
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane()
+            lane = self._lanes[key] = Lane(key, self.errors)
         return lane
 
     def place(self, agent_id: AgentId, agent: Agent) -> None:
@@ -107,32 +102,33 @@ class TurnRuntime(AgentDirectory):
 
     async def send_message(
         self,
-        message: Any,
+        message: object,
         recipient: AgentId,
         *,
         sender: AgentId | None = None,
         cancellation_token: CancellationToken | None = None,
         message_id: str | None = None,
-    ) -> Any:
+    ) -> object:
         token = cancellation_token or CancellationToken()
         agent = self._agents.get(recipient) or await self.instance(recipient)
         context = MessageContext(
             sender=sender, topic_id=None, is_rpc=True, cancellation_token=token, message_id=message_id or ""
         )
         lane = self.lane(recipient.key)
-        if isinstance(message, GroupChatStart) and agent is lane.manager:
-            return await self._start(recipient.key, lane, message, context)
+        manager = lane.manager
+        if manager is not None and manager is agent and isinstance(message, GroupChatStart):
+            return await self._start(lane, manager, message, context)
         if lane.queue and recipient not in lane.speaking:
             # What was published before is handled before.
             earlier = [delivery for agent_id, delivery in lane.queue if agent_id == recipient]
             lane.queue = deque(each for each in lane.queue if each[0] != recipient)
             for delivery in earlier:
                 await self._deliver(lane, recipient, delivery)
-        return await _handle(agent, message, context)
+        return await handle(agent, message, context)
 
     async def publish_message(
         self,
-        message: Any,
+        message: object,
         topic_id: TopicId,
         *,
         sender: AgentId | None = None,
@@ -144,15 +140,14 @@ class TurnRuntime(AgentDirectory):
             self._publish(message, topic_id, sender, cancellation_token)
 
     def _publish(
-        self, message: Any, topic_id: TopicId, sender: AgentId | None, cancellation_token: CancellationToken | None
+        self, message: object, topic_id: TopicId, sender: AgentId | None, cancellation_token: CancellationToken | None
     ) -> None:
         lane = self.lane(topic_id.source)
         if lane.stopping:
             return
-        kind = message.__class__
         manager = lane.manager
         if manager is not None:
-            if kind is GroupChatTermination:
+            if type(message) is GroupChatTermination:
                 lane.signalled = True
                 if message.error is not None and lane.echo is None:
                     lane.echo = str(message.error)
@@ -160,18 +155,18 @@ class TurnRuntime(AgentDirectory):
                 if topic_id.type == manager._output_topic_type:
                     return  # A copy for the log: the manager has put it on the output queue itself.
             else:
-                shown: type[Any] | None = message.message.__class__ if kind is GroupChatMessage else None
-                if shown is ToolCallRequestEvent and lane.token is not None:
+                shown = message.message if type(message) is GroupChatMessage else None
+                if type(shown) is ToolCallRequestEvent and lane.token is not None:
                     asyncio.get_running_loop().call_soon(watch_tools, lane.token)
                 unheard = lane.outbox.get(sender) if lane.order and sender is not None else None
-                if unheard is not None and shown is not ModelClientStreamingChunkEvent:
+                if unheard is not None and type(shown) is not ModelClientStreamingChunkEvent:
                     unheard.append((message, topic_id, sender, cancellation_token))
                     return
                 if shown is not None and lane.direct:
-                    manager._output_message_queue.put_nowait(message.message)
+                    manager._output_message_queue.put_nowait(shown)
                     return
         delivery = (message, topic_id, sender, cancellation_token or CancellationToken())
-        if kind is GroupChatRequestPublish:
+        if type(message) is GroupChatRequestPublish:
             lane.held.append(delivery)
         else:
             for agent_id in self.recipients(topic_id):
@@ -182,40 +177,35 @@ class TurnRuntime(AgentDirectory):
 
     # --- one run of a lane --------------------------------------------------------------------------------------
 
-    async def _start(self, key: str, lane: Lane, message: GroupChatStart, context: MessageContext) -> Any:
-        await self.abort(key)
-        manager = lane.manager
-        assert manager is not None
+    async def _start(
+        self, lane: Lane, manager: BaseGroupChatManager, message: GroupChatStart, context: MessageContext
+    ) -> object:
+        await lane.abort()
         # Left over from a run that was cut: stale speakers would make the manager wait for them for ever.
         manager._active_speakers.clear()
         queue = manager._output_message_queue
         while not queue.empty():
             queue.get_nowait()
-        lane.signalled = False
-        lane.error = lane.echo = None
-        lane.branch = current_branch.get()
-        lane.token = context.cancellation_token
         loop = asyncio.get_running_loop()
-        lane.started = started = loop.create_future()
-        lane.driver = driver = asyncio.create_task(self._drive(key, lane, message, context))
+        started = lane.begin(context.cancellation_token, loop)
+        lane.driver = driver = asyncio.create_task(self._drive(lane, manager, message, context))
         # A task that is cancelled before its first step runs none of its code.
         driver.add_done_callback(lambda _: started.done() or started.cancel())
         context.cancellation_token.add_callback(lambda: cancel_lane(lane, driver, loop))
         return await started
 
-    async def _drive(self, key: str, lane: Lane, start: GroupChatStart, context: MessageContext) -> None:
+    async def _drive(
+        self, lane: Lane, manager: BaseGroupChatManager, start: GroupChatStart, context: MessageContext
+    ) -> None:
         """The lane's driver task; see the module's docstring."""
-        assert lane.manager is not None
-        assert lane.started is not None
         try:
             result = None
             if lane.resume is not None and start.messages is None:
-                self._hold_again(key, lane, context)
+                self._hold_again(lane, manager, lane.resume, context)
             else:
-                result = await _handle(lane.manager, start, context)
-            if not lane.started.done():
-                lane.started.set_result(result)
-            await self._turns(key, lane)
+                result = await handle(manager, start, context)
+            lane.has_started(result)
+            await self._turns(lane, manager)
         except (KeyboardInterrupt, SystemExit):
             raise
         except asyncio.CancelledError as error:
@@ -225,20 +215,19 @@ class TurnRuntime(AgentDirectory):
         except BaseException as error:  # noqa: BLE001 - the boundary at which it becomes the lane's
             self._fail(lane, error)
 
-    def _hold_again(self, key: str, lane: Lane, context: MessageContext) -> None:
+    def _hold_again(
+        self, lane: Lane, manager: BaseGroupChatManager, speakers: Sequence[str], context: MessageContext
+    ) -> None:
         """Continue from a boundary: hold the requests that were held there instead of asking the manager again."""
-        manager = lane.manager
-        assert manager is not None
-        assert lane.resume is not None
-        for name in lane.resume:
+        for name in speakers:
             if name not in manager._participant_name_to_topic_type:
                 raise StateError(f"the run was cut when {name!r} was to speak, who is not in the team any more")
-            topic = TopicId(manager._participant_name_to_topic_type[name], key)
+            topic = TopicId(manager._participant_name_to_topic_type[name], lane.key)
             lane.held.append((GroupChatRequestPublish(), topic, manager.id, context.cancellation_token))
             manager._active_speakers.append(name)
         lane.resume = None
 
-    async def _turns(self, key: str, lane: Lane) -> None:
+    async def _turns(self, lane: Lane, manager: BaseGroupChatManager) -> None:
         while True:
             while lane.queue:
                 await self._deliver(lane, *lane.queue.popleft())
@@ -249,26 +238,24 @@ class TurnRuntime(AgentDirectory):
                 await lane.wake
                 lane.wake = None
             elif lane.held:
-                await self._turn(key, lane)
+                await self._turn(lane, manager)
             else:
                 break
         if not lane.signalled:
-            self._signal(lane, "The group chat is stopped.", None)
+            lane.signal("The group chat is stopped.", None)
 
-    async def _turn(self, key: str, lane: Lane) -> None:
+    async def _turn(self, lane: Lane, manager: BaseGroupChatManager) -> None:
         """One turn boundary, and the release of the speakers held there."""
-        manager = lane.manager
-        assert manager is not None
         speakers = [
             (agent_id, delivery)
             for delivery in lane.held
             for agent_id in self.recipients(delivery[1])
             if agent_id != delivery[2]
         ]
-        if self._on_boundary is not None and key == self.outermost:
+        if self._on_boundary is not None and lane.key == self.outermost:
             names = {topic: name for name, topic in manager._participant_name_to_topic_type.items()}
             await self._on_boundary([names[agent_id.type] for agent_id, _ in speakers if agent_id.type in names])
-        elif self._on_nested_boundary is not None and key != self.outermost:
+        elif self._on_nested_boundary is not None and lane.key != self.outermost:
             await self._on_nested_boundary()
         lane.held = []
         released: list[tuple[AgentId, Delivery]] = []
@@ -281,7 +268,7 @@ class TurnRuntime(AgentDirectory):
         if len(released) == 1:
             await self._speak(lane, *released[0])
             return
-        if key != self.outermost:
+        if lane.key != self.outermost:
             lane.order = deque(agent_id for agent_id, _ in released)
             lane.outbox = {agent_id: [] for agent_id, _ in released[1:]}
         for agent_id, delivery in released:
@@ -300,7 +287,7 @@ class TurnRuntime(AgentDirectory):
             while current is not None:
                 message, topic_id, sender, token = current
                 try:
-                    await _handle(agent, message, _event_context(topic_id, sender, token))
+                    await handle(agent, message, _event_context(topic_id, sender, token))
                 except Exception as raised:  # noqa: BLE001 - the boundary at which a speaker's error becomes the lane's
                     error = error or raised
                 waiting = lane.deferred.get(agent_id) if lane.deferred else None
@@ -320,30 +307,10 @@ class TurnRuntime(AgentDirectory):
             if branch is not None and branch.question is not None:
                 error = branch.question
             if error is not None:
-                self._note(lane, error, agent_id)
+                lane.note(error, self._agents.get(agent_id))
             if lane.order:
                 self._hear(lane)
             lane.notify()
-
-    def blamed(self, error: BaseException) -> str | None:
-        """The name of the participant, or manager, that raised an error; of those inside each other, the innermost."""
-        return self._blamed.get(id(error), (None, None))[1]
-
-    def _blame(self, error: BaseException, agent_id: AgentId) -> None:
-        agent = self._agents.get(agent_id)
-        name = agent._agent.name if isinstance(agent, ChatAgentContainer) else getattr(agent, "_name", None)
-        if name is not None:
-            # The object is kept: an id says nothing once its object is gone.
-            self._blamed.setdefault(id(error), (error, name))
-
-    def _note(self, lane: Lane, error: BaseException, agent_id: AgentId) -> None:
-        """A speaker has ended with `error`. The first one counts, but a question to a person gives way to any other."""
-        error = self._echoes.original(error)
-        self._blame(error, agent_id)
-        if isinstance(error, InputRequired):
-            error.caught = True
-        if lane.error is None or (isinstance(lane.error, InputRequired) and not isinstance(error, InputRequired)):
-            lane.error = error
 
     def _hear(self, lane: Lane) -> None:
         """A concurrent speaker has ended: hear what others have said, as far as everybody before them has ended."""
@@ -362,29 +329,15 @@ class TurnRuntime(AgentDirectory):
         if type(message) is GroupChatError and agent is not lane.manager:
             return  # Participants have no handler for it; on stock their complaint ends up in a log.
         try:
-            await _handle(agent, message, _event_context(topic_id, sender, token))
+            await handle(agent, message, _event_context(topic_id, sender, token))
         except Exception as raised:  # noqa: BLE001 - the boundary at which a handler's error becomes the lane's
-            self._blame(self._echoes.original(raised), agent_id)
+            self.errors.blame(agent, self.errors.original(raised))
             if lane.error is None:
                 lane.error = raised
 
     def _fail(self, lane: Lane, error: BaseException) -> None:
-        lane.error = error = self._echoes.original(error)
-        lane.clear()
-        lane.stopping = True
-        for task in lane.speaking.values():
-            if task is not None:
-                task.cancel()
-        if not lane.signalled:
-            self._signal(lane, "An exception occurred in the runtime.", error)
-        if lane.echo is not None:
-            self._echoes.add(lane.echo, error)
-        if lane.started is not None and not lane.started.done():
-            if isinstance(error, Exception):
-                lane.started.set_exception(error)
-                lane.started.exception()  # Whoever waits may be cancelled before he sees it.
-            else:
-                lane.started.set_result(None)
+        error = self.errors.original(error)
+        lane.fail(error)
         if isinstance(error, InputRequired):
             error.caught = True
             self.suspend(error, lane.branch)
@@ -406,66 +359,34 @@ class TurnRuntime(AgentDirectory):
             if branch is not None and (lane.branch is None or not lane.branch.within(branch)):
                 continue
             if not lane.signalled:
-                self._signal(lane, "A person is asked.", reason)
+                lane.signal("A person is asked.", reason)
             lane.cancel()
         if branch is not None and branch.task is not None and not branch.task.done():
             branch.task.cancel()
 
-    def _signal(self, lane: Lane, text: str, error: BaseException | None) -> None:
-        lane.signalled = True
-        manager = lane.manager
-        assert manager is not None
-        detail = None
-        if error is not None:
-            detail = as_text(error)
-            lane.echo = str(detail)
-            self._echoes.add(lane.echo, error)
-        manager._output_message_queue.put_nowait(
-            GroupChatTermination(message=StopMessage(content=text, source=manager._name), error=detail)
-        )
-
     # --- ends ---------------------------------------------------------------------------------------------------
 
-    async def idle(self, key: str) -> None:
-        """Wait until nothing of this team is in flight. Raises nothing of what its tasks raised."""
-        lane = self.lane(key)
-        while tasks := lane.live_tasks():
-            await asyncio.wait(tasks)
-
-    async def abort(self, key: str) -> None:
-        """Cancel everything of this team and wait until it is gone. The team is then fit for a new start only."""
-        await self.lane(key).abort()
-
     async def abort_all(self) -> None:
-        """`abort` for every team of this runtime, the outermost first; tools left behind are cancelled too."""
+        """Cancel everything of every team, the outermost first, and wait until it is gone; tools left behind too."""
         tokens = {id(lane.token): lane.token for lane in self._lanes.values()}
-        for key in list(self._lanes):
-            await self.abort(key)
-        left: set[asyncio.Task[Any]] = set()
-        for token in tokens.values():
-            left |= tool_tasks(token)
+        for lane in list(self._lanes.values()):
+            await lane.abort()
+        left = {task for token in tokens.values() for task in tool_tasks(token)}
         for task in left:
             task.cancel()
         if left:
             await asyncio.wait(left, timeout=PATIENCE)
 
     async def settle(self) -> None:
-        """Wait until the outermost team is idle, and cancel what an inner one has left running behind its back."""
+        """Wait until the outermost team is idle, and cancel what an inner one has left running behind its back. Raises
+        nothing of what tasks raised."""
         assert self.outermost is not None
-        await self.idle(self.outermost)
-        for key, lane in self._lanes.items():
-            if key != self.outermost and lane.driver is not None and not lane.driver.done():
-                await self.abort(key)
-
-
-async def _handle(agent: Agent, message: Any, context: MessageContext) -> Any:
-    # As on stock, where each delivery is a task: what an agent sets in a context variable nobody else sees.
-    return await in_context(copy_context(), _handle_here(agent, message, context))
-
-
-async def _handle_here(agent: Agent, message: Any, context: MessageContext) -> Any:
-    with MessageHandlerContext.populate_context(agent.id):
-        return await agent.on_message(message, context)
+        outermost = self.lane(self.outermost)
+        while tasks := outermost.live_tasks():
+            await asyncio.wait(tasks)
+        for lane in self._lanes.values():
+            if lane is not outermost and lane.driver is not None and not lane.driver.done():
+                await lane.abort()
 
 
 def _event_context(topic_id: TopicId, sender: AgentId | None, token: CancellationToken) -> MessageContext:
