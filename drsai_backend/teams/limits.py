@@ -11,7 +11,7 @@ from drsai_backend.errors import ConfigurationError, InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.suspension import StopRequested
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ import atexit
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
@@ -49,7 +48,6 @@ def resources_of(team: Parts) -> Iterator[tuple[str, Resource]]:
     """What the parts of a team hold open, each with the path of the agent that holds it. Not the model clients of the
     run, which are shared by the process."""
     seen: set[int] = set()
-    part: Any
     for path, part in team:
         for found in _held(_attributes(part)):
             if id(found) not in seen and run_client_of(found) is None:
@@ -57,7 +55,7 @@ def resources_of(team: Parts) -> Iterator[tuple[str, Resource]]:
                 yield path, found
 
 
-def _attributes(owner: object) -> list[Any]:
+def _attributes(owner: object) -> list[object]:
     return list(getattr(owner, "__dict__", {}).values())
 
 
@@ -95,11 +93,8 @@ def _is_started(resource: Resource) -> bool | None:
     return None
 
 
-@dataclass(slots=True)
-class Held:
-    """What one team holds: where, what, and whether it was not started yet when the team was built."""
-
-    resources: list[tuple[Place, Resource, bool]] = field(default_factory=list)
+Held: TypeAlias = list[tuple[Place, Resource, bool]]
+"""What one team holds: where, what, and whether it was not started yet when the team was built."""
 
 
 class Resources:
@@ -128,7 +123,7 @@ class Resources:
         `held` takes what it holds, and is to be given to `release` when the team is not needed any more."""
         for number, (path, resource) in enumerate(resources_of(team)):
             place, key = (name, path, number), id(resource)
-            held.resources.append((place, resource, _is_started(resource) is False))
+            held.append((place, resource, _is_started(resource) is False))
             self._users[key] = self._users.get(key, 0) + 1
             if self._known.get(key) is resource:
                 self._shared[key] = resource
@@ -147,9 +142,8 @@ class Resources:
 
     def release(self, held: Held) -> None:
         """The team is not needed any more. What is its own is closed in the background. A second call does nothing."""
-        resources, held.resources = held.resources, []
         over: list[tuple[Place, Resource]] = []
-        for place, resource, was_startable in resources:
+        for place, resource, was_startable in held:
             key = id(resource)
             self._users[key] -= 1
             if self._users[key]:
@@ -167,6 +161,7 @@ class Resources:
                 self._waiting[place] = resource
                 while len(self._waiting) > _PLACES:
                     del self._waiting[next(iter(self._waiting))]
+        held.clear()
         if over:
             self._spawn(_close_all(over))
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 T = TypeVar("T")
+AnyTool: TypeAlias = BaseTool[Any, Any]
 Part: TypeAlias = ChatAgent | Team
 Parts: TypeAlias = Sequence[tuple[str, Part]]
 
@@ -103,12 +104,12 @@ def as_team(served: object) -> BaseGroupChat:
 _STATELESS = cast(Any, BaseTool).save_state_json
 
 
-def has_state(tool: BaseTool[Any, Any]) -> bool:
+def has_state(tool: AnyTool) -> bool:
     """Whether a tool's class saves a state of its own."""
     return type(tool).save_state_json is not _STATELESS
 
 
-def stateful_tools(agent: object) -> Iterator[tuple[str, BaseTool[Any, Any]]]:
+def stateful_tools(agent: object) -> Iterator[tuple[str, AnyTool]]:
     """The tools of an agent that have a state, each with a name that is unique for the agent."""
     workbenches: Sequence[object] = getattr(agent, "_workbench", None) or ()
     for position, workbench in enumerate(workbenches):

@@ -51,14 +51,13 @@ from autogen_core.model_context import (
     TokenLimitedChatCompletionContext,
     UnboundedChatCompletionContext,
 )
-from autogen_core.tools import BaseTool
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.state.journal import Path, put
 from drsai_backend.teams.recording.base import Field, fields_of
 from drsai_backend.teams.recording.cells import Cell, ListCell, MemoryCell, StateCell, ValueCell
 from drsai_backend.teams.runtime.wiring import container_of, manager_of, runtime_of
-from drsai_backend.teams.team_tree import is_a, stateful_tools, task_runner
+from drsai_backend.teams.team_tree import AnyTool, is_a, stateful_tools, task_runner
 
 _log = logging.getLogger("drsai.team")
 
@@ -253,7 +252,7 @@ def _memories(structure: Structure, agent: object, path: Path) -> None:
 class _ToolState:
     """A tool under the names that agents and teams have for the same methods."""
 
-    def __init__(self, tool: BaseTool[Any, Any]) -> None:
+    def __init__(self, tool: AnyTool) -> None:
         self.save_state = tool.save_state_json
         self.load_state = tool.load_state_json
 

@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from autogen_core.models import CreateResult
 
 from drsai_backend.errors import ReplayMismatch
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models.requests import ModelRequest
 from drsai_backend.state.codec import decode_value, dump_json, encode_value
 
@@ -42,7 +43,7 @@ class Step:
     agent: str
     step: str
     digest: str
-    value: dict[str, Any]
+    value: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class TurnSteps:
             found = self._agents[path] = AgentSteps(self, path)
         return found
 
-    def replay(self, agent: str, step: str, asked: Callable[[], str] | None = None) -> dict[str, Any] | None:
+    def replay(self, agent: str, step: str, asked: Callable[[], str] | None = None) -> JsonObject | None:
         """The recorded value of a step, or None.
 
         Args:
@@ -261,5 +262,5 @@ def _storable(step: Step) -> Step:
     return Step(step.agent, step.step, step.digest, {"encoded": encode_value(step.value)})
 
 
-def _read(value: dict[str, Any]) -> dict[str, Any]:
+def _read(value: JsonObject) -> JsonObject:
     return decode_value(value["encoded"]) if value.keys() == {"encoded"} else value

@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from dataclasses import replace
-from typing import Any
 
 from autogen_core.tools import ToolResult
 
+from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.replay.steps import AgentSteps, CallName, Step, ToolFinished, ToolStarted
 from drsai_backend.teams.replay.workbench import Call, make_call
 from drsai_backend.teams.runtime.tool_tasks import call_siblings, watch_tools
@@ -28,12 +28,12 @@ class ToolCalls:
         self._steps = steps
         self._turn = steps.turn
         self._broker = broker
-        self._busy: set[asyncio.Task[Any]] = set()
-        self._asking: list[asyncio.Task[Any]] = []
+        self._busy: set[asyncio.Task[None]] = set()
+        self._asking: list[asyncio.Task[None]] = []
         self._changed: asyncio.Future[None] | None = None
         self._states: dict[str, int] = {}
 
-    async def stream(self, call: Call) -> AsyncGenerator[Any, None]:
+    async def stream(self, call: Call) -> AsyncGenerator[object, None]:
         """What the tool shows, then its `ToolResult`, which is recorded by then; or the recorded one alone.
 
         Raises:
@@ -107,7 +107,7 @@ class ToolCalls:
             # Its agents must take part when the turn is repeated, for they have states. What they did is recorded.
             await self._turn.flush()
             return
-        value: dict[str, Any] = {"result": result.model_dump(mode="json")}
+        value: JsonObject = {"result": result.model_dump(mode="json")}
         if call.tool is not None and has_state(call.tool):
             self._turn.saved += 1
             value |= {"state": dict(await call.tool.save_state_json()), "number": self._turn.saved}
@@ -144,7 +144,7 @@ class ToolCalls:
 
     # --- a person's part ----------------------------------------------------------------------------------------
 
-    async def _decide(self, call: Call, name: CallName, task: asyncio.Task[Any]) -> tuple[Call, ToolResult | None]:
+    async def _decide(self, call: Call, name: CallName, task: asyncio.Task[None]) -> tuple[Call, ToolResult | None]:
         """The call that is to be made, or the result where none is."""
         made = call
         if call.needs_approval:
@@ -170,7 +170,7 @@ class ToolCalls:
                 return made, await self._retry(made, name, starts, task)
         return made, None
 
-    async def _retry(self, call: Call, name: CallName, starts: int, task: asyncio.Task[Any]) -> ToolResult | None:
+    async def _retry(self, call: Call, name: CallName, starts: int, task: asyncio.Task[None]) -> ToolResult | None:
         """What a person gives as the result of a call that may have been made; None to make it once more."""
         question = InputRequired(
             self._steps.source,
@@ -187,7 +187,7 @@ class ToolCalls:
             raise self._broker.end(StopRequested(f"Stopped, as the outcome of a call of {call.name} is not known."))
         return call.said(str(answer["content"])) if answer["decision"] == "result" else None
 
-    async def _answer(self, question: InputRequired, task: asyncio.Task[Any]) -> dict[str, Any]:
+    async def _answer(self, question: InputRequired, task: asyncio.Task[None]) -> JsonObject:
         assert question.key is not None
         answer = self._broker.find(question.key)
         if answer is None:
@@ -195,15 +195,15 @@ class ToolCalls:
             raise self._broker.report(question)
         return answer
 
-    def _shown(self, call: Call) -> dict[str, Any]:
+    def _shown(self, call: Call) -> JsonObject:
         return {"name": call.name, "arguments": dict(call.arguments), "call_id": call.id}
 
     # --- beside others ------------------------------------------------------------------------------------------
 
-    async def _run(self, call: Call) -> AsyncGenerator[Any, None]:
+    async def _run(self, call: Call) -> AsyncGenerator[object, None]:
         """Make the call, in a task of its own, so that a question in it ends nothing else."""
         branch = Branch(current_branch.get())
-        items: asyncio.Queue[Any] = asyncio.Queue()
+        items: asyncio.Queue[object] = asyncio.Queue()
         branch.task = task = asyncio.create_task(make_call(call, call.token, items, branch))
         task.add_done_callback(lambda done: _ended(done, items))
         try:
@@ -217,7 +217,7 @@ class ToolCalls:
             raise branch.question
         task.result()
 
-    async def _wait_for_others(self, task: asyncio.Task[Any]) -> None:
+    async def _wait_for_others(self, task: asyncio.Task[None]) -> None:
         """Wait until the agent's other calls have ended, but for those that wait for a person too: the first of these
         goes first."""
         self._asking.append(task)
@@ -236,7 +236,7 @@ class ToolCalls:
             self._changed = None
 
 
-def _ended(task: asyncio.Task[Any], items: asyncio.Queue[Any]) -> None:
+def _ended(task: asyncio.Task[None], items: asyncio.Queue[object]) -> None:
     if not task.cancelled():
         task.exception()  # Whoever waits may be cancelled before he sees it.
     items.put_nowait(_END)

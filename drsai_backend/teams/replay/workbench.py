@@ -14,7 +14,6 @@ from typing import Any, cast
 
 from autogen_core import CancellationToken
 from autogen_core.tools import (
-    BaseTool,
     StaticStreamWorkbench,
     StaticWorkbench,
     TextResultContent,
@@ -24,7 +23,7 @@ from autogen_core.tools import (
 
 from drsai_backend.models.requests import digest_of
 from drsai_backend.teams.suspension import Branch, current_branch
-from drsai_backend.teams.team_tree import task_runner
+from drsai_backend.teams.team_tree import AnyTool, task_runner
 from drsai_backend.tools import is_idempotent, needs_approval
 
 _current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
@@ -46,7 +45,7 @@ class RecordedWorkbench:
     """Stands for a workbench in an agent's list. Calls go to `stream`; all else is the workbench's own, its class
     included: agents ask for it, and we look for tools in it."""
 
-    def __init__(self, inner: Workbench, stream: Callable[[Call], AsyncGenerator[Any, None]]) -> None:
+    def __init__(self, inner: Workbench, stream: Callable[[Call], AsyncGenerator[object, None]]) -> None:
         self.__inner = inner
         self.__stream = stream
         if isinstance(inner, StaticWorkbench) and "_format_errors" not in vars(inner):
@@ -64,13 +63,13 @@ class RecordedWorkbench:
     async def call_tool(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         cancellation_token: CancellationToken | None = None,
         call_id: str | None = None,
     ) -> ToolResult:
         """See `autogen_core.tools.Workbench.call_tool`, and `ToolCalls.stream` for what is raised."""
         call = Call(self.__inner, name, arguments or {}, cancellation_token, call_id, stream=False)
-        result: Any = None
+        result: object = None
         async for item in self.__stream(call):
             result = item
         assert isinstance(result, ToolResult)
@@ -79,10 +78,10 @@ class RecordedWorkbench:
     async def call_tool_stream(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         cancellation_token: CancellationToken | None = None,
         call_id: str | None = None,
-    ) -> AsyncGenerator[Any, None]:
+    ) -> AsyncGenerator[object, None]:
         """See `autogen_core.tools.StreamWorkbench.call_tool_stream`, and `ToolCalls.stream` for what is raised."""
         call = Call(self.__inner, name, arguments or {}, cancellation_token, call_id, stream=True)
         async for item in self.__stream(call):
@@ -95,7 +94,7 @@ class Call:
 
     workbench: Workbench
     name: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, object]
     token: CancellationToken | None
     id: str | None
     stream: bool
@@ -103,7 +102,7 @@ class Call:
     """What the tool raised, where its workbench has made a text of it."""
 
     @cached_property
-    def tool(self) -> BaseTool[Any, Any] | None:
+    def tool(self) -> AnyTool | None:
         """The tool, where the workbench shows it."""
         workbench = self.workbench
         if not isinstance(workbench, StaticWorkbench):
@@ -138,7 +137,7 @@ class Call:
 
 
 async def make_call(
-    call: Call, cancellation_token: CancellationToken | None, items: asyncio.Queue[Any], branch: Branch
+    call: Call, cancellation_token: CancellationToken | None, items: asyncio.Queue[object], branch: Branch
 ) -> None:
     """The task of one call; `tool_tasks` finds it by its name and its token."""
     current_branch.set(branch)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
 
 from autogen_core import (
     Agent,
@@ -13,7 +13,6 @@ from autogen_core import (
     AgentMetadata,
     AgentRuntime,
     AgentType,
-    MessageSerializer,
     Subscription,
     TopicId,
     TypeSubscription,
@@ -26,7 +25,7 @@ class AgentDirectory(AgentRuntime):
     """Agents by their ids, factories that make them, and subscriptions."""
 
     def __init__(self) -> None:
-        self._factories: dict[str, Callable[[], Any]] = {}
+        self._factories: dict[str, Callable[[], Agent | Awaitable[Agent]]] = {}
         self._agents: dict[AgentId, Agent] = {}
         self._subscriptions: dict[str, Subscription] = {}
         self._by_topic_type: dict[str, list[Subscription]] = {}
@@ -69,7 +68,7 @@ class AgentDirectory(AgentRuntime):
                 raise LookupError(f"Agent with name {agent_id.type} not found.")
             with AgentInstantiationContext.populate_context((self, agent_id)):
                 made = factory()
-                agent = cast(Agent, await made if inspect.isawaitable(made) else made)
+                agent = await made if inspect.isawaitable(made) else made
             self.place(agent_id, agent)
         return agent
 
@@ -118,18 +117,18 @@ class AgentDirectory(AgentRuntime):
     async def agent_metadata(self, agent: AgentId) -> AgentMetadata:
         return (await self.instance(agent)).metadata
 
-    async def agent_save_state(self, agent: AgentId) -> Mapping[str, Any]:
+    async def agent_save_state(self, agent: AgentId) -> Mapping[str, object]:
         return await (await self.instance(agent)).save_state()
 
-    async def agent_load_state(self, agent: AgentId, state: Mapping[str, Any]) -> None:
+    async def agent_load_state(self, agent: AgentId, state: Mapping[str, object]) -> None:
         await (await self.instance(agent)).load_state(state)
 
-    async def save_state(self) -> Mapping[str, Any]:
+    async def save_state(self) -> Mapping[str, object]:
         return {str(agent_id): dict(await agent.save_state()) for agent_id, agent in self._agents.items()}
 
-    async def load_state(self, state: Mapping[str, Any]) -> None:
+    async def load_state(self, state: Mapping[str, Mapping[str, object]]) -> None:
         for name, agent_state in state.items():
             await (await self.instance(AgentId.from_str(name))).load_state(agent_state)
 
-    def add_message_serializer(self, serializer: MessageSerializer[Any] | Sequence[MessageSerializer[Any]]) -> None:
+    def add_message_serializer(self, serializer: object) -> None:
         """Nothing is serialised on the way: messages stay objects of this process."""

@@ -89,7 +89,7 @@ class Lane:
         self.stopping = False
 
     def begin(self, token: CancellationToken, loop: asyncio.AbstractEventLoop) -> asyncio.Future[object]:
-        """A run of the team begins, in the branch that the caller belongs to. Returns what tells that it has started."""
+        """A run of the team begins, in the branch that the caller belongs to. Returns what says that it has begun."""
         self.signalled = False
         self.error = self.echo = None
         self.branch = current_branch.get()

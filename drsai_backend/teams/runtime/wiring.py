@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import Any, cast
 
 from autogen_agentchat.agents import MessageFilterAgent
 from autogen_agentchat.base import TerminationCondition
-from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 
 # Private: how a team is put together. tests/teams/test_upstream.py fails when it changes.
 # pyright: reportPrivateUsage=false
@@ -21,14 +19,14 @@ from autogen_core import AgentId, AgentInstantiationContext, RoutedAgent, TopicI
 from autogen_core.model_context import ChatCompletionContext
 
 from drsai_backend.errors import TeamBuildError
-from drsai_backend.teams.messages import TeamMessages, message_types
+from drsai_backend.teams.messages import Message, TeamMessages, message_types
 from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
 from drsai_backend.teams.team_tree import Parts, children, is_a, nested_teams, parts, stateful_tools, task_runner
 
-OutputSink = Callable[[BaseAgentEvent | BaseChatMessage], None]
+OutputSink = Callable[[Message], None]
 
 
-class OutputQueue(asyncio.Queue[BaseAgentEvent | BaseChatMessage | GroupChatTermination]):
+class OutputQueue(asyncio.Queue[Message | GroupChatTermination]):
     """A team's output queue that hands every message to a sink in the order of emission.
 
     Only the end of the run is queued, so that `run_stream`, which makes a task for each item it waits for, wakes once
@@ -39,21 +37,21 @@ class OutputQueue(asyncio.Queue[BaseAgentEvent | BaseChatMessage | GroupChatTerm
         super().__init__()
         self._sink = sink
 
-    async def put(self, item: BaseAgentEvent | BaseChatMessage | GroupChatTermination) -> None:
+    async def put(self, item: Message | GroupChatTermination) -> None:
         self.put_nowait(item)
 
-    def put_nowait(self, item: BaseAgentEvent | BaseChatMessage | GroupChatTermination) -> None:
+    def put_nowait(self, item: Message | GroupChatTermination) -> None:
         if isinstance(item, GroupChatTermination):
             super().put_nowait(item)
         else:
             self._sink(item)
 
 
-_discover_handlers: Any = cast(Any, RoutedAgent)._discover_handlers.__func__
+_discover_handlers: Callable[[type[RoutedAgent]], Iterable[object]] = RoutedAgent._discover_handlers.__func__
 
 
 @lru_cache(maxsize=512)
-def _handlers_of(cls: type[RoutedAgent]) -> Any:
+def _handlers_of(cls: type[RoutedAgent]) -> Iterable[object]:
     return tuple(_discover_handlers(cls))
 
 
@@ -83,7 +81,7 @@ async def wire(
             raise TeamBuildError(f"no participant may be called {each._group_chat_manager_name!r}", param="team")
         for part in _keepers_of_state(each):
             # Another run would see, and change, what this one's people say.
-            if part.__dict__.setdefault("_drsai_run", runtime.mark) is not runtime.mark:
+            if vars(part).setdefault("_drsai_run", runtime.mark) is not runtime.mark:
                 raise TeamBuildError(
                     f"a team factory must build everything afresh for every run, this {type(part).__name__} included",
                     param="team",
@@ -110,9 +108,9 @@ def share_message_types(parts: Parts, teams: Iterable[BaseGroupChat]) -> None:
         each._message_factory = TeamMessages({**known, **own._message_types}, takes_all=takes_all)
 
 
-def _keepers_of_state(team: BaseGroupChat) -> Iterator[Any]:
+def _keepers_of_state(team: BaseGroupChat) -> Iterator[object]:
     """The agents, model contexts and conditions of a team: what must not be shared between runs."""
-    stack: list[Any] = [team._termination_condition, *team._participants]
+    stack: list[object] = [team._termination_condition, *team._participants]
     while stack:
         part = stack.pop()
         if part is None or is_a(part, BaseGroupChat):
