@@ -117,6 +117,10 @@ def connecting(url: str, *, write: bool = True) -> Generator[sa.Connection]:
     """A connection for migrations, in a transaction that is committed at the end."""
     parsed = parse_url(url)
     options: dict[str, Any] = {"poolclass": NullPool, "hide_parameters": True}
+
+    def begin(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
     if parsed.get_backend_name() == "sqlite":
         if not _in_memory(parsed):
             make_private(str(parsed.database))
@@ -124,7 +128,7 @@ def connecting(url: str, *, write: bool = True) -> Generator[sa.Connection]:
         # Python's sqlite3 would commit before every DDL statement; a migration that fails half-way must leave nothing.
         # Foreign keys stay off (SQLite's default): rebuilding a table would cascade into the tables that refer to it.
         event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", _begin_immediate if write else _begin)
+        event.listen(engine, "begin", begin)
     else:
         engine = sa.create_engine(parsed, **options)
     try:
@@ -140,14 +144,6 @@ def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
     connection.isolation_level = None
     # Here, where the upgrade lock is held: two processes that switch the journal mode at once get "locked" at once.
     connection.execute("PRAGMA journal_mode=WAL").fetchall()
-
-
-def _begin(connection: sa.Connection) -> None:
-    connection.exec_driver_sql("BEGIN")
-
-
-def _begin_immediate(connection: sa.Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _in_memory(url: sa.URL) -> bool:

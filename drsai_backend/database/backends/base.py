@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeVar
 
 from sqlalchemy.orm import Session
 
 T = TypeVar("T")
 
-StorageFunction: TypeAlias = Callable[[Session], Any]
-"""Works in the transaction of a session: it neither commits nor keeps the session, and may be called again when nothing
-of its first call was stored."""
-
 
 class Backend(Protocol):
     """Runs storage functions, each in a transaction of its own.
+
+    A storage function works in the transaction of a session: it neither commits nor keeps the session, and may be
+    called again when nothing of its first call was stored.
 
     `Database` chooses the backend by its URL. A backend turns its driver's errors into those of `drsai_backend.errors`:
     `DatabaseUnavailable` (nobody can write now: try again), `Conflict` (a unique value exists, or another writer got in

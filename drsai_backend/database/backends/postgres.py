@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 import sqlalchemy as sa
@@ -13,11 +14,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.util import greenlet_spawn
 
-from drsai_backend.database.backends.base import StorageFunction
 from drsai_backend.database.backends.errors import is_lost, translate
 from drsai_backend.database.backends.prepared import CommitUncertain
 from drsai_backend.database.values import dump_json, load_json
 from drsai_backend.errors import ConfigurationError, DatabaseError
+
+T = TypeVar("T")
+Run: TypeAlias = Callable[[Session, Callable[[Session], T]], T]
 
 _SYNC_POOL_SIZE = 2
 _TRANSLATED = (SQLAlchemyError, psycopg.Error, UnicodeEncodeError, StopIteration)
@@ -54,22 +57,22 @@ class PostgresBackend:
         # In the order of arrival: SQLAlchemy's pool may give a connection that becomes free to whoever comes by, and
         # let others wait until they time out.
         self._slots = asyncio.Semaphore(pool_size)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
-    async def write(self, fn: StorageFunction, *, short: bool = False) -> Any:
+    async def write(self, fn: Callable[[Session], T], *, short: bool = False) -> T:
         self._open()
         assert self._engine is not None
         return await self._shielded(self._run(self._engine, _write, fn))
 
-    async def read(self, fn: StorageFunction, *, short: bool = False) -> Any:
+    async def read(self, fn: Callable[[Session], T], *, short: bool = False) -> T:
         self._open()
         assert self._read_engine is not None
         return await self._shielded(self._run(self._read_engine, _read, fn))
 
-    def write_sync(self, fn: StorageFunction) -> Any:
+    def write_sync(self, fn: Callable[[Session], T]) -> T:
         return self._run_sync(self._open_sync(), _write, fn)
 
-    def read_sync(self, fn: StorageFunction) -> Any:
+    def read_sync(self, fn: Callable[[Session], T]) -> T:
         return self._run_sync(self._open_sync().execution_options(**_READ_OPTIONS), _read, fn)
 
     async def close(self) -> None:
@@ -118,7 +121,7 @@ class PostgresBackend:
         if self._closed:
             raise DatabaseError("the database was closed")
 
-    async def _shielded(self, work: Any) -> Any:
+    async def _shielded(self, work: Awaitable[T]) -> T:
         # A transaction that has begun ends by itself, even if nobody waits for it any more: cancelling psycopg in the
         # middle of a COMMIT would leave it open whether it happened.
         task = asyncio.ensure_future(work)
@@ -126,12 +129,12 @@ class PostgresBackend:
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _ended(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # Whoever waited may be gone.
 
-    async def _run(self, engine: AsyncEngine, how: Any, fn: StorageFunction) -> Any:
+    async def _run(self, engine: AsyncEngine, how: Run[T], fn: Callable[[Session], T]) -> T:
         async with self._slots:
             for is_last in (False, True):
                 try:
@@ -153,7 +156,7 @@ class PostgresBackend:
         # Out here the driver's error, whose text quotes values, is not even its context.
         raise translated
 
-    def _run_sync(self, engine: sa.Engine, how: Any, fn: StorageFunction) -> Any:
+    def _run_sync(self, engine: sa.Engine, how: Run[T], fn: Callable[[Session], T]) -> T:
         for is_last in (False, True):
             try:
                 return how(Session(engine, expire_on_commit=False), fn)
@@ -176,7 +179,7 @@ class _Unsaid(Exception):
         self.error = error
 
 
-def _write(session: Session, fn: StorageFunction) -> Any:
+def _write(session: Session, fn: Callable[[Session], T]) -> T:
     try:
         try:
             result = fn(session)
@@ -191,7 +194,7 @@ def _write(session: Session, fn: StorageFunction) -> Any:
         session.close()
 
 
-def _read(session: Session, fn: StorageFunction) -> Any:
+def _read(session: Session, fn: Callable[[Session], T]) -> T:
     try:
         return fn(session)
     except _TRANSLATED as error:

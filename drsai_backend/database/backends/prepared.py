@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import psycopg
 import sqlalchemy as sa
@@ -20,6 +20,7 @@ from sqlalchemy.util import await_only
 from drsai_backend.database.backends.errors import is_lost
 
 Build = Callable[[str], sa.ClauseElement]
+_Row: TypeAlias = tuple[Any, ...]
 
 
 class _Compiled:
@@ -32,7 +33,7 @@ class _Compiled:
         self.sql = compiled.string
         self._positional = compiled.positiontup is not None
         self._names = list(compiled.positiontup or compiled.binds)
-        processors = cast("dict[str, Callable[[Any], Any]]", compiled._bind_processors)  # pyright: ignore[reportPrivateUsage]
+        processors = cast("dict[str, Callable[[object], object]]", compiled._bind_processors)  # pyright: ignore[reportPrivateUsage]
         constants = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
         self._given = [name for name in self._names if name not in constants]
         self._processed = [
@@ -45,7 +46,7 @@ class _Compiled:
             if name in constants
         ]
 
-    def parameters(self, values: Mapping[str, Any]) -> Any:
+    def parameters(self, values: Mapping[str, object]) -> Any:
         """As the driver takes them. A KeyError names one that is missing."""
         made = [values[name] for name in self._given]
         for position, processor in self._processed:
@@ -69,7 +70,7 @@ class Prepared:
         self._build = build
         self._compiled: dict[str, _Compiled] = {}
 
-    def run(self, connection: sa.Connection, values: Mapping[str, Any]) -> sa.CursorResult[Any]:
+    def run(self, connection: sa.Connection, values: Mapping[str, object]) -> sa.CursorResult[Any]:
         """Execute with one set of values; those that the statement does not name are passed over.
 
         Raises:
@@ -85,7 +86,7 @@ class Prepared:
         return compiled
 
 
-Step = tuple[Prepared, Mapping[str, Any]]
+Step = tuple[Prepared, Mapping[str, object]]
 
 
 class CommitUncertain(Exception):
@@ -98,7 +99,7 @@ class CommitUncertain(Exception):
 
 def run_guarded(
     connection: sa.Connection, guard: Step | None, rest: Sequence[Step], *, is_last: bool = False
-) -> tuple[Any, ...] | None:
+) -> _Row | None:
     """Run `rest` if `guard`, a statement with RETURNING, changes a row. Returns what it returned of it; None: it
     changed none, and the caller must roll back. `is_last`: the transaction does nothing else, and may be committed
     here where that spares a round trip.
@@ -107,7 +108,7 @@ def run_guarded(
     statements go to the driver itself: SQLAlchemy's way to it takes longer than they do.
     """
     driver = connection.connection.driver_connection
-    returned: tuple[Any, ...] = ()
+    returned: _Row = ()
     if isinstance(driver, sqlite3.Connection):
         if guard is not None:
             compiled = guard[0].for_dialect(connection.dialect)
@@ -127,7 +128,7 @@ def run_guarded(
             for compiled, values in ((step.for_dialect(connection.dialect), values) for step, values in steps)
         ]
         pipeline = _transaction if is_last else _pipeline
-        return await_only(pipeline(cast("psycopg.AsyncConnection[Any]", driver), texts, guarded=guard is not None))
+        return await_only(pipeline(cast("psycopg.AsyncConnection[_Row]", driver), texts, guarded=guard is not None))
     if guard is not None:
         row = guard[0].run(connection, guard[1]).first()
         if row is None:
@@ -139,9 +140,9 @@ def run_guarded(
 
 
 async def _pipeline(
-    driver: psycopg.AsyncConnection[Any], texts: list[tuple[str, Any]], *, guarded: bool
-) -> tuple[Any, ...] | None:
-    cursors: list[psycopg.AsyncCursor[Any]] = []
+    driver: psycopg.AsyncConnection[_Row], texts: list[tuple[str, object]], *, guarded: bool
+) -> _Row | None:
+    cursors: list[psycopg.AsyncCursor[_Row]] = []
     try:
         async with driver.pipeline():
             for sql, parameters in texts:
@@ -163,8 +164,8 @@ def _strict(guard: str) -> str:
 
 
 async def _transaction(
-    driver: psycopg.AsyncConnection[Any], texts: list[tuple[str, Any]], *, guarded: bool
-) -> tuple[Any, ...] | None:
+    driver: psycopg.AsyncConnection[_Row], texts: list[tuple[str, object]], *, guarded: bool
+) -> _Row | None:
     """The statements and their COMMIT, in one round trip. Where nothing was sent before, without BEGIN and COMMIT: what
     a client sends up to a Sync is a transaction by itself (PostgreSQL: libpq, Pipeline Mode), and psycopg waits for the
     answer to BEGIN."""

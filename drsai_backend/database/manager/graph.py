@@ -156,8 +156,8 @@ class GraphWriter:
         if node.thread is not None:
             return self._threads.store(session, node.thread)
         if isinstance(node.row, AutoGenMessage):
-            return store_message(session, self._rows, node.change).values
-        return self._rows.store(session, node.change).values
+            return store_message(session, self._rows, node.change)
+        return self._rows.store(session, node.change)[0]
 
     def _copy(self, session: Session, node: Node) -> Copy:
         change, info = node.change, node.change.info

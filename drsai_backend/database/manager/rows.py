@@ -45,15 +45,6 @@ class Change:
     """All fields of an object that was not read, for an INSERT."""
 
 
-@dataclass(slots=True)
-class Stored:
-    """A row as stored after a write."""
-
-    values: Values
-    inserted: bool
-    written: bool
-
-
 def memory_of(row: SQLModel) -> Values:
     """What the manager remembers of a row that it has read: a dict that lives as long as the object."""
     return inspect(row).info.setdefault(_MEMORY, {})
@@ -117,20 +108,21 @@ class RowWriter:
         self.dialect = dialect
         self._secrets = secrets
 
-    def store(self, session: Session, change: Change) -> Stored:
-        """Inserts the row, or writes the fields that changed. Raises as `DatabaseManager.upsert`."""
+    def store(self, session: Session, change: Change) -> tuple[Values, bool]:
+        """Inserts the row, or writes the fields that changed. Returns the row as it is then, and whether anything was
+        written. Raises as `DatabaseManager.upsert`."""
         info = change.info
         for _ in range(_ATTEMPTS):
             stored = self.lock(session, change)
             if stored is not None:
                 if fields := self.differences(change, stored):
-                    return Stored(self.update(session, info, stored, fields), inserted=False, written=True)
-                return Stored(self.opened(info, stored), inserted=False, written=False)
+                    return self.update(session, info, stored, fields), True
+                return self.opened(info, stored), False
             if change.loaded:
                 raise Conflict(f"the {info.model.__name__} was deleted since it was read")
             inserted = self.insert(session, change)
             if inserted is not None:
-                return Stored(inserted, inserted=True, written=True)
+                return inserted, True
         raise Conflict(f"another {info.model.__name__} has the same unique values")
 
     def lock(self, session: Session, change: Change) -> Values | None:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.manager.model import Values, model_info
-from drsai_backend.database.manager.rows import Change, RowWriter, Stored, observe
+from drsai_backend.database.manager.rows import Change, RowWriter, observe
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import RunStatus, Thread, UserInput, UTCDateTime, table_of, utcnow
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound, ThreadBusy
@@ -29,7 +29,7 @@ def refuse_live(session: Session, dialect: str, thread_key: int, param: str) -> 
         raise ThreadBusy(f"a run is live on the thread: its {param} cannot be changed now", param=param)
 
 
-def store_message(session: Session, rows: RowWriter, change: Change) -> Stored:
+def store_message(session: Session, rows: RowWriter, change: Change) -> Values:
     """Appends a new message to its thread, or changes `message_meta` of a stored one.
 
     Raises:
@@ -42,11 +42,11 @@ def store_message(session: Session, rows: RowWriter, change: Change) -> Stored:
     if stored is not None:
         differences = rows.differences(change, stored)
         if not differences:
-            return Stored(stored, inserted=False, written=False)
+            return stored
         refuse_live(session, rows.dialect, stored["thread_key"], "messages")
-        return Stored(rows.update(session, change.info, stored, differences), inserted=False, written=True)
+        return rows.update(session, change.info, stored, differences)
     if change.loaded is not None:
-        return rows.store(session, change)  # Raises: it was deleted, with its thread.
+        return rows.store(session, change)[0]  # Raises: it was deleted, with its thread.
     for name in ("seq", "thread_key"):
         if change.initial.get(name) is not None:
             raise InvalidRequest(f"{name} of a new message is given by the database", param=name)
@@ -58,7 +58,7 @@ def store_message(session: Session, rows: RowWriter, change: Change) -> Stored:
     refuse_live(session, rows.dialect, thread.id, "messages")
     seq = thread.last_seq + 1
     change.initial.update(thread_key=thread.id, seq=seq)
-    result = rows.store(session, change)
+    result, _ = rows.store(session, change)
     counted = {"last_seq": seq, "revision": _thread.c.revision + 1, "updated_at": utcnow()}
     session.execute(sa.update(_thread).where(_thread.c.id == thread.id).values(counted))
     return result
@@ -120,11 +120,10 @@ class UserInputView:
         change.changed = {name: change.initial[name] for name in given}
         if loaded is not None:
             changed = {n: v for n, v in change.changed.items() if self._fields[n].fingerprint(v) != loaded.get(n)}
-            change.changed = changed
-            change.loaded = loaded
+            change.changed, change.loaded = changed, loaded
         if not change.changed and loaded:
             return False
-        return self._rows.store(session, change).written
+        return self._rows.store(session, change)[1]
 
     def _delete(self, session: Session, names: Names, loaded: Values | None) -> bool:
         table = self._info.table

@@ -47,27 +47,16 @@ class NewInput:
 
 def ask(session: Session, key: int, epoch: int, control: str) -> bool:
     """Ask the live run of a thread for something: "cancel", "pause" or "steer". False: it is not live any more."""
-    changed = session.connection().execute(
-        sa.update(thread)
-        .where(thread.c.id == key, thread.c.epoch == epoch, thread.c.status == RunStatus.RUNNING)
-        .values(control=_stronger(control))
-    )
-    return changed.rowcount == 1
+    live = (thread.c.id == key, thread.c.epoch == epoch, thread.c.status == RunStatus.RUNNING)
+    change = sa.update(thread).where(*live).values(control=_stronger(control))
+    return session.connection().execute(change).rowcount == 1
 
 
 def withdraw(session: Session, key: int, epoch: int, control: str) -> bool:
     """Take back what a live run was asked for and has not done yet. False: it is too late."""
-    changed = session.connection().execute(
-        sa.update(thread)
-        .where(
-            thread.c.id == key,
-            thread.c.epoch == epoch,
-            thread.c.status == RunStatus.RUNNING,
-            thread.c.control == control,
-        )
-        .values(control=None)
-    )
-    return changed.rowcount == 1
+    live = (thread.c.id == key, thread.c.epoch == epoch, thread.c.status == RunStatus.RUNNING)
+    change = sa.update(thread).where(*live, thread.c.control == control).values(control=None)
+    return session.connection().execute(change).rowcount == 1
 
 
 def _stronger(control: str) -> sa.Case[str | None]:
@@ -211,12 +200,9 @@ def unpause(session: Session, head: ThreadHead) -> bool:
     """Make a paused run one that nobody runs, so that some worker resumes it. False: it is not paused any more."""
     connection = session.connection()
     status, control = RESUME(RunStatus.PAUSED, RunStatus.RUNNING), "steer" if head.queued else None
-    changed = connection.execute(
-        sa.update(thread)
-        .where(thread.c.id == head.key, thread.c.epoch == head.epoch, thread.c.status == RunStatus.PAUSED)
-        .values(status=status, revision=thread.c.revision + 1, updated_at=utcnow(), control=control)
-    )
-    if changed.rowcount != 1:
+    paused = (thread.c.id == head.key, thread.c.epoch == head.epoch, thread.c.status == RunStatus.PAUSED)
+    values = {"status": status, "revision": thread.c.revision + 1, "updated_at": utcnow(), "control": control}
+    if connection.execute(sa.update(thread).where(*paused).values(values)).rowcount != 1:
         return False
     resumed = {"status": status, "usage_before": run.c.usage}
     connection.execute(sa.update(run).where(run.c.run_id == head.run_id).values(resumed))
