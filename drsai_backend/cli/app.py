@@ -28,31 +28,26 @@ app.add_typer(db_app, name="db")
 DatabaseUrl = Annotated[
     str | None,
     typer.Option(
-        "--database-url",
         metavar="URL",
         help="`sqlite:///file` or `postgresql://…`. [default: $DRSAI_DATABASE_URL, else sqlite:///drsai.db]",
-        show_default=False,
     ),
 ]
-User = Annotated[str, typer.Option("--user", metavar="NAME", help="Whose threads.")]
+User = Annotated[str, typer.Option(metavar="NAME", help="Whose threads.")]
 Teams = Annotated[
     str | None,
     typer.Argument(
         metavar="[TEAMS]",
         help="Your teams: a Python file or module with `teams = {name: factory}`, or a YAML or JSON file of AutoGen "
         "component configs. [default: the built-in teams assistant and writers]",
-        show_default=False,
     ),
 ]
-TeamsOption = Annotated[
-    str | None, typer.Option("--teams", metavar="TEAMS", help="Your own teams, as for `drsai serve`.")
-]
+TeamsOption = Annotated[str | None, typer.Option(metavar="TEAMS", help="Your own teams, as for `drsai serve`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-ThreadId = Annotated[str, typer.Argument(metavar="THREAD", help="Its id.", show_default=False)]
+ThreadId = Annotated[str, typer.Argument(metavar="THREAD", help="Its id.")]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"] | None,
-    typer.Option("--log-level", case_sensitive=False, help="[default: $DRSAI_LOG_LEVEL, else info]"),
+    typer.Option(case_sensitive=False, help="[default: $DRSAI_LOG_LEVEL, else info]"),
 ]
 
 
@@ -77,12 +72,10 @@ def _root(
 def serve(
     teams: Teams = None,
     host: Annotated[
-        str | None,
-        typer.Option(help="Address to listen on. [default: $DRSAI_HOST, else 127.0.0.1]", show_default=False),
+        str | None, typer.Option(help="Address to listen on. [default: $DRSAI_HOST, else 127.0.0.1]")
     ] = None,
     port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="0: any free port. [default: $DRSAI_PORT, else 8000]", show_default=False),
+        int | None, typer.Option(min=0, max=65535, help="0: any free port. [default: $DRSAI_PORT, else 8000]")
     ] = None,
     database_url: DatabaseUrl = None,
     insecure: Annotated[
@@ -113,9 +106,7 @@ def worker(
     concurrency: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            help="How many runs may begin at the same time. [default: $DRSAI_JOB_CONCURRENCY, else 10]",
-            show_default=False,
+            min=1, help="How many runs may begin at the same time. [default: $DRSAI_JOB_CONCURRENCY, else 10]"
         ),
     ] = None,
     database_url: DatabaseUrl = None,
@@ -144,9 +135,7 @@ def chat(
     database_url: DatabaseUrl = None,
     base_url: Annotated[
         str | None,
-        typer.Option(
-            "--base-url", metavar="URL", help="Talk to a running server, for example http://127.0.0.1:8000/v1."
-        ),
+        typer.Option(metavar="URL", help="Talk to a running server, for example http://127.0.0.1:8000/v1."),
     ] = None,
     user: User = "anonymous",
 ) -> None:
@@ -198,7 +187,7 @@ def threads_state(
 
 @threads_app.command("delete")
 def threads_delete(
-    threads: Annotated[list[str], typer.Argument(metavar="THREAD…", help="Ids.", show_default=False)],
+    threads: Annotated[list[str], typer.Argument(metavar="THREAD…", help="Ids.")],
     user: User = "anonymous",
     database_url: DatabaseUrl = None,
     yes: Yes = False,
@@ -238,23 +227,17 @@ def threads_export(
 
 @threads_app.command("import")
 def threads_import(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="`-`: standard input.", show_default=False)],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="`-`: standard input.")],
     user: Annotated[
-        str | None,
-        typer.Option("--user", metavar="NAME", help="Whose it shall be. [default: as in the file]", show_default=False),
+        str | None, typer.Option(metavar="NAME", help="Whose it shall be. [default: as in the file]")
     ] = None,
-    thread_id: Annotated[
-        str | None,
-        typer.Option("--thread-id", metavar="NEW", help="Its id here. [default: as in the file]", show_default=False),
-    ] = None,
+    thread_id: Annotated[str | None, typer.Option(metavar="NEW", help="Its id here. [default: as in the file]")] = None,
     max_size: Annotated[
         str | None,
         typer.Option(
-            "--max-size",
             metavar="BYTES",
             help="What the file, and what it unpacks to, may have; it takes up to eight times as much memory. "
             "[default: 64MiB]",
-            show_default=False,
         ),
     ] = None,
     database_url: DatabaseUrl = None,
@@ -265,19 +248,11 @@ def threads_import(
 
 @threads_app.command("prune")
 def threads_prune(
-    older_than: Annotated[
-        str,
-        typer.Option(
-            "--older-than", metavar="AGE", help="Unchanged for longer: `30d`, `12h`, `2w`.", show_default=False
-        ),
-    ],
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="Unchanged for longer: `30d`, `12h`, `2w`.")],
     status: Annotated[
-        str,
-        typer.Option("--status", metavar="LIST", help="Only of these, separated by commas."),
+        str, typer.Option(metavar="LIST", help="Only of these, separated by commas.")
     ] = "created,completed,stopped,error",
-    user: Annotated[
-        str | None, typer.Option("--user", metavar="NAME", help="Only this user's. [default: all]", show_default=False)
-    ] = None,
+    user: Annotated[str | None, typer.Option(metavar="NAME", help="Only this user's. [default: all]")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
     database_url: DatabaseUrl = None,
     yes: Yes = False,
@@ -296,9 +271,7 @@ def db_upgrade(
 
 @db_app.command("downgrade")
 def db_downgrade(
-    revision: Annotated[
-        str, typer.Argument(help="Where to: a revision, -1 for one step, or base.", show_default=False)
-    ],
+    revision: Annotated[str, typer.Argument(help="Where to: a revision, -1 for one step, or base.")],
     database_url: DatabaseUrl = None,
     yes: Yes = False,
 ) -> None:
