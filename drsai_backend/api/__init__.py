@@ -1,5 +1,5 @@
 """The HTTP interface, and the only package that knows FastAPI. `create_app` puts it together; `openai` is the Chat
-Completions dialect, `threads` the stored conversations, `runs` what happens on them."""
+Completions dialect, `threads` the stored conversations and their runs, `events` what they tell."""
 
 from drsai_backend.api.app import create_app
 

@@ -15,8 +15,7 @@ from drsai_backend.api.http.errors import install_error_handlers
 from drsai_backend.api.http.middleware import Hosts, RequestBoundary, RequestGuard
 from drsai_backend.api.http.parameters import known_parameters
 from drsai_backend.api.openai.chat import ChatRoute, model_routes
-from drsai_backend.api.runs.routes import run_routes
-from drsai_backend.api.threads import thread_routes
+from drsai_backend.api.threads import run_routes, thread_routes
 from drsai_backend.config import Settings
 from drsai_backend.runs import Engine
 

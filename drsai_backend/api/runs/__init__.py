@@ -1,1 +1,0 @@
-"""Runs over HTTP: `routes` to ask for them, stop and answer them; `events`, what they tell."""
