@@ -103,7 +103,7 @@ class DrSai:
             await self.engine.open()
             if self._jobs is not None:
                 await self._jobs.open()
-                self.engine.waker = self._jobs
+                self.engine.woken_by(self._jobs)
         except BaseException:
             await self.close()
             raise

@@ -3,7 +3,7 @@
 A run's life, step by step, and where to look:
 
 1. A request becomes a `RunRequest` (`runs.events`); `Engine.start` takes it. From here on the run is a task of the
-   engine (`runs.running`), never of the request. Where the thread is busy, `on_busy` decides (`runs.commands.busy`).
+   engine (`runs.running`), never of the request. Where the thread is busy, `on_busy` decides (`runs.commands`).
 2. Read the thread, warm in memory (`runs.warm`) or stored (`database.runs.reads`), and plan what of the request is new
    and whether it answers a question (`runs.start.read`, `runs.start.plan`, `runs.messages`).
 3. Build the team with its factory, bind it to the run, put it on the turn runtime (`runs.start.build`), and load its
@@ -13,7 +13,7 @@ A run's life, step by step, and where to look:
    the turn's messages are shown, then the next speakers start (`runs.execution`). Inside a turn, answers that call
    tools and results of tools are recorded (`teams.replay.steps`). A write waits for a database that is away.
 6. Last write: the last turn, the final status, usage, stop reason; the lease is given back. A question to a person ends
-   the process's part of the run as AWAITING_INPUT (`teams.suspension`), a pause as PAUSED (`runs.commands.controls`).
+   the process's part of the run as AWAITING_INPUT (`teams.suspension`), a pause as PAUSED (`runs.commands`).
 7. The state stays warm for the next run; the journal is folded into a snapshot when that is due (`state.store`). The
    next input of the queue is begun.
 
@@ -30,6 +30,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
@@ -38,13 +39,11 @@ from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.errors import Conflict, DrSaiError, NotFound, ShuttingDown, StaleAnswer, ThreadBusy
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs import views
-from drsai_backend.runs.commands.busy import BusyThreads, Queued
-from drsai_backend.runs.commands.controls import Controls
-from drsai_backend.runs.events import Answer, Logged, Position, RunRequest
+from drsai_backend.runs.commands import Commands, Queued
+from drsai_backend.runs.events import Answer, Logged, Position, RunRequest, new_thread_id
 from drsai_backend.runs.feed.feed import Feeds, FollowedRun
-from drsai_backend.runs.feed.live_run import Follow, LiveRun, RunHandle
+from drsai_backend.runs.feed.live_run import RunHandle
 from drsai_backend.runs.feed.replay import find_request, replay
-from drsai_backend.runs.ids import new_thread_id
 from drsai_backend.runs.opening import Lifecycle
 from drsai_backend.runs.recovery.leases import Heartbeat, new_worker_id
 from drsai_backend.runs.recovery.recovery import Recovery, Waker
@@ -54,7 +53,7 @@ from drsai_backend.runs.start.read import Services
 from drsai_backend.runs.start.starter import Busy, RunStarter
 from drsai_backend.runs.stored_request import request_of_thread
 from drsai_backend.runs.views import InputRequestPage, RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
-from drsai_backend.runs.warm import ThreadId, WarmThreads
+from drsai_backend.runs.warm import WarmThreads
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.registry import TeamRegistry
@@ -87,8 +86,6 @@ class Engine:
         self.db = db
         self.worker_id = new_worker_id()
         self.lifecycle = Lifecycle()
-        self.waker: Waker | None = None
-        """Has other processes look at a thread, and sweeps. None: this one does, and by itself."""
         self._settings = settings
         self._warm = WarmThreads(settings.warm_threads, settings.warm_bytes)
         lease = timedelta(seconds=settings.lease_seconds)
@@ -98,11 +95,13 @@ class Engine:
         self._starter = RunStarter(
             Services(db, models, self._warm, self.worker_id, lease, outage, self.limits_of, self._resources)
         )
-        self._feeds = Feeds(db.database, self._live, lambda: self._running.closing)
-        self._running = Running(db.database, self._warm, changed=self._feeds.changed, free=self._freed)
+        self._feeds = Feeds(db.database, lambda name: self._running.live(name), lambda: self._running.closing)
+        self._recovery: Recovery
+        self._running = Running(
+            db.database, self._warm, changed=self._feeds.changed, free=lambda key: self._recovery.freed(key)
+        )
         self._recovery = Recovery(db, teams, self._starter, self._running, self.worker_id, settings)
-        self._controls = Controls(db.database, self._running, self._recovery, self._warm, self._tell)
-        self._busy = BusyThreads(db, self._starter, self._running, self._recovery, self._controls, self._wake)
+        self._commands = Commands(db, self._starter, self._running, self._recovery, self._warm)
         self._heartbeat = Heartbeat(
             db.database,
             self.worker_id,
@@ -123,6 +122,10 @@ class Engine:
             await self._recovery.try_recover(key)
         self._sweeping = asyncio.create_task(self._sweep_for_ever())
         self.lifecycle.opened()
+
+    def woken_by(self, waker: Waker) -> None:
+        """Have `waker` tell other processes which threads want a look, and sweep. Without one, this process does."""
+        self._recovery.waker = waker
 
     def check_open(self) -> None:
         """Raises NotOpened unless it is open, in this event loop. All that is asked of it below begins with this."""
@@ -175,25 +178,36 @@ class Engine:
         is_new = request.thread_id is None
         if is_new:
             request = replace(request, thread_id=new_thread_id())
+        if (earlier := await self._earlier(request, is_new=is_new)) is not None:
+            return earlier
+        try:
+            return await self._start(request, factory, is_new=is_new)
+        except Conflict:
+            # The same request may have come twice at the same moment.
+            if (earlier := await self._earlier(request, is_new=is_new)) is None:
+                raise
+            return earlier
+
+    async def _earlier(self, request: RunRequest, *, is_new: bool) -> Handle | None:
+        """The run that the request's idempotency key stands for, if it has one."""
+        key, thread_id = request.idempotency_key, request.thread_id
+        if key is None or thread_id is None or is_new:
+            return None
+        found = await self.db.database.read(
+            lambda session: find_request(session, request.user_id, thread_id, key, fingerprint(request))
+        )
+        if found is None:
+            return None
+        if found.is_over:
+            return RunHandle(replay(found))
+        speakers = await self._starter.speakers(request, self.teams.get(request.team).factory)
+        return self._followed((found.run_id, speakers, found.created), request, found.start)
+
+    async def _start(self, request: RunRequest, factory: TeamFactory, *, is_new: bool) -> Handle:
         assert request.thread_id is not None
         name = (request.user_id, request.thread_id)
-        if request.idempotency_key is not None and not is_new:
-            earlier = await self._earlier(request, request.thread_id, request.idempotency_key)
-            if earlier is not None:
-                return earlier
-            try:
-                return await self._start(request, factory, name, is_new=is_new)
-            except Conflict:
-                # The same request may have come twice at the same moment.
-                earlier = await self._earlier(request, request.thread_id, request.idempotency_key)
-                if earlier is None:
-                    raise
-                return earlier
-        return await self._start(request, factory, name, is_new=is_new)
-
-    async def _start(self, request: RunRequest, factory: TeamFactory, name: ThreadId, *, is_new: bool) -> Handle:
         if request.background:
-            return self._followed(await self._busy.enqueue(request, factory), request)
+            return self._followed(await self._commands.enqueue(request, factory), request)
         for _ in range(_ATTEMPTS):
             head = None
             if not self._running.is_taken(name):
@@ -201,7 +215,7 @@ class Engine:
                     live = await self._running.launch(
                         name, lambda: self._starter.start(request, factory, is_new=is_new)
                     )
-                    return RunHandle(live, self._follow(request.user_id))
+                    return RunHandle(live, partial(self._feeds.run, request.user_id, is_stored=True))
                 except Busy as busy:
                     head = busy.head
             elif (beginning := self._running.beginning(name)) is not None:
@@ -209,7 +223,7 @@ class Engine:
                 continue
             elif request.answer is not None:
                 raise StaleAnswer("the thread waits for no answer", param="id")
-            queued = await self._busy.take(request, factory, head)
+            queued = await self._commands.take(request, factory, head)
             if queued is not None:
                 return self._followed(queued, request)
         raise ThreadBusy(f"thread {name[1]!r} is too busy; try again", param="thread_id")
@@ -224,7 +238,7 @@ class Engine:
             StateError, TeamBuildError, ShuttingDown, DatabaseError: as `start`; nothing was stored.
         """
         self.check_open()
-        head = await self._controls.head(user_id, thread_id)
+        head = await self._commands.head(user_id, thread_id)
         request = await request_of_thread(self.db, head.team or "", user_id, thread_id)
         return await self.start(replace(request, answer=answer))
 
@@ -241,61 +255,36 @@ class Engine:
             created=created,
         )
 
-    def _live(self, name: ThreadId) -> LiveRun | None:
-        return self._running.live(name)
-
-    def _follow(self, user_id: str) -> Follow:
-        def follow(run_id: str, after: Position) -> AsyncIterator[Logged]:
-            return self._feeds.run(user_id, run_id, after, is_stored=True)
-
-        return follow
-
-    async def _earlier(self, request: RunRequest, thread_id: str, key: str) -> Handle | None:
-        """The run that an idempotency key stands for."""
-        found = await self.db.database.read(
-            lambda session: find_request(session, request.user_id, thread_id, key, fingerprint(request))
-        )
-        if found is None:
-            return None
-        if found.is_over:
-            return RunHandle(replay(found))
-        speakers = await self._starter.speakers(request, self.teams.get(request.team).factory)
-        return self._followed((found.run_id, speakers, found.created), request, found.start)
-
     # --- controls -----------------------------------------------------------------------------------------------
 
     async def cancel(self, user_id: str, thread_id: str) -> ThreadDetail:
-        """End what the thread does, or waits for, as STOPPED; see `Controls.cancel`."""
+        """End what the thread does, or waits for, as STOPPED; see `Commands.cancel`."""
         self.check_open()
-        await self._controls.cancel(user_id, thread_id)
+        await self._commands.cancel(user_id, thread_id)
         return await self.get_thread(user_id, thread_id)
 
     async def pause(self, user_id: str, thread_id: str) -> ThreadDetail:
-        """Pause the thread's live run at its next turn boundary; see `Controls.pause`."""
+        """Pause the thread's live run at its next turn boundary; see `Commands.pause`."""
         self.check_open()
-        await self._controls.pause(user_id, thread_id)
+        await self._commands.pause(user_id, thread_id)
         return await self.get_thread(user_id, thread_id)
 
     async def resume(self, user_id: str, thread_id: str) -> ThreadDetail:
-        """Resume the thread's paused run; see `Controls.resume`."""
+        """Resume the thread's paused run; see `Commands.resume`."""
         self.check_open()
-        await self._controls.resume(user_id, thread_id)
+        await self._commands.resume(user_id, thread_id)
         return await self.get_thread(user_id, thread_id)
 
     async def cancel_run(self, user_id: str, run_id: str) -> RunView:
-        """End one run, queued or live; see `Controls.cancel_run`."""
+        """End one run, queued or live; see `Commands.cancel_run`."""
         self.check_open()
-        await self._controls.cancel_run(user_id, run_id)
+        await self._commands.cancel_run(user_id, run_id)
         return await self.get_run(user_id, run_id)
 
     async def controls_changed(self, thread_key: int) -> None:
         """Another process has asked something of the thread's run: look what, before the next heartbeat would."""
         if any(key == thread_key for key, _ in self._running.held()):
             self._heartbeat.beat_now()
-
-    async def _tell(self, thread_key: int) -> None:
-        if self.waker is not None:
-            await self.waker.tell(thread_key)
 
     # --- runs that nobody runs ----------------------------------------------------------------------------------
 
@@ -322,11 +311,11 @@ class Engine:
         pruned = -_PRUNE_SECONDS
         while True:
             # Where somebody else sweeps, this is for the case that he does not.
-            await asyncio.sleep(self._settings.sweep_seconds * (1 if self.waker is None else _RARELY))
+            await asyncio.sleep(self._settings.sweep_seconds * (1 if self._recovery.waker is None else _RARELY))
             try:
                 for key in await self.sweep():
                     await self._recovery.try_recover(key)
-                if self.waker is None and time.monotonic() - pruned > _PRUNE_SECONDS:
+                if self._recovery.waker is None and time.monotonic() - pruned > _PRUNE_SECONDS:
                     pruned = time.monotonic()
                     await self.prune()
             except DrSaiError as error:
@@ -334,20 +323,6 @@ class Engine:
             except Exception:
                 # Without sweeps, runs would be left lying.
                 log.exception("a sweep failed")
-
-    def _freed(self, thread_key: int) -> None:
-        """This process has done its part on a thread, and there is more to do."""
-        if not self._running.closing:
-            # The next input runs where the thread is warm.
-            self._running.spawn(self._recovery.try_recover(thread_key))
-        elif self.waker is not None:
-            self._running.spawn(self.waker.wake(thread_key))
-
-    async def _wake(self, thread_key: int) -> None:
-        if self.waker is None:
-            self._running.spawn(self._recovery.try_recover(thread_key))
-        else:
-            await self.waker.wake(thread_key)
 
     # --- what is there ------------------------------------------------------------------------------------------
 
@@ -383,7 +358,7 @@ class Engine:
 
     async def check_thread(self, user_id: str, thread_id: str) -> None:
         """Raises NotFound for an unknown or foreign thread."""
-        await self._controls.head(user_id, thread_id)
+        await self._commands.head(user_id, thread_id)
 
     async def list_threads(
         self, user_id: str, *, after: str | None, limit: int, status: RunStatus | None = None

@@ -83,7 +83,8 @@ def system_text(messages: Sequence[InputMessage]) -> str | None:
 
 def input_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> list[BaseChatMessage]:
     """A request's messages as the thread stores them: its system messages, as one, and everything up to the last
-    answer are marked as imported (see `teams.imported`), what follows is the task of the run.
+    answer are marked as imported (see `teams.imported`), what follows is the task of the run. `team` has its state
+    loaded.
 
     Messages without content are left out: most are answers that only called tools of the client. Those calls and their
     results are not imported, as a model must not be shown calls of tools that it does not have.
@@ -99,20 +100,17 @@ def input_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> lis
         elif message.role == "user" and not message.is_empty:
             imported.append(as_message(message, mark("user")))
     task = [each for each in messages[answered + 1 :] if each.role == "user"]
-    return [*imported, *_task_messages(team, [each for each in task if not each.is_empty] or task[-1:])]
-
-
-def _task_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> list[BaseChatMessage]:
-    """The task of a run. `team` has its state loaded: a swarm that handed off to a person is answered by a handoff."""
-    task = [as_message(message) for message in messages]
+    task = [each for each in task if not each.is_empty] or task[-1:]
+    given = [as_message(message) for message in task]
     speaker = _handed_off_by(team)
-    if speaker is not None and task and not any(isinstance(message, HandoffMessage) for message in task):
-        last = task[-1]
+    if speaker is not None and given and not any(isinstance(message, HandoffMessage) for message in given):
+        # A swarm that handed off to a person is answered by a handoff.
+        last = given[-1]
         if isinstance(last, TextMessage):
-            task.pop()
-        # Only text fits into a handoff; what came with pictures stays before it.
-        task.append(HandoffMessage(content=messages[-1].text, source=last.source, target=speaker))
-    return task
+            given.pop()
+        # Only text fits into it; what came with pictures stays before it.
+        given.append(HandoffMessage(content=task[-1].text, source=last.source, target=speaker))
+    return [*imported, *given]
 
 
 def check_types(team: BaseGroupChat, messages: Sequence[InputMessage]) -> Sequence[InputMessage]:

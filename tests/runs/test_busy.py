@@ -352,7 +352,7 @@ async def test_a_message_to_a_run_that_is_ended_while_it_is_resumed_is_run(make:
     await drsai.engine.pause("anonymous", "t")
     crew.bob.release()
     await first.wait()
-    controls = drsai.engine._controls
+    controls = drsai.engine._commands
     resume = controls.resume
 
     async def too_late(user_id: str, thread_id: str) -> None:

@@ -43,7 +43,7 @@ async def test_a_dropped_input_is_replayed_without_the_threads_messages(make: Ma
     async def nobody(_: int) -> None:
         pass
 
-    drsai.engine._busy._wake = nobody
+    drsai.engine._recovery.wake = nobody
     handle = await drsai.engine.start(request("y", background=True, idempotency_key="k"))
     await drsai.engine.cancel_run("anonymous", handle.run_id)
     again = await drsai.engine.start(request("y", background=True, idempotency_key="k"))

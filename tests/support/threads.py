@@ -131,7 +131,7 @@ async def queued(drsai: DrSai, *texts: str) -> list[str]:
     async def nobody(_: int) -> None:
         pass
 
-    wake, drsai.engine._busy._wake = drsai.engine._busy._wake, nobody
+    wake, drsai.engine._recovery.wake = drsai.engine._recovery.wake, nobody
     handles = [await drsai.engine.start(request(text, background=True)) for text in texts]
-    drsai.engine._busy._wake = wake
+    drsai.engine._recovery.wake = wake
     return [handle.run_id for handle in handles]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from autogen_agentchat.messages import BaseChatMessage
 
 from drsai_backend.database.runs.commands import join_writes, queued_inputs
@@ -13,13 +15,13 @@ from drsai_backend.teams.session import TeamSession
 from drsai_backend.teams.suspension import StopRequested
 
 
+@dataclass(eq=False)
 class Steering:
     """Does at turn boundaries what others have asked of one run. `texts` are the user's that came while it lived."""
 
-    def __init__(self, writer: RunWriter, session: TeamSession) -> None:
-        self._writer = writer
-        self._session = session
-        self.texts: list[str] = []
+    _writer: RunWriter
+    _session: TeamSession
+    texts: list[str] = field(default_factory=list[str])
 
     async def at_boundary(self) -> None:
         """Do what `Thread.control` asks.

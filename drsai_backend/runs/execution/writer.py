@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from drsai_backend.database import Database
@@ -38,47 +38,32 @@ _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
 
 
+@dataclass(eq=False)
 class RunWriter:
     """Writes one run under its lease.
 
-    Args:
-        outage: seconds that a write waits for a database that cannot be reached.
-        usage_before: what the run had used before it was resumed after a question or a pause.
-
     Attributes:
         lease: the right to write, as the last write has left it.
+        outage: seconds that a write waits for a database that cannot be reached.
         keyed: whether a request that brought the run about may have an idempotency key.
+        usage_before: what the run had used before it was resumed after a question or a pause.
         messages: what the team has said in this run so far, in order.
         journal_chars: size of its journal entries.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        lease: Lease,
-        live: LiveRun,
-        *,
-        outage: float,
-        bounds: Bounds,
-        broker: InputBroker,
-        steps: TurnSteps,
-        transcript: Transcript,
-        keyed: bool,
-        usage_before: dict[str, int],
-    ) -> None:
-        self.database = database
-        self.lease = lease
-        self.live = live
-        self.bounds = bounds
-        self.broker = broker
-        self.steps = steps
-        self.transcript = transcript
-        self.keyed = keyed
-        self.messages: list[Message] = []
-        self.journal_chars = 0
-        self._outage = outage
-        self._usage_before = usage_before
-        self._in_doubt: tuple[Turn, TurnWrite] | None = None
+    database: Database
+    lease: Lease
+    live: LiveRun
+    outage: float
+    bounds: Bounds
+    broker: InputBroker
+    steps: TurnSteps
+    transcript: Transcript
+    keyed: bool
+    usage_before: dict[str, int]
+    messages: list[Message] = field(default_factory=list[Message])
+    journal_chars: int = 0
+    _in_doubt: tuple[Turn, TurnWrite] | None = None
 
     @property
     def names(self) -> dict[str, str]:
@@ -132,7 +117,7 @@ class RunWriter:
             None if failure is None else safe_message(failure)[0],
             end.error_message,
             end.stop_code,
-            usage_before=self._usage_before,
+            usage_before=self.usage_before,
         )
         if self.keyed:
             last_seq = end.turn.messages[-1].seq if end.turn and end.turn.messages else self.lease.last_seq
@@ -231,7 +216,7 @@ class RunWriter:
                 raise
             except (DatabaseUnavailable, Conflict) as error:
                 # A conflict here is a deadlock that the database has broken up.
-                if waited >= (self._outage if isinstance(error, DatabaseUnavailable) else _LONGEST_PAUSE):
+                if waited >= (self.outage if isinstance(error, DatabaseUnavailable) else _LONGEST_PAUSE):
                     raise
                 log.warning("a run waits for the database: %s", error.message, extra=self.names)
                 await asyncio.sleep(pause)

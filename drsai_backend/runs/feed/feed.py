@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from drsai_backend.database import Database
@@ -105,7 +106,7 @@ class Feeds:
                     async for logged in _from_live(live, at):
                         at = logged.position
                         yield logged
-                        if run_id is not None and _is_end(logged.event):
+                        if run_id is not None and isinstance(logged.event, RunEnded):
                             return
                     continue
             page = await self._read(key, at, run_id)
@@ -120,7 +121,7 @@ class Feeds:
             for logged in _from_page(page, at):
                 at, moved = logged.position, True
                 yield logged
-                if run_id is not None and _is_end(logged.event):
+                if run_id is not None and isinstance(logged.event, RunEnded):
                     return
             if moved:
                 continue
@@ -218,10 +219,6 @@ def ended_of(run: RunRow, head: ThreadHead) -> RunEnded:
     )
 
 
-def _is_end(event: RunEvent) -> bool:
-    return isinstance(event, RunEnded)
-
-
 def _is_over(page: LogPage, at: Position) -> bool:
     """Whether the run has nothing to tell after `at` any more."""
     return not page.runs or (
@@ -230,35 +227,24 @@ def _is_over(page: LogPage, at: Position) -> bool:
     )
 
 
+@dataclass(eq=False)
 class FollowedRun:
     """A run that this process may or may not run, as a handle: one that waits in the queue, or is another worker's.
 
     `speakers`: number of agents that may speak.
     """
 
+    _log: AsyncIterator[Logged]
+    run_id: str
+    thread_id: str
+    user_id: str
+    team: str
+    speakers: int
+    created: int
     failure: BaseException | None = None
     failed_agent: str | None = None
-
-    def __init__(
-        self,
-        log: AsyncIterator[Logged],
-        *,
-        run_id: str,
-        thread_id: str,
-        user_id: str,
-        team: str,
-        speakers: int,
-        created: int,
-    ) -> None:
-        self._log = log
-        self._said: list[MessageDone] = []
-        self._ended: RunEnded | None = None
-        self.run_id = run_id
-        self.thread_id = thread_id
-        self.user_id = user_id
-        self.team = team
-        self.created = created
-        self.speakers = speakers
+    _said: list[MessageDone] = field(default_factory=list[MessageDone])
+    _ended: RunEnded | None = None
 
     async def events(self) -> AsyncIterator[RunEvent]:
         """Every event of the run from its beginning; ends after `RunEnded`, also where that says that the run is still

@@ -6,6 +6,7 @@ import asyncio
 import time
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from autogen_core import CancellationToken
@@ -39,6 +40,7 @@ class RunToken(CancellationToken):
         return super().link_future(future) if asyncio.isfuture(future) else future
 
 
+@dataclass(eq=False)
 class LiveRun:
     """A run, from its start in this process until its last reader is gone. `speakers`: number of agents that may speak;
     1: a lone one.
@@ -47,33 +49,32 @@ class LiveRun:
     stored now is dropped.
     """
 
-    def __init__(self, run_id: str, thread_id: str, user_id: str, team: str, created: int, speakers: int) -> None:
-        self.run_id = run_id
-        self.thread_id = thread_id
-        self.user_id = user_id
-        self.team = team
-        self.created = created
-        self.speakers = speakers
-        self.started = time.perf_counter()
-        self.token = RunToken()
-        self.stop_requested = False
-        self.limit: LimitReached | None = None
-        """The run is stopped since it has used up what it may use."""
-        self.leaving = False
-        """The process shuts down: the run is to be handed over at its next turn boundary."""
-        self.failure: BaseException | None = None
-        """What the run ended with as ERROR, for callers in this process."""
-        self.failed_agent: str | None = None
-        """The name of the agent that raised it, if one did."""
-        self.events: list[RunEvent] = []
-        self.positions: list[Position] = []
-        self.dropped = 0
-        """Counts the times that events were dropped; indexes into `events` are void then."""
-        self.ended: RunEnded | None = None
-        self._at = Position()
-        self._limit = _KEEP
-        self._waiters: list[asyncio.Future[None]] = []
-        self._end_waiters: list[asyncio.Future[None]] = []
+    run_id: str
+    thread_id: str
+    user_id: str
+    team: str
+    created: int
+    speakers: int
+    started: float = field(default_factory=time.perf_counter)
+    token: RunToken = field(default_factory=RunToken)
+    stop_requested: bool = False
+    limit: LimitReached | None = None
+    """The run is stopped since it has used up what it may use."""
+    leaving: bool = False
+    """The process shuts down: the run is to be handed over at its next turn boundary."""
+    failure: BaseException | None = None
+    """What the run ended with as ERROR, for callers in this process."""
+    failed_agent: str | None = None
+    """The name of the agent that raised it, if one did."""
+    events: list[RunEvent] = field(default_factory=list[RunEvent])
+    positions: list[Position] = field(default_factory=list[Position])
+    dropped: int = 0
+    """Counts the times that events were dropped; indexes into `events` are void then."""
+    ended: RunEnded | None = None
+    _at: Position = field(default_factory=Position)
+    _limit: int = _KEEP
+    _waiters: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
+    _end_waiters: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
 
     def begin(self, epoch: int, seq: int, attempt: int) -> None:
         """The lease is taken: `seq` is the newest message that was stored before."""

@@ -7,6 +7,7 @@ once: the first write decides.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
@@ -55,24 +56,18 @@ class Waker(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Recovery:
     """Looks at threads for one engine."""
 
-    def __init__(
-        self,
-        db: DatabaseManager,
-        teams: TeamRegistry,
-        starter: RunStarter,
-        running: Running,
-        worker_id: str,
-        settings: Settings,
-    ) -> None:
-        self._db = db
-        self._teams = teams
-        self._starter = starter
-        self._running = running
-        self._worker_id = worker_id
-        self._settings = settings
+    _db: DatabaseManager
+    _teams: TeamRegistry
+    _starter: RunStarter
+    _running: Running
+    _worker_id: str
+    _settings: Settings
+    waker: Waker | None = None
+    """Has other processes look at a thread, and sweeps. None: this one does, and by itself."""
 
     def is_orphan(self, head: ThreadHead) -> bool:
         """Whether nobody runs this RUNNING thread any more."""
@@ -214,74 +209,52 @@ class Recovery:
 
     async def _start_next(self, head: ThreadHead) -> None:
         """Begin the first input of the queue that can be begun."""
-        rows = await self._db.database.read(lambda session: queued_inputs(session, head.key))
-        for row in rows:
-            run_id, team = row["run_id"], ""
-            try:
-                team = await self._team_of(head, run_id)
-                await self._begin_queued(head, row, team)
+        for row in await self._db.database.read(lambda session: queued_inputs(session, head.key)):
+            error = await self._begun(head, row)
+            if error is None:
                 return
-            except UnknownModel:
-                return  # Another worker may know it.
-            except (Conflict, DatabaseError, Busy) as error:
-                log.info("a queued input waits on: %s", error, extra={"thread_id": head.thread_id})
-                return
-            except Exception as error:
-                text = failure_text(error, team, None)
-                level = logging.INFO if isinstance(error, DrSaiError) else logging.ERROR
-                log.log(
-                    level,
-                    "a queued input failed: %s",
-                    text,
-                    extra={"run_id": run_id},
-                    exc_info=None if level == logging.INFO else error,
+            await self._db.database.write(
+                lambda session, row=row, error=error: drop_queued(
+                    session, head.key, row["run_id"], RunStatus.ERROR, error
                 )
-                await self._db.database.write(
-                    lambda session, run_id=run_id, text=text: drop_queued(
-                        session, head.key, run_id, RunStatus.ERROR, text
-                    )
-                )
+            )
 
     async def _answer_from_queue(self, head: ThreadHead) -> None:
         """Have the first input of the queue that is an answer answer what the thread's run asks. One that is none to
         this question waits from now on."""
         while (row := await self._db.database.read(lambda session: queued_answer(session, head.key))) is not None:
-            run_id = row["run_id"]
-            try:
-                await self._begin_queued(head, row, await self._team_of(head, run_id), answers=True)
+            if await self._begun(head, row, answers=True) is None:
                 return
-            except (Conflict, DatabaseError, UnknownModel, Busy) as error:
-                log.info("a queued answer waits on: %s", error, extra={"thread_id": head.thread_id})
-                return
-            except Exception as error:
-                text = failure_text(error, head.team or "", None)
-                level = logging.INFO if isinstance(error, DrSaiError) else logging.ERROR
-                log.log(level, "a queued input is no answer: %s", text, extra={"run_id": run_id}, exc_info=error)
-                await self._db.database.write(lambda session, run_id=run_id: leave_waiting(session, run_id))
+            await self._db.database.write(lambda session, row=row: leave_waiting(session, row["run_id"]))
 
-    async def _team_of(self, head: ThreadHead, run_id: str) -> str:
-        """The team of an input; what is logged from here on is of its run."""
-        run = await self._db.database.read(lambda session: read_run(session, run_id))
-        assert run is not None
-        log_context.bind(run["request_id"], head.thread_id, run_id)
-        return run["team"]
-
-    async def _begin_queued(self, head: ThreadHead, row: QueuedRow, team: str, *, answers: bool = False) -> None:
-        """Begin an input of the queue, unless this process does something on the thread, or enough elsewhere.
-
-        Raises:
-            UnknownModel: its team is not served here.
-            Exception: what the beginning of a run raises.
-        """
-        run_id, name = row["run_id"], (head.user_id, head.thread_id)
-        registered = self._teams.get(team)
-        key = None if row["api_key"] is None else self._db.secrets.decrypt(row["api_key"])
-        request = from_json(row["request"], team=team, user_id=name[0], thread_id=name[1], api_key=key)
-        if self._running.is_taken(name) or self._is_full():
-            return
-        await self._running.launch(
-            name, lambda: self._starter.start(request, registered.factory, queued=run_id, answers=answers)
-        )
+    async def _begun(self, head: ThreadHead, row: QueuedRow, *, answers: bool = False) -> str | None:
+        """Begin an input of the queue, unless this process does something on the thread, or enough elsewhere. None: it
+        has begun, or it waits on. Else why it never can."""
+        run_id, name, team = row["run_id"], (head.user_id, head.thread_id), ""
+        try:
+            run = await self._db.database.read(lambda session: read_run(session, run_id))
+            assert run is not None
+            log_context.bind(run["request_id"], head.thread_id, run_id)
+            team = run["team"]
+            registered = self._teams.get(team)
+            key = None if row["api_key"] is None else self._db.secrets.decrypt(row["api_key"])
+            request = from_json(row["request"], team=team, user_id=name[0], thread_id=name[1], api_key=key)
+            if not self._running.is_taken(name) and not self._is_full():
+                await self._running.launch(
+                    name, lambda: self._starter.start(request, registered.factory, queued=run_id, answers=answers)
+                )
+        except UnknownModel:
+            pass  # Another worker may know it.
+        except (Conflict, DatabaseError, Busy) as error:
+            log.info("a queued input waits on: %s", error, extra={"thread_id": head.thread_id})
+        except Exception as error:
+            text = failure_text(error, team, None)
+            is_known = isinstance(error, DrSaiError)
+            level, raised = (logging.INFO, None) if is_known else (logging.ERROR, error)
+            what = "is no answer" if answers else "failed"
+            log.log(level, "a queued input %s: %s", what, text, extra={"run_id": run_id}, exc_info=raised)
+            return text
+        return None
 
     async def try_recover(self, key: int) -> None:
         """`look_at`, where nobody is there to be told that the database is away: the next sweep looks again."""
@@ -289,3 +262,25 @@ class Recovery:
             await self.look_at(key)
         except DrSaiError as error:
             log.warning("a thread was not looked at: %s", error.message)
+
+    # --- other processes ----------------------------------------------------------------------------------------
+
+    async def tell(self, key: int) -> None:
+        """Another process's live run on this thread was asked for something."""
+        if self.waker is not None:
+            await self.waker.tell(key)
+
+    async def wake(self, key: int) -> None:
+        """The thread is free and has something in its queue."""
+        if self.waker is None:
+            self._running.spawn(self.try_recover(key))
+        else:
+            await self.waker.wake(key)
+
+    def freed(self, key: int) -> None:
+        """This process has done its part on a thread, and there is more to do."""
+        if not self._running.closing:
+            # The next input runs where the thread is warm.
+            self._running.spawn(self.try_recover(key))
+        elif self.waker is not None:
+            self._running.spawn(self.waker.wake(key))

@@ -26,10 +26,9 @@ from drsai_backend.agents import RunBound, bind
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import InvalidRequest, TeamBuildError
 from drsai_backend.models import RunModelClient, facade, run_client_of
-from drsai_backend.runs.events import InputMessage, RunRequest
+from drsai_backend.runs.events import InputMessage, RunRequest, new_run_id
 from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.feed.live_run import LiveRun
-from drsai_backend.runs.ids import new_run_id
 from drsai_backend.runs.start.plan import Plan
 from drsai_backend.runs.start.read import Input, Services, StoredThread
 from drsai_backend.teams.context import BuiltTeam, RunContext, TeamFactory, build_team

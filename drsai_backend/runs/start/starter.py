@@ -27,10 +27,9 @@ from drsai_backend.database.runs.writes import begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE
 from drsai_backend.errors import Conflict, DatabaseUnavailable
-from drsai_backend.runs.events import MessageDone, RunRequest
+from drsai_backend.runs.events import MessageDone, RunRequest, new_run_id
 from drsai_backend.runs.execution.execution import Execution
 from drsai_backend.runs.execution.writer import RunWriter
-from drsai_backend.runs.ids import new_run_id
 from drsai_backend.runs.messages import check_types
 from drsai_backend.runs.start.build import BuiltRun, build, build_team_of, context_of, refuse_unseen_images
 from drsai_backend.runs.start.load import LoadedRun, NotMovable, load
@@ -201,6 +200,7 @@ def _first_write(
     request, key = given.request, None
     if request.api_key is not None:
         key = services.db.secrets.encrypt(request.api_key.get_secret_value())
+    title = " ".join(next((message.text for message in plan.new if message.role == "user"), "").split())
     common: dict[str, Any] = {
         "head": None if thread is None else thread.head,
         "user_id": request.user_id,
@@ -209,7 +209,7 @@ def _first_write(
         "run_id": built.live.run_id,
         "owner": services.worker_id,
         "lease": services.lease,
-        "title": _title(plan),
+        "title": title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…",
         "user_input": None if plan.resumes and not plan.raw else {**built.user_input, "api_key": key},
         "messages": loaded.rows,
         "limits": built.limits.as_dict(),
@@ -265,9 +265,3 @@ async def _store(database: Database, write: FirstWrite) -> Lease:
             raise  # It has waited for its lock already.
     # A connection was lost. What guarded the first attempt guards the second.
     return await begin()
-
-
-def _title(plan: Plan) -> str:
-    text = next((message.text for message in plan.new if message.role == "user"), "")
-    title = " ".join(text.split())
-    return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"

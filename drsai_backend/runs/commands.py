@@ -1,0 +1,265 @@
+"""What people ask of threads, in any process, whichever one runs them: cancel, pause, resume; and what `on_busy` makes
+of a user input whose thread is busy."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from drsai_backend import log_context
+from drsai_backend.database import DatabaseManager
+from drsai_backend.database.runs.commands import NewInput, ask, drop_queued, enqueue, unpause, withdraw
+from drsai_backend.database.runs.log import thread_of_run
+from drsai_backend.database.runs.reads import ThreadHead, read_head, read_run
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.lifecycle import IDLE, SUSPENDED
+from drsai_backend.errors import Conflict, IllegalTransition, InvalidRequest, NotFound, ThreadBusy
+from drsai_backend.runs.events import RunRequest, new_run_id
+from drsai_backend.runs.recovery.recovery import Recovery
+from drsai_backend.runs.running import Running
+from drsai_backend.runs.start.plan import fingerprint
+from drsai_backend.runs.start.read import ResumeOptions
+from drsai_backend.runs.start.starter import RunStarter
+from drsai_backend.runs.stored_request import to_json
+from drsai_backend.runs.warm import WarmThreads
+from drsai_backend.teams.context import TeamFactory
+
+Queued = tuple[str, int, int]
+"""The run_id of a queued input, how many agents its team has, and when it came (Unix time in seconds)."""
+
+_STOPPED: Final = "The run was stopped."
+_CONTROLS: Final = {"interrupt": "cancel", "steer": "steer"}
+_PATIENCE: Final = 5.0
+"""Seconds that a cancel waits for the run to have ended."""
+_LOOK: Final = 0.1
+_ATTEMPTS: Final = 5
+
+
+@dataclass(eq=False)
+class Commands:
+    """What people ask, for one engine."""
+
+    _db: DatabaseManager
+    _starter: RunStarter
+    _running: Running
+    _recovery: Recovery
+    _warm: WarmThreads
+
+    async def head(self, user_id: str, thread_id: str) -> ThreadHead:
+        """The thread. Raises NotFound for an unknown or foreign one."""
+        head = await self._db.database.read(lambda session: read_head(session, user_id, thread_id))
+        if head is None:
+            raise NotFound(f"no thread {thread_id!r}", param="thread_id")
+        return head
+
+    async def cancel(self, user_id: str, thread_id: str, *, run_id: str | None = None) -> None:
+        """End what the thread does, or waits for, as STOPPED: a live run at once, in whatever process; its finished
+        turns stay. Returns when it has ended, or after some seconds when another process has not done it yet.
+
+        Raises:
+            NotFound: no such thread of this user.
+            IllegalTransition: nothing is under way (a run that was stopped already is no error); or not `run_id`.
+        """
+        name = (user_id, thread_id)
+        for _ in range(_ATTEMPTS):
+            live = self._running.live(name)
+            if live is not None and run_id in (None, live.run_id):
+                self._running.stop(live)
+                if not await self._waits(live.run_id):
+                    return
+                continue
+            head = await self.head(*name)
+            if run_id not in (None, head.run_id):
+                raise IllegalTransition(f"run {run_id!r} is over", param="run_id")
+            if head.status is RunStatus.STOPPED:
+                return
+            if head.status is RunStatus.RUNNING and not self._recovery.is_orphan(head):
+                if await self._db.database.write(
+                    lambda session, head=head: ask(session, head.key, head.epoch, "cancel")
+                ):
+                    await self._recovery.tell(head.key)
+                    if not await self._waits(head.run_id or ""):
+                        return
+            elif head.status in IDLE:
+                raise IllegalTransition(f"thread {thread_id!r} is {head.status.value}: there is nothing to stop")
+            else:
+                self._warm.take(name)
+                if await self._recovery.end(head, RunStatus.STOPPED, reason=_STOPPED):
+                    return
+        raise Conflict(f"thread {thread_id!r} was changed by others again and again; try again", param="thread_id")
+
+    async def _waits(self, run_id: str) -> bool:
+        """Once the run is not live any more, or some seconds later: whether it waits now instead of having ended."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                while True:
+                    run = await self._db.database.read(lambda session: read_run(session, run_id))
+                    status = None if run is None else RunStatus(run["status"])
+                    if status is not RunStatus.RUNNING:
+                        return status in SUSPENDED
+                    await asyncio.sleep(_LOOK)
+        except TimeoutError:
+            return False
+
+    async def cancel_run(self, user_id: str, run_id: str) -> None:
+        """End one run: one that waits in the queue, or what its thread does now.
+
+        Raises:
+            NotFound: no such run of this user.
+            IllegalTransition: it is over.
+        """
+        live = self._running.live_run(run_id)
+        if live is not None and live.user_id == user_id:
+            self._running.stop(live)  # Whether the database can be reached now or not.
+        found = await self._db.database.read(lambda session: thread_of_run(session, user_id, run_id))
+        if found is None:
+            raise NotFound(f"no run {run_id!r}", param="run_id")
+        key, thread_id = found
+        if await self._db.database.write(
+            lambda session: drop_queued(session, key, run_id, RunStatus.STOPPED, _STOPPED)
+        ):
+            return
+        await self.cancel(user_id, thread_id, run_id=run_id)
+
+    async def pause(self, user_id: str, thread_id: str) -> None:
+        """Ask the live run to pause at its next turn boundary. It is no error when it is paused already.
+
+        Raises:
+            NotFound: no such thread of this user.
+            IllegalTransition: no run is live.
+        """
+        head = await self.head(user_id, thread_id)
+        if head.status is RunStatus.PAUSED:
+            return
+        if head.status is not RunStatus.RUNNING or not await self._db.database.write(
+            lambda session: ask(session, head.key, head.epoch, "pause")
+        ):
+            raise IllegalTransition(f"thread {thread_id!r} is {head.status.value}: only a live run can be paused")
+
+    async def resume(self, user_id: str, thread_id: str) -> None:
+        """Resume a paused run, or take a pause back that has not come yet.
+
+        Raises:
+            NotFound: no such thread of this user.
+            IllegalTransition: it is not paused.
+        """
+        for _ in range(_ATTEMPTS):
+            head = await self.head(user_id, thread_id)
+            if head.status is RunStatus.PAUSED:
+                control = "steer" if head.queued else None
+                if not self._recovery.knows(head):
+                    if await self._db.database.write(lambda session, head=head: unpause(session, head)):
+                        return  # Some worker that serves the team resumes it.
+                elif await self._recovery.resume(head, ResumeOptions(control=control)) is not None:
+                    return
+                await asyncio.sleep(_LOOK)
+            elif head.status is RunStatus.RUNNING and head.control == "pause":
+                if await self._db.database.write(
+                    lambda session, head=head: withdraw(session, head.key, head.epoch, "pause")
+                ):
+                    return
+            elif head.status is RunStatus.RUNNING:
+                return
+            else:
+                raise IllegalTransition(f"thread {thread_id!r} is {head.status.value} and not paused")
+        raise Conflict(f"thread {thread_id!r} could not be resumed; try again", param="thread_id")
+
+    # --- inputs whose thread is busy -----------------------------------------------------------------------------
+
+    async def take(self, request: RunRequest, factory: TeamFactory, head: ThreadHead | None) -> Queued | None:
+        """Do with an input what its policy says, on a thread that was busy a moment ago. `head=None`: this process runs
+        it. None: the thread is free now.
+
+        Raises:
+            ThreadBusy: the policy is to refuse it.
+            InvalidRequest: it is to steer a run of another team.
+            TeamBuildError: the team's factory failed.
+        """
+        user_id, thread_id = request.user_id, request.thread_id
+        assert thread_id is not None
+        policy = request.on_busy
+        if head is None:
+            head = await self._db.database.read(lambda session: read_head(session, user_id, thread_id))
+            if head is None:
+                return None
+        if policy == "reject":
+            raise ThreadBusy(f"a run is live on thread {thread_id!r}; try again when it has ended")
+        if policy == "interrupt" and (head.status is RunStatus.PAUSED or self._is_orphan(head)):
+            await self._recovery.end(head, RunStatus.STOPPED, reason=_STOPPED)
+            return None
+        if head.status is RunStatus.PAUSED:
+            policy = "steer"  # A message to a paused run is handed to everybody, and the run is resumed.
+        if policy == "steer" and head.team not in (None, request.team):
+            raise InvalidRequest(
+                f"the run on thread {thread_id!r} is one of model {head.team!r}: it takes no message to "
+                f"{request.team!r}",
+                param="model",
+            )
+        queued, key = await self._store(request, factory, policy, _CONTROLS.get(policy))
+        if key is None:
+            return None
+        if head.status is RunStatus.PAUSED:
+            try:
+                await self.resume(user_id, thread_id)
+            except Conflict:
+                # The run was ended meanwhile, or is run elsewhere. The input is in the queue, and its turn will come.
+                await self._recovery.wake(key)
+        elif head.status.is_final or self._is_orphan(head):
+            await self._recovery.wake(key)
+        elif policy == "interrupt":
+            live = self._running.live((user_id, thread_id))
+            if live is not None:
+                self._running.stop(live)
+            else:
+                await self._recovery.tell(key)
+        elif request.on_question == "answer":
+            await self._recovery.wake(key)  # The run may have asked meanwhile.
+        return queued
+
+    async def enqueue(self, request: RunRequest, factory: TeamFactory) -> Queued:
+        """Queue an input in any case, for whichever process has time.
+
+        Raises:
+            TeamBuildError: the team's factory failed.
+        """
+        for attempt in range(_ATTEMPTS):
+            try:
+                queued, key = await self._store(request, factory, "enqueue", None)
+            except Conflict:
+                # Two made the thread at the same moment.
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            assert key is not None
+            await self._recovery.wake(key)
+            return queued
+        raise AssertionError("the last attempt returns or raises")
+
+    def _is_orphan(self, head: ThreadHead) -> bool:
+        return head.status is RunStatus.RUNNING and self._recovery.is_orphan(head)
+
+    async def _store(
+        self, request: RunRequest, factory: TeamFactory, policy: str, control: str | None
+    ) -> tuple[Queued, int | None]:
+        # A team that cannot be built is refused now, not when nobody listens any more.
+        speakers = await self._starter.speakers(request, factory)
+        api_key = request.api_key
+        new = NewInput(
+            run_id=new_run_id(),
+            team=request.team,
+            policy=policy,
+            request=to_json(request),
+            api_key=None if api_key is None else self._db.secrets.encrypt(api_key.get_secret_value()),
+            background=request.background,
+            idempotency_key=request.idempotency_key,
+            fingerprint=fingerprint(request) if request.idempotency_key else None,
+            request_id=log_context.current_request(),
+            on_question=request.on_question,
+        )
+        thread_id = request.thread_id
+        assert thread_id is not None
+        key = await self._db.database.write(
+            lambda session: enqueue(session, request.user_id, thread_id, new, control=control)
+        )
+        return (new.run_id, speakers, int(new.at.timestamp())), key

@@ -1,1 +1,0 @@
-"""What people ask of threads: cancel, pause, resume; and what becomes of an input whose thread is busy."""
