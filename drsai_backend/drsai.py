@@ -44,6 +44,7 @@ class DrSai:
             config.
         database_url: `sqlite:///file` or `postgresql://…`; default: the settings' (`DRSAI_DATABASE_URL`, else
             `sqlite:///drsai.db`).
+        database: in place of a URL, one with a backend of its own, say; closed with this object.
         settings: default: read from the environment and `.env`.
         worker: False: it reads threads, and stops, pauses or resumes what other processes run; it runs nothing itself.
         model_provider: makes the clients of `RunContext.model_client()`; default: the settings' endpoint, else the
@@ -64,12 +65,14 @@ class DrSai:
         teams: Mapping[str, TeamFactory] | TeamRegistry | None = None,
         database_url: str | None = None,
         *,
+        database: Database | None = None,
         settings: Settings | None = None,
         worker: bool = True,
         model_provider: ModelProvider | None = None,
     ) -> None:
         self.settings = settings = settings or Settings()
-        self.database = Database(database_url or settings.database_url, sqlite_synchronous=settings.sqlite_synchronous)
+        url, synchronous = database_url or settings.database_url, settings.sqlite_synchronous
+        self.database = database or Database(url, sqlite_synchronous=synchronous)
         key, store = settings.secret_key, JournalStateStore()
         self.db = DatabaseManager(database=self.database, secret_key=key, state_store=store)
         self.models = ModelClientFactory(settings, model_provider)

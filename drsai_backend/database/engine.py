@@ -55,6 +55,7 @@ class Database:
         sqlite_synchronous: "NORMAL" survives the death of the process, "FULL" power loss as well.
         pool_size: connections to PostgreSQL that the event loop may hold at once.
         busy_timeout: seconds that a call waits for another process's write, a row lock or a free connection.
+        backend: what runs the storage functions; default: this package's own for the URL, with the settings above.
 
     Raises:
         ConfigurationError: the URL cannot be used.
@@ -67,6 +68,7 @@ class Database:
         sqlite_synchronous: Literal["NORMAL", "FULL"] = "NORMAL",
         pool_size: int = 10,
         busy_timeout: float = 10.0,
+        backend: Backend | None = None,
     ) -> None:
         parsed = parse_url(url)
         shown = sa.make_url(url).difference_update_query(["password", "sslpassword"])
@@ -78,15 +80,15 @@ class Database:
         self._backend: Backend
         if parsed.get_backend_name() == "sqlite":
             self.dialect = "sqlite"
-            backend = SQLiteBackend(parsed.database or "", synchronous=sqlite_synchronous, busy_timeout=busy_timeout)
-            self.sqlite_path = None if backend.in_memory else backend.path
-            self._backend = backend
+            own = SQLiteBackend(parsed.database or "", synchronous=sqlite_synchronous, busy_timeout=busy_timeout)
+            self.sqlite_path = None if own.in_memory else own.path
+            self._backend = backend or own
             # Absolute, as the backend holds it: later work by URL means the same file after a chdir.
-            self.url = url if backend.in_memory else f"sqlite:///{backend.path}"
+            self.url = url if own.in_memory else f"sqlite:///{own.path}"
         else:
             self.dialect = "postgresql"
             self.url = url
-            self._backend = PostgresBackend(parsed, pool_size=pool_size, busy_timeout=busy_timeout)
+            self._backend = backend or PostgresBackend(parsed, pool_size=pool_size, busy_timeout=busy_timeout)
 
     async def write(self, fn: Callable[[Session], T], *, short: bool = False) -> T:
         """Runs `fn(session)` in one transaction and returns its result after the commit.

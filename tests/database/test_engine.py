@@ -397,10 +397,15 @@ async def test_postgres_belongs_to_one_loop(postgres_url: str):
 
 async def test_a_blocking_call_behind_a_lock_of_its_own_loop_gives_up(postgres_url: str):
     async with Database(postgres_url, busy_timeout=1) as database:
-        held = asyncio.create_task(
-            database.write(lambda session: session.execute(sa.text("SELECT pg_advisory_xact_lock(1), pg_sleep(0.3)")))
-        )
-        await asyncio.sleep(0.1)
+        locked = asyncio.Event()
+
+        def hold(session: Session) -> None:
+            session.execute(sa.text("SELECT pg_advisory_xact_lock(1)"))
+            locked.set()
+            session.execute(sa.text("SELECT pg_sleep(0.1)"))
+
+        held = asyncio.create_task(database.write(hold))
+        await locked.wait()
         with pytest.raises(DatabaseUnavailable):
             database.write_sync(lambda session: session.execute(sa.text("SELECT pg_advisory_xact_lock(1)")))
         await held
