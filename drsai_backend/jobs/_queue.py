@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import procrastinate
 from procrastinate.connector import Notify
-from procrastinate.exceptions import AlreadyEnqueued, ProcrastinateException
+from procrastinate.exceptions import AlreadyEnqueued, ConnectorException, ProcrastinateException
 from procrastinate.job_context import JobContext
 from procrastinate.jobs import Status
 from psycopg_pool import AsyncConnectionPool
@@ -214,6 +214,8 @@ def _logged(what: str) -> Generator[None]:
         yield
     except DrSaiError as error:
         log.warning("%s: %s", what, error.message)
+    except ConnectorException as error:
+        log.warning("%s: the database cannot be used: %s", what, _reason(error))
     except Exception:
         log.exception("%s failed", what)
 

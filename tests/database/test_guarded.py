@@ -114,3 +114,12 @@ async def test_a_connection_lost_with_its_commit_is_not_repeated(db: DatabaseMan
     assert calls == 1
     assert await db.database.read(stored) == (0, [])
     assert await db.database.write(guarded("x")) == (1, "a")
+
+
+async def test_a_guard_that_changes_nothing_is_no_ones_warning(
+    db: DatabaseManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody else was faster: that happens all the time, and the driver has nothing to say about it."""
+    with pytest.raises(Conflict):  # It is met while the rest is still being sent.
+        await db.database.write(guarded(*(str(number) for number in range(500)), name="b"))
+    assert not caplog.records

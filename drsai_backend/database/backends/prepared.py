@@ -143,17 +143,23 @@ async def _pipeline(
     driver: psycopg.AsyncConnection[_Row], texts: list[tuple[str, object]], *, guarded: bool
 ) -> _Row | None:
     cursors: list[psycopg.AsyncCursor[_Row]] = []
+    failed: psycopg.Error | None = None
     try:
         async with driver.pipeline():
-            for sql, parameters in texts:
-                cursor = driver.cursor()
-                cursors.append(cursor)
-                await cursor.execute(sql, parameters)  # pyright: ignore[reportArgumentType] - compiled by SQLAlchemy
-    except psycopg.IntegrityError:
-        # What a writer appends that comes too late is there already: that is the guard's outcome, not another error.
-        if guarded and cursors[0].rowcount == 0:
-            return None
-        raise
+            try:
+                for sql, parameters in texts:
+                    cursor = driver.cursor()
+                    cursors.append(cursor)
+                    await cursor.execute(sql, parameters)  # pyright: ignore[reportArgumentType] - made by SQLAlchemy
+            except psycopg.Error as error:
+                failed = error  # Raised out of the block, it would have psycopg log what the block's end then meets.
+    except psycopg.Error as error:
+        failed = failed or error
+    # What a writer appends that comes too late is there already: that is the guard's outcome, not another error.
+    if isinstance(failed, psycopg.IntegrityError) and guarded and cursors[0].rowcount == 0:
+        return None
+    if failed is not None:
+        raise failed
     return await cursors[0].fetchone() if guarded else ()
 
 
