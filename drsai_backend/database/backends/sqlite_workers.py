@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias
 
@@ -48,25 +49,16 @@ NOBODY: Waiting = Future()
 """Waits for a job whose result is looked at where it is made."""
 
 
+@dataclass(slots=True, eq=False)
 class Job:
     """One storage function, and where its result goes."""
 
-    __slots__ = ("error", "fn", "future", "loop", "read", "result")
-
-    def __init__(
-        self,
-        fn: Callable[[Session], object],
-        future: Waiting,
-        loop: asyncio.AbstractEventLoop | None,
-        *,
-        read: bool = False,
-    ) -> None:
-        self.fn = fn
-        self.future = future
-        self.loop = loop
-        self.read = read
-        self.result: Any = None
-        self.error: BaseException | None = None
+    fn: Callable[[Session], object]
+    future: Waiting
+    loop: asyncio.AbstractEventLoop | None
+    read: bool = False
+    result: Any = None
+    error: BaseException | None = None
 
     def run(self, session: Session) -> None:
         try:

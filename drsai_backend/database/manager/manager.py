@@ -21,12 +21,7 @@ from drsai_backend.database.engine import DEFAULT_URL, Database
 from drsai_backend.database.manager.filters import Filters, Order, conditions, ordering, page
 from drsai_backend.database.manager.graph import GraphWriter, Outcome, observe_graph, refresh_graph
 from drsai_backend.database.manager.model import model_info
-from drsai_backend.database.manager.relations import (
-    delete_rows,
-    load_options,
-    refer_back,
-    remember_relations,
-)
+from drsai_backend.database.manager.relations import delete_rows, load_options, refer_back, remember_relations
 from drsai_backend.database.manager.rows import RowWriter, remember
 from drsai_backend.database.manager.secrets import SecretBox
 from drsai_backend.database.manager.threads import StateStore, ThreadIO, show

@@ -80,8 +80,8 @@ class UserInputView:
         # The key's column is never even read.
         self._fields = {name: item for name, item in self._info.fields.items() if name != "api_key"}
         owner = sa.tuple_(self._fields["user_id"].column, self._fields["thread_id"].column)
-        columns = [item.column for item in self._fields.values()]
-        self._views_of = sa.select(*columns).where(owner.in_(sa.bindparam("threads", expanding=True)))
+        self._all = sa.select(*(item.column for item in self._fields.values()))
+        self._views_of = self._all.where(owner.in_(sa.bindparam("threads", expanding=True)))
 
     def read(self, session: Session, threads: Sequence[Names]) -> dict[Names, Values]:
         """The views of threads, as JSON; threads without user input are left out."""
@@ -128,8 +128,7 @@ class UserInputView:
     def _delete(self, session: Session, names: Names, loaded: Values | None) -> bool:
         table = self._info.table
         owned = (table.c.user_id == names[0], table.c.thread_id == names[1])
-        columns = [item.column for item in self._fields.values()]
-        row = session.execute(sa.select(*columns).where(*owned).with_for_update()).mappings().first()
+        row = session.execute(self._all.where(*owned).with_for_update()).mappings().first()
         if row is None:
             return False
         for name, item in self._fields.items():

@@ -53,12 +53,14 @@ def _insert(table: sa.Table, *left_out: str) -> sa.Insert:
 _LONG = ("messages", "state", "user_input", "tasks", "team_result", "meta")
 
 
-def _insert_thread(dialect: str) -> sa.ClauseElement:
+@Prepared
+def insert_thread(dialect: str) -> sa.ClauseElement:
     statement = _insert(thread, "id", "error_message", "input_request", "control", "queued", *_LONG)
     return statement.values(lease_expires_at=expires_of(dialect)).returning(thread.c.id)
 
 
-def _take_lease(dialect: str) -> sa.ClauseElement:
+@Prepared
+def take_lease(dialect: str) -> sa.ClauseElement:
     return (
         sa.update(thread)
         .where(
@@ -93,19 +95,16 @@ def _take_lease(dialect: str) -> sa.ClauseElement:
     )
 
 
-def _store_user_input(dialect: str) -> sa.ClauseElement:
+@Prepared
+def store_user_input(dialect: str) -> sa.ClauseElement:
     make = sqlite_insert if dialect == "sqlite" else postgresql_insert
-    columns = [column for column in _user_input.c if column.name != "id"]
-    statement = make(_user_input).values(
-        {column.name: sa.bindparam(column.name, type_=column.type) for column in columns}
-    )
-    fresh = {
-        column.name: statement.excluded[column.name]
-        for column in columns
-        if column.name not in ("user_id", "thread_id", "created_at")
-    }
+    names = [column.name for column in _user_input.c if column.name != "id"]
+    statement = make(_user_input).values({name: sa.bindparam(name, type_=_user_input.c[name].type) for name in names})
+    fresh = {name: statement.excluded[name] for name in names if name not in ("user_id", "thread_id", "created_at")}
     return statement.on_conflict_do_update(index_elements=["user_id", "thread_id"], set_=fresh)
 
+
+_this_run = sa.update(run).where(run.c.run_id == sa.bindparam("run"))
 
 # Absolute figures: the guard of the turn that they are stored with fences them as well.
 _PROGRESS: dict[str, object] = {
@@ -121,6 +120,7 @@ HELD = (
     thread.c.turn == sa.bindparam("seen_turn"),
     thread.c.lease_owner == sa.bindparam("owner"),
 )
+_held_thread = sa.update(thread).where(*HELD)
 _ADVANCE: dict[str, object] = {
     "turn": sa.bindparam("new_turn"),
     "last_seq": sa.bindparam("new_seq"),
@@ -128,107 +128,84 @@ _ADVANCE: dict[str, object] = {
 }
 
 
-def _end_thread(_: str) -> sa.ClauseElement:
-    return (
-        sa.update(thread)
-        .where(*HELD)
-        .values(
-            **_ADVANCE,
-            status=sa.bindparam("new_status"),
-            error_message=sa.bindparam("new_error"),
-            input_request=sa.bindparam("new_request"),
-            revision=thread.c.revision + 1,
-            updated_at=sa.bindparam("updated"),
-            lease_owner=None,
-            lease_expires_at=None,
-            # A run that waits now is not over: who wants it stopped, or steered when it runs again, is not forgotten.
-            control=sa.case(
-                (sa.and_(sa.bindparam("waits") == 1, thread.c.control != "pause"), thread.c.control),
-                else_=None,
-            ),
-        )
-        .returning(thread.c.queued, thread.c.control)
+@Prepared
+def end_thread(_: str) -> sa.ClauseElement:
+    return _held_thread.values(
+        **_ADVANCE,
+        status=sa.bindparam("new_status"),
+        error_message=sa.bindparam("new_error"),
+        input_request=sa.bindparam("new_request"),
+        revision=thread.c.revision + 1,
+        updated_at=sa.bindparam("updated"),
+        lease_owner=None,
+        lease_expires_at=None,
+        # A run that waits now is not over: who wants it stopped, or steered when it runs again, is not forgotten.
+        control=sa.case(
+            (sa.and_(sa.bindparam("waits") == 1, thread.c.control != "pause"), thread.c.control),
+            else_=None,
+        ),
+    ).returning(thread.c.queued, thread.c.control)
+
+
+@Prepared
+def end_run(_: str) -> sa.ClauseElement:
+    return _this_run.values(
+        status=sa.bindparam("new_status"),
+        error_message=sa.bindparam("new_error"),
+        **_PROGRESS,
+        stop_reason=sa.bindparam("new_reason"),
+        stop_code=sa.bindparam("new_code"),
+        last_seq=sa.bindparam("new_seq"),
+        finished_at=sa.bindparam("finished"),
+        updated_at=sa.bindparam("updated"),
     )
 
 
-def _end_run(_: str) -> sa.ClauseElement:
-    return (
-        sa.update(run)
-        .where(run.c.run_id == sa.bindparam("run"))
-        .values(
-            status=sa.bindparam("new_status"),
-            error_message=sa.bindparam("new_error"),
-            **_PROGRESS,
-            stop_reason=sa.bindparam("new_reason"),
-            stop_code=sa.bindparam("new_code"),
-            last_seq=sa.bindparam("new_seq"),
-            finished_at=sa.bindparam("finished"),
-            updated_at=sa.bindparam("updated"),
-        )
+@Prepared
+def continue_run(_: str) -> sa.ClauseElement:
+    return _this_run.values(
+        status=sa.bindparam("new_status"),
+        **_PROGRESS,
+        answers=sa.bindparam("new_answers"),
+        limits=sa.bindparam("new_limits"),
+        updated_at=sa.bindparam("updated"),
+        epoch=sa.bindparam("new_epoch"),
+        attempt=sa.bindparam("new_attempt"),
+        retries=sa.bindparam("new_retries"),
+        retry_turn=sa.bindparam("new_retry_turn"),
+        last_seq=sa.bindparam("known_seq"),
+        deadline=None,
+        # Of a run that waited for an answer. Where its worker was lost, what it had used before the question stays.
+        usage_before=sa.case((run.c.status == RunStatus.AWAITING_INPUT, run.c.usage), else_=run.c.usage_before),
     )
 
 
-def _continue_run(_: str) -> sa.ClauseElement:
-    return (
-        sa.update(run)
-        .where(run.c.run_id == sa.bindparam("run"))
-        .values(
-            status=sa.bindparam("new_status"),
-            **_PROGRESS,
-            answers=sa.bindparam("new_answers"),
-            limits=sa.bindparam("new_limits"),
-            updated_at=sa.bindparam("updated"),
-            epoch=sa.bindparam("new_epoch"),
-            attempt=sa.bindparam("new_attempt"),
-            retries=sa.bindparam("new_retries"),
-            retry_turn=sa.bindparam("new_retry_turn"),
-            last_seq=sa.bindparam("known_seq"),
-            deadline=None,
-            # Of a run that waited for an answer. Where its worker was lost, what it had used before the question stays.
-            usage_before=sa.case((run.c.status == RunStatus.AWAITING_INPUT, run.c.usage), else_=run.c.usage_before),
-        )
+@Prepared
+def start_queued(_: str) -> sa.ClauseElement:
+    return _this_run.values(
+        status=sa.bindparam("new_status"),
+        **_PROGRESS,
+        limits=sa.bindparam("new_limits"),
+        updated_at=sa.bindparam("updated"),
+        started_at=sa.bindparam("updated"),
+        epoch=sa.bindparam("new_epoch"),
+        first_seq=sa.bindparam("new_first"),
     )
 
 
-def _start_queued(_: str) -> sa.ClauseElement:
-    return (
-        sa.update(run)
-        .where(run.c.run_id == sa.bindparam("run"))
-        .values(
-            status=sa.bindparam("new_status"),
-            **_PROGRESS,
-            limits=sa.bindparam("new_limits"),
-            updated_at=sa.bindparam("updated"),
-            started_at=sa.bindparam("updated"),
-            epoch=sa.bindparam("new_epoch"),
-            first_seq=sa.bindparam("new_first"),
-        )
+@Prepared
+def join(_: str) -> sa.ClauseElement:
+    return _this_run.where(run.c.status == RunStatus.CREATED).values(
+        status=JOIN(RunStatus.CREATED, RunStatus.COMPLETED),
+        joined=sa.bindparam("into"),
+        first_seq=sa.bindparam("seq"),
+        last_seq=sa.bindparam("seq"),
+        updated_at=sa.bindparam("updated"),
+        finished_at=sa.bindparam("updated"),
+        epoch=sa.bindparam("new_epoch"),
     )
 
 
-def _clear_answers(_: str) -> sa.ClauseElement:
-    return sa.update(run).where(run.c.run_id == sa.bindparam("run")).values(answers=None)
-
-
-def _join(_: str) -> sa.ClauseElement:
-    return (
-        sa.update(run)
-        .where(run.c.run_id == sa.bindparam("run"), run.c.status == RunStatus.CREATED)
-        .values(
-            status=JOIN(RunStatus.CREATED, RunStatus.COMPLETED),
-            joined=sa.bindparam("into"),
-            first_seq=sa.bindparam("seq"),
-            last_seq=sa.bindparam("seq"),
-            updated_at=sa.bindparam("updated"),
-            finished_at=sa.bindparam("updated"),
-            epoch=sa.bindparam("new_epoch"),
-        )
-    )
-
-
-insert_thread = Prepared(_insert_thread)
-take_lease = Prepared(_take_lease)
-store_user_input = Prepared(_store_user_input)
 _RARE = ("background", "retries", "retry_turn", "deadline", "error_message", "stop_reason", "stop_code")
 _LATER = ("turns", "seconds", "usage_before", "told")
 insert_run = Prepared(lambda _: _insert(run, "id", "finished_at", "joined", *_LATER, *_RARE))
@@ -236,33 +213,16 @@ _UNSAID = ("answers", "usage", "limits", *_LATER, *_RARE)
 insert_joined = Prepared(lambda _: _insert(run, "id", *_UNSAID))
 insert_message = Prepared(lambda _: _insert(message, "id", "message_meta"))
 insert_entry = Prepared(lambda _: _insert(journal))
-continue_run = Prepared(_continue_run)
-start_queued = Prepared(_start_queued)
-join = Prepared(_join)
+insert_step = Prepared(lambda _: _insert(step))
 dequeue = Prepared(lambda _: sa.delete(queue).where(queue.c.run_id == sa.bindparam("run")))
-advance = Prepared(lambda _: sa.update(thread).where(*HELD).values(**_ADVANCE).returning(thread.c.control))
-progress = Prepared(
-    lambda _: (
-        sa.update(run)
-        .where(run.c.run_id == sa.bindparam("run"))
-        .values(**_PROGRESS, updated_at=sa.bindparam("updated"))
-    )
-)
-spent = Prepared(
-    lambda _: (
-        sa.update(run)
-        .where(run.c.run_id == sa.bindparam("run"))
-        .values(usage=_PROGRESS["usage"], seconds=_PROGRESS["seconds"], updated_at=sa.bindparam("updated"))
-    )
-)
+advance = Prepared(lambda _: _held_thread.values(**_ADVANCE).returning(thread.c.control))
+progress = Prepared(lambda _: _this_run.values(**_PROGRESS, updated_at=sa.bindparam("updated")))
+_SPENT = {"usage": _PROGRESS["usage"], "seconds": _PROGRESS["seconds"]}
+spent = Prepared(lambda _: _this_run.values(**_SPENT, updated_at=sa.bindparam("updated")))
 """Inside a turn, where it is open how many are stored."""
 clear_steps = Prepared(lambda _: sa.delete(step).where(step.c.thread_key == sa.bindparam("key")))
-set_deadline = Prepared(
-    lambda _: sa.update(run).where(run.c.run_id == sa.bindparam("run")).values(deadline=sa.bindparam("new_deadline"))
-)
-clear_answers = Prepared(_clear_answers)
-end_thread = Prepared(_end_thread)
-end_run = Prepared(_end_run)
+clear_answers = Prepared(lambda _: _this_run.values(answers=None))
+set_deadline = Prepared(lambda _: _this_run.values(deadline=sa.bindparam("new_deadline")))
 # All requests that have brought the run to where it is, and not further.
 tell = Prepared(
     lambda _: (

@@ -12,14 +12,10 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
-from drsai_backend.database.runs.statements import HELD, spent, thread
+from drsai_backend.database.runs.statements import HELD, insert_step, spent, thread
 from drsai_backend.database.runs.statements import step as table
 from drsai_backend.database.runs.values import Lease, Progress, StepRow
 from drsai_backend.datamodel import utcnow
-
-_insert = Prepared(
-    lambda _: sa.insert(table).values({column.name: sa.bindparam(column.name, type_=column.type) for column in table.c})
-)
 
 
 def step_writes(key: int, run_id: str, turn: int, epoch: int, steps: Sequence[StepRow]) -> list[Step]:
@@ -27,7 +23,7 @@ def step_writes(key: int, run_id: str, turn: int, epoch: int, steps: Sequence[St
     now = utcnow()
     common = {"thread_key": key, "run_id": run_id, "turn": turn, "epoch": epoch, "created_at": now}
     return [
-        (_insert, {**common, "agent": each.agent, "step": each.step, "digest": each.digest, "value": each.value})
+        (insert_step, {**common, "agent": each.agent, "step": each.step, "digest": each.digest, "value": each.value})
         for each in steps
     ]
 
