@@ -25,7 +25,14 @@ from autogen_agentchat.teams import (
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
 from autogen_agentchat.teams._group_chat._events import GroupChatRequestPublish
 from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRobinGroupChatManager
-from autogen_core import AgentId, CancellationToken, DefaultTopicId, FunctionCall, SingleThreadedAgentRuntime
+from autogen_core import (
+    AgentId,
+    AgentRuntime,
+    CancellationToken,
+    DefaultTopicId,
+    FunctionCall,
+    SingleThreadedAgentRuntime,
+)
 from autogen_core.model_context import UnboundedChatCompletionContext
 
 from drsai_backend.errors import DamagedState, StateError, TeamBuildError
@@ -115,6 +122,26 @@ def test_what_is_no_team_is_refused() -> None:
 async def test_a_team_that_brings_its_own_runtime() -> None:
     run = await prepared(RoundRobinGroupChat([agent("ann", False)], max_turns=1, runtime=SingleThreadedAgentRuntime()))
     assert await run.run("Begin.") == "Maximum number of turns 1 reached."
+
+
+class Registering(RoundRobinGroupChat):
+    """A team with a way of its own to be put together: it registers its agents, and subscribes them."""
+
+    async def _init(self, runtime: AgentRuntime) -> None:
+        await super()._init(runtime)
+
+
+@pytest.mark.parametrize("kinds", [(RoundRobinGroupChat, Registering), (Registering, RoundRobinGroupChat)])
+async def test_a_team_that_registers_its_agents_beside_one_that_does_not(
+    kinds: tuple[type[RoundRobinGroupChat], type[RoundRobinGroupChat]],
+) -> None:
+    outer, inner = kinds
+
+    def build() -> BaseGroupChat:
+        members = inner([agent(name, False) for name in ("ann", "bob")], name="inner", max_turns=2)
+        return outer([agent("cid", False), members, agent("dan", False)], max_turns=3)
+
+    await same_as_stock(build)
 
 
 async def test_one_context_for_two_agents() -> None:

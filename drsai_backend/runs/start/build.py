@@ -34,8 +34,7 @@ from drsai_backend.runs.start.read import Input, Services, StoredThread
 from drsai_backend.teams.context import BuiltTeam, RunContext, TeamFactory, build_team
 from drsai_backend.teams.limits import LimitReached, RunLimits
 from drsai_backend.teams.replay.steps import Step, TurnSteps
-from drsai_backend.teams.replay.tool_calls import ToolCalls
-from drsai_backend.teams.replay.workbench import RecordedWorkbench
+from drsai_backend.teams.replay.tool_calls import RecordedWorkbench, ToolCalls
 from drsai_backend.teams.resources import Held
 from drsai_backend.teams.runtime.wiring import manager_of
 from drsai_backend.teams.session import TeamSession

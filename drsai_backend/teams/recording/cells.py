@@ -20,6 +20,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import dataclass, field
 from operator import is_
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -44,17 +45,15 @@ _OBJECT = 500
 """A tool call or a result of one, and whatever else is in a message."""
 
 
+@dataclass(slots=True, eq=False)
 class MessageBook:
     """Which stored message an object in memory is, and which one a model-context message was made from."""
 
-    __slots__ = ("_by_content", "_by_id", "weight")
-
-    def __init__(self) -> None:
-        self.weight = 0
-        """About how many bytes the messages take."""
-        # The objects are kept: an id says nothing once its object is gone.
-        self._by_id: dict[int, tuple[int, Message]] = {}
-        self._by_content: dict[tuple[str | None, object], tuple[int, Message]] = {}
+    weight: int = 0
+    """About how many bytes the messages take."""
+    # The objects are kept: an id says nothing once its object is gone.
+    _by_id: dict[int, tuple[int, Message]] = field(default_factory=dict)
+    _by_content: dict[tuple[str | None, object], tuple[int, Message]] = field(default_factory=dict)
 
     def add(self, seq: int, message: Message) -> None:
         """Message `seq`'s stored dump is exactly that of `message`."""
@@ -128,14 +127,12 @@ def _content_key(content: str | Sequence[object]) -> object:
     return tuple(part if isinstance(part, str) else id(part) for part in content)
 
 
+@dataclass(slots=True, eq=False)
 class MessageObjects:
     """Makes the objects that lists in reference form stand for. `made` has those of stored messages, by number."""
 
-    __slots__ = ("_configs", "made")
-
-    def __init__(self, configs: Mapping[int, JsonObject]) -> None:
-        self._configs = configs
-        self.made: dict[int, Any] = {}
+    _configs: Mapping[int, JsonObject]
+    made: dict[int, Any] = field(default_factory=dict)
 
     def message(self, item: Item, factory: MessageFactory) -> Message:
         """A message of the group chat. The same number gives the same object.
@@ -175,18 +172,16 @@ def normalise(value: object) -> Any:
     return load_exact(dump_exact(value))
 
 
+@dataclass(slots=True, eq=False)
 class ListCell:
     """A list attribute that only grows at its end, or is cleared. `factory`: None for model-context messages."""
 
-    __slots__ = ("_factory", "_last", "_length", "attribute", "owner", "path")
-
-    def __init__(self, path: Path, owner: object, attribute: str, factory: MessageFactory | None) -> None:
-        self.path = path
-        self.owner = owner
-        self.attribute = attribute
-        self._factory = factory
-        self._length = 0
-        self._last: object = None
+    path: Path
+    owner: object
+    attribute: str
+    factory: MessageFactory | None
+    _length: int = field(default=0, init=False)
+    _last: object = field(default=None, init=False)
 
     @property
     def items(self) -> list[Any]:
@@ -196,10 +191,10 @@ class ListCell:
     @property
     def is_context(self) -> bool:
         """Whether it lists a model context's messages, and not the group chat's."""
-        return self._factory is None
+        return self.factory is None
 
     def _encoder(self, book: MessageBook) -> Callable[[Any], Item]:
-        return book.context_item if self._factory is None else book.message_item
+        return book.context_item if self.factory is None else book.message_item
 
     def _mark(self) -> None:
         items = self.items
@@ -234,9 +229,9 @@ class ListCell:
         setattr(self.owner, self.attribute, items)
 
     def _decoded(self, items: list[Item], messages: MessageObjects) -> list[Any]:
-        if self._factory is None:
+        if self.factory is None:
             return [messages.context_message(item) for item in items]
-        return [messages.message(item, self._factory) for item in items]
+        return [messages.message(item, self.factory) for item in items]
 
     def restore(self, items: list[Item], messages: MessageObjects) -> None:
         self._put(self._decoded(items, messages))
@@ -299,32 +294,30 @@ def _memory_content(item: JsonObject) -> MemoryContent:
     return MemoryContent.model_validate(values)
 
 
+@dataclass(slots=True, eq=False)
 class ValueCell:
     """A small value in an attribute."""
 
-    __slots__ = ("_field", "_last", "_owner", "path")
-
-    def __init__(self, path: Path, owner: object, field: Field) -> None:
-        self.path = path
-        self._owner = owner
-        self._field = field
-        self._last: object = None
+    path: Path
+    owner: object
+    field: Field
+    _last: object = None
 
     async def whole(self) -> object:
-        self._last = self._field.read(self._owner)
+        self._last = self.field.read(self.owner)
         return self._last
 
     def delta(self, number: int, book: MessageBook, entry: Entry) -> None:
-        value = self._field.read(self._owner)
+        value = self.field.read(self.owner)
         if value != self._last:
             self._last = entry.set[number] = value
 
     def release(self) -> tuple[object, object]:
-        return self._field.read(self._owner), self._last
+        return self.field.read(self.owner), self._last
 
     async def adopt(self, content: tuple[object, object]) -> None:
         value, self._last = content
-        self._field.write(self._owner, value)
+        self.field.write(self.owner, value)
 
     async def restore(self, value: object) -> None:
         await self.adopt((deepcopy(value), value))
@@ -337,15 +330,13 @@ class Stateful(Protocol):
     def load_state(self, state: JsonObject) -> Awaitable[None]: ...
 
 
+@dataclass(slots=True, eq=False)
 class StateCell:
     """Something foreign with `save_state` and `load_state`: stored whole whenever that has changed."""
 
-    __slots__ = ("_last", "owner", "path")
-
-    def __init__(self, path: Path, owner: Stateful) -> None:
-        self.path = path
-        self.owner = owner
-        self._last: Exact = (b"", False)
+    path: Path
+    owner: Stateful
+    _last: Exact = (b"", False)
 
     async def whole(self) -> object:
         self._last = dump_exact(await self.owner.save_state())

@@ -15,7 +15,6 @@ from autogen_core import (
     AgentType,
     Subscription,
     TopicId,
-    TypeSubscription,
 )
 
 T = TypeVar("T", bound=Agent)
@@ -28,8 +27,9 @@ class AgentDirectory(AgentRuntime):
         self._factories: dict[str, Callable[[], Agent | Awaitable[Agent]]] = {}
         self._agents: dict[AgentId, Agent] = {}
         self._subscriptions: dict[str, Subscription] = {}
-        self._by_topic_type: dict[str, list[Subscription]] = {}
+        self._routes: dict[tuple[str, str], list[AgentId]] = {}
         self._recipients: dict[tuple[str, str], list[AgentId]] = {}
+        """What routes and subscriptions come to, for each topic that was asked for since a subscription changed."""
 
     # --- registration -------------------------------------------------------------------------------------------
 
@@ -57,7 +57,8 @@ class AgentDirectory(AgentRuntime):
 
     def route(self, topic_id: TopicId, recipients: list[AgentId]) -> None:
         """Deliver what is published to `topic_id` to these agents, in order."""
-        self._recipients[topic_id.type, topic_id.source] = recipients
+        key = (topic_id.type, topic_id.source)
+        self._routes[key] = self._recipients[key] = recipients
 
     async def instance(self, agent_id: AgentId) -> Agent:
         """The agent of that id, made by its factory when it is first asked for."""
@@ -76,23 +77,20 @@ class AgentDirectory(AgentRuntime):
         if subscription.id in self._subscriptions:
             raise ValueError("Subscription already exists")
         self._subscriptions[subscription.id] = subscription
-        if isinstance(subscription, TypeSubscription):
-            self._by_topic_type.setdefault(subscription.topic_type, []).append(subscription)
-            self._recipients.clear()
+        self._recipients.clear()
 
     async def remove_subscription(self, id: str) -> None:
-        subscription = self._subscriptions.pop(id)
-        if isinstance(subscription, TypeSubscription):
-            self._by_topic_type[subscription.topic_type].remove(subscription)
-            self._recipients.clear()
+        del self._subscriptions[id]
+        self._recipients.clear()
 
     def recipients(self, topic_id: TopicId) -> list[AgentId]:
         # Not by the TopicId itself: its subclass DefaultTopicId never equals it.
         key = (topic_id.type, topic_id.source)
         found = self._recipients.get(key)
         if found is None:
-            subscriptions = self._by_topic_type.get(topic_id.type, ())
-            found = self._recipients[key] = [s.map_to_agent(topic_id) for s in subscriptions]
+            matching = [each for each in self._subscriptions.values() if each.is_match(topic_id)]
+            subscribed = [each.map_to_agent(topic_id) for each in matching]
+            found = self._recipients[key] = [*self._routes.get(key, ()), *subscribed]
         return found
 
     # --- the rest of the protocol -------------------------------------------------------------------------------

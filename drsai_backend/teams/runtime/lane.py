@@ -8,6 +8,7 @@ import types
 from collections import deque
 from collections.abc import Coroutine, Generator, Sequence
 from contextvars import Context, copy_context
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 # Private: the group chat protocol. tests/teams/test_upstream.py fails when it changes.
@@ -33,60 +34,36 @@ PATIENCE = 1.0
 _ATTEMPTS = 5
 
 
+@dataclass(slots=True, eq=False)
 class Lane:
     """What is under way in the team of that id: its queue, held requests, speakers, and the task that drives them."""
 
-    __slots__ = (
-        "branch",
-        "deferred",
-        "direct",
-        "driver",
-        "echo",
-        "error",
-        "errors",
-        "held",
-        "key",
-        "manager",
-        "manager_id",
-        "order",
-        "outbox",
-        "queue",
-        "resume",
-        "signalled",
-        "speaking",
-        "started",
-        "stopping",
-        "token",
-        "wake",
-    )
-
-    def __init__(self, key: str, errors: TeamErrors) -> None:
-        self.key = key
-        self.errors = errors
-        self.queue: deque[tuple[AgentId, Delivery]] = deque()
-        self.held: list[Delivery] = []
-        self.speaking: dict[AgentId, asyncio.Task[None] | None] = {}
-        self.deferred: dict[AgentId, deque[Delivery]] = {}
-        self.branch: Branch | None = None
-        """The part of a turn that this lane's run belongs to."""
-        self.order: deque[AgentId] = deque()
-        """Concurrent speakers whose words are to be heard in the order in which they were released."""
-        self.outbox: dict[AgentId, list[Publication]] = {}
-        """What these have published, but for the first of them, who is heard at once and is not in here."""
-        self.manager: BaseGroupChatManager | None = None
-        self.manager_id: AgentId | None = None
-        self.driver: asyncio.Task[None] | None = None
-        self.started: asyncio.Future[object] | None = None
-        self.wake: asyncio.Future[None] | None = None
-        self.resume: Sequence[str] | None = None
-        self.token: CancellationToken | None = None
-        self.error: BaseException | None = None
-        self.echo: str | None = None
-        """The text as which AutoGen passes `error` on."""
-        self.direct = False
-        """What participants show may go to the output queue without asking the manager."""
-        self.signalled = False
-        self.stopping = False
+    key: str
+    errors: TeamErrors
+    queue: deque[tuple[AgentId, Delivery]] = field(default_factory=deque)
+    held: list[Delivery] = field(default_factory=list)
+    speaking: dict[AgentId, asyncio.Task[None] | None] = field(default_factory=dict)
+    deferred: dict[AgentId, deque[Delivery]] = field(default_factory=dict)
+    branch: Branch | None = None
+    """The part of a turn that this lane's run belongs to."""
+    order: deque[AgentId] = field(default_factory=deque)
+    """Concurrent speakers whose words are to be heard in the order in which they were released."""
+    outbox: dict[AgentId, list[Publication]] = field(default_factory=dict)
+    """What these have published, but for the first of them, who is heard at once and is not in here."""
+    manager: BaseGroupChatManager | None = None
+    manager_id: AgentId | None = None
+    driver: asyncio.Task[None] | None = None
+    started: asyncio.Future[object] | None = None
+    wake: asyncio.Future[None] | None = None
+    resume: Sequence[str] | None = None
+    token: CancellationToken | None = None
+    error: BaseException | None = None
+    echo: str | None = None
+    """The text as which AutoGen passes `error` on."""
+    direct: bool = False
+    """What participants show may go to the output queue without asking the manager."""
+    signalled: bool = False
+    stopping: bool = False
 
     def begin(self, token: CancellationToken, loop: asyncio.AbstractEventLoop) -> asyncio.Future[object]:
         """A run of the team begins, in the branch that the caller belongs to. Returns what says that it has begun."""
