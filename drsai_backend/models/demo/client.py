@@ -89,7 +89,8 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
             _log.warning(text, self._answers)
         schemas = [tool.schema if isinstance(tool, Tool) else tool for tool in tools]
         choice = tool_choice if isinstance(tool_choice, str) else tool_choice.name
-        content = _answer(messages, schemas, choice, json_output)
+        view = _Conversation(messages)
+        content = _calls(view, schemas, choice) or _for_a_program(view, json_output) or _text_of(view)
         finish: Literal["stop", "length", "function_calls"] = "stop" if isinstance(content, str) else "function_calls"
         limit = extra_create_args.get("max_tokens")
         if isinstance(content, str) and limit is not None and estimate_content(content) > limit:
@@ -207,6 +208,7 @@ class _Conversation:
     `since`."""
 
     def __init__(self, messages: Sequence[LLMMessage]) -> None:
+        self.count = len(messages)
         self.system = "\n".join(each.content for each in messages if isinstance(each, SystemMessage))
         self.messages = [each for each in messages if not isinstance(each, SystemMessage)]
         self.last = self.messages[-1] if self.messages else None
@@ -220,38 +222,34 @@ class _Conversation:
         self.since = self.messages[next(starts, 0) :]
 
 
-def _answer(
-    messages: Sequence[LLMMessage],
-    tools: Sequence[ToolSchema],
-    tool_choice: str,
-    json_output: bool | type[BaseModel] | None,
-) -> str | list[FunctionCall]:
-    """Text, JSON text, or tool calls. `tool_choice` is "auto", "none", "required", or the name of the tool to call."""
-    view = _Conversation(messages)
-    forced = tool_choice not in ("auto", "none") and not isinstance(view.last, FunctionExecutionResultMessage)
+def _calls(view: _Conversation, tools: Sequence[ToolSchema], choice: str) -> list[FunctionCall]:
+    """The tool calls that a person asks for. `choice`: "auto", "none", "required", or the name of the tool to call."""
+    forced = choice not in ("auto", "none") and not isinstance(view.last, FunctionExecutionResultMessage)
     acted = any(isinstance(each, AssistantMessage) and isinstance(each.content, list) for each in view.since)
-    if forced or (tool_choice != "none" and not acted):
-        offered = [tool for tool in tools if tool_choice in ("auto", "required", tool["name"])]
-        handed_over = any("Transferred to " in _text(message) for message in view.since)
-        calls = tool_calls(view.task, offered, hand_over=not handed_over, required=forced)
-        if calls:
-            # The same request gets the same answer, and no two answers of a conversation the same ids.
-            return [FunctionCall(f"call_demo_{len(messages)}_{call.id}", call.arguments, call.name) for call in calls]
-    for_a_program = _ledger(view) or _json(view, json_output) or _selected_speaker(view)
-    if for_a_program is not None:
-        return for_a_program
-    said = _in_a_team(view) or _to_a_person(view)
-    # The final word that a system message asks for. AutoGen's default one asks too, but nobody wrote that on purpose.
-    ends = "TERMINATE" in view.system and _AUTOGEN_DEFAULT not in view.system and "TERMINATE" not in said
-    return _PREFIX + said + ("\n\nTERMINATE" if ends else "")
+    if choice == "none" or (acted and not forced):
+        return []
+    offered = [tool for tool in tools if choice in ("auto", "required", tool["name"])]
+    handed_over = any("Transferred to " in _text(message) for message in view.since)
+    calls = tool_calls(view.task, offered, hand_over=not handed_over, required=forced)
+    # The same request gets the same answer, and no two answers of a conversation the same ids.
+    return [FunctionCall(f"call_demo_{view.count}_{call.id}", call.arguments, call.name) for call in calls]
 
 
-def _json(view: _Conversation, form: bool | type[BaseModel] | None) -> str | None:
+def _for_a_program(view: _Conversation, form: bool | type[BaseModel] | None) -> str | None:
+    if ledger := _ledger(view):
+        return ledger
     if isinstance(form, type):
         schema = form.model_json_schema()
         return json.dumps(sample(schema, schema.get("$defs", {}), view.task), ensure_ascii=False)
     told = {"model": "offline demo model", "answer": shorten(view.task), "user_messages": len(view.people)}
-    return json.dumps(told) if form else None
+    return json.dumps(told) if form else _selected_speaker(view)
+
+
+def _text_of(view: _Conversation) -> str:
+    said = _in_a_team(view) or _to_a_person(view)
+    # The final word that a system message asks for. AutoGen's default one asks too, but nobody wrote that on purpose.
+    ends = "TERMINATE" in view.system and _AUTOGEN_DEFAULT not in view.system and "TERMINATE" not in said
+    return _PREFIX + said + ("\n\nTERMINATE" if ends else "")
 
 
 def _ledger(view: _Conversation) -> str | None:
@@ -292,10 +290,11 @@ def _selected_speaker(view: _Conversation) -> str | None:
     names: list[str] = re.findall(r"['\"]([^'\"]+)['\"]", lists[-1])
     history = request.partition("conversation")[2] or request
     turns: list[tuple[str, str]] = re.findall(r"^([\w-]+): (.*)$", history, re.MULTILINE)
-    person = max((index for index, (name, _) in enumerate(turns) if _PERSON.search(name)), default=-1)
-    asked = words(turns[person][1]) if person >= 0 else set[str]()
     spoke = {name: index for index, (name, _) in enumerate(turns)}
-    called = [name for name in names if spoke.get(name, -1) <= person and asked & words(name)]
+    person, task = max(
+        ((index, text) for index, (name, text) in enumerate(turns) if _PERSON.search(name)), default=(-1, "")
+    )
+    called = [name for name in names if spoke.get(name, -1) <= person and words(task) & words(name)]
     return called[0] if called else min(names, key=lambda name: spoke.get(name, -1))
 
 
