@@ -93,7 +93,8 @@ async def build_team(factory: TeamFactory, context: RunContext) -> BuiltTeam:
     try:
         with run_model_clients(context.model_client):
             if isinstance(factory, Mapping):
-                team: object = load_team_component(cast("JsonObject", factory))
+                config = ComponentModel(**completed(cast("JsonObject", factory)))
+                team: object = ComponentLoader.load_component(config, expected=object)
             else:
                 function = cast("Callable[..., object]", factory)
                 team = function(context) if takes_context(function) else function()
@@ -132,15 +133,7 @@ def takes_context(function: Callable[..., object]) -> bool:
 # --- component configs -----------------------------------------------------------------------------------------------
 
 
-def load_team_component(config: Mapping[str, object]) -> object:
-    """A fresh agent or team from a component config. A `model_client` that was left out is the run's own.
-
-    Raises whatever the component's own loading raises.
-    """
-    return ComponentLoader.load_component(ComponentModel(**completed(config)), expected=object)
-
-
-def completed(config: Mapping[str, object]) -> JsonObject:
+def completed(config: JsonObject) -> JsonObject:
     """A copy of a component config with what AutoGen wants to have spelled out: model clients and plain defaults.
 
     AutoGen's config classes require fields such as `description` or `reflect_on_tool_use` that their constructors

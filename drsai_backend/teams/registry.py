@@ -106,10 +106,6 @@ def load_teams(target: str) -> dict[str, TeamFactory]:
         found = getattr(_module(path), attribute or "teams", None)
         if found is None:
             raise ConfigurationError(f"{path} has no `{attribute or 'teams'}`: a dict of team names and factories")
-    return _checked(found, target)
-
-
-def _checked(found: object, target: str) -> dict[str, TeamFactory]:
     if not isinstance(found, Mapping):
         raise ConfigurationError(f"{target}: the teams are {type(found).__name__}, not a dict of names and factories")
     teams = cast("Mapping[object, TeamFactory]", found)

@@ -68,27 +68,23 @@ class MessageBook:
             self._by_content[message.source, parts] = (seq, message)
             self._by_content[None, parts] = (seq, message)
 
-    def seq_of(self, message: Message) -> int | None:
-        """The number of a message that is stored; None: it is not, or not as it is."""
-        found = self._by_id.get(id(message))
-        return None if found is None else found[0]
-
     def message_item(self, message: Message) -> Item:
         """A message of the group chat in reference form."""
         found = self._by_id.get(id(message))
         return found[0] if found is not None else normalise(dump_of(message))
 
-    def context_item(self, message: LLMMessage) -> Item:
+    def context_item(self, message: Any) -> Item:
         """A message of a model context in reference form."""
-        if type(message) is UserMessage:
+        kind = message.__class__
+        if kind is UserMessage:
             found = self._by_content.get((message.source, _content_key(message.content)))
             if found is not None:
                 return ["u", found[0]]
-        elif type(message) is AssistantMessage:
+        elif kind is AssistantMessage:
             found = self._by_content.get((message.source, _content_key(message.content)))
             if found is not None:
                 return ["a", found[0]] if message.thought is None else ["a", found[0], message.thought]
-        elif type(message) is FunctionExecutionResultMessage:
+        elif kind is FunctionExecutionResultMessage:
             found = self._by_content.get((None, _content_key(message.content)))
             if found is not None:
                 return ["f", found[0]]

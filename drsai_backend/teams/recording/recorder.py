@@ -164,10 +164,6 @@ class Recorder:
         if is_task:
             self._awaited.append(message)
 
-    def seq_of(self, message: Message) -> int | None:
-        """The number of a message that is stored; None: it is not, or not as it is."""
-        return self._book.seq_of(message)
-
     def emit(self, message: Message) -> None:
         """The team shows `message`. Task messages, which are stored before the run, are passed over."""
         # Once each, for an agent may well show an object again that it, or the user, has shown before.

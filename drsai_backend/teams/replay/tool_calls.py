@@ -30,8 +30,6 @@ from drsai_backend.tools import is_idempotent, needs_approval
 log = logging.getLogger("drsai.tools")
 
 _END = object()
-
-
 _current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
 
 

@@ -30,6 +30,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from autogen_agentchat.messages import ModelClientStreamingChunkEvent, ToolCallRequestEvent
 
@@ -140,14 +141,15 @@ class TurnRuntime(AgentDirectory):
             self._publish(message, topic_id, sender, cancellation_token)
 
     def _publish(
-        self, message: object, topic_id: TopicId, sender: AgentId | None, cancellation_token: CancellationToken | None
+        self, message: Any, topic_id: TopicId, sender: AgentId | None, cancellation_token: CancellationToken | None
     ) -> None:
         lane = self.lane(topic_id.source)
         if lane.stopping:
             return
+        kind = message.__class__
         manager = lane.manager
         if manager is not None:
-            if type(message) is GroupChatTermination:
+            if kind is GroupChatTermination:
                 lane.signalled = True
                 if message.error is not None and lane.echo is None:
                     lane.echo = str(message.error)
@@ -155,18 +157,18 @@ class TurnRuntime(AgentDirectory):
                 if topic_id.type == manager._output_topic_type:
                     return  # A copy for the log: the manager has put it on the output queue itself.
             else:
-                shown = message.message if type(message) is GroupChatMessage else None
-                if type(shown) is ToolCallRequestEvent and lane.token is not None:
+                shown: type | None = message.message.__class__ if kind is GroupChatMessage else None
+                if shown is ToolCallRequestEvent and lane.token is not None:
                     asyncio.get_running_loop().call_soon(watch_tools, lane.token)
                 unheard = lane.outbox.get(sender) if lane.order and sender is not None else None
-                if unheard is not None and type(shown) is not ModelClientStreamingChunkEvent:
+                if unheard is not None and shown is not ModelClientStreamingChunkEvent:
                     unheard.append((message, topic_id, sender, cancellation_token))
                     return
                 if shown is not None and lane.direct:
-                    manager._output_message_queue.put_nowait(shown)
+                    manager._output_message_queue.put_nowait(message.message)
                     return
         delivery = (message, topic_id, sender, cancellation_token or CancellationToken())
-        if type(message) is GroupChatRequestPublish:
+        if kind is GroupChatRequestPublish:
             lane.held.append(delivery)
         else:
             for agent_id in self.recipients(topic_id):
