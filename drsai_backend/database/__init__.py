@@ -5,8 +5,10 @@
 """
 
 from drsai_backend.database.engine import DEFAULT_URL, Database
-from drsai_backend.database.manager import DatabaseManager, SecretBox, StateStore, SyncDatabaseManager
+from drsai_backend.database.manager.manager import DatabaseManager, SyncDatabaseManager
+from drsai_backend.database.manager.secrets import SecretBox
 from drsai_backend.database.manager.thread_parts import is_live
+from drsai_backend.database.manager.threads import StateStore
 from drsai_backend.database.values import clean_json, clean_text
 
 __all__ = [

@@ -63,25 +63,17 @@ class DatabaseManager:
         state_store: StateStore | None = None,
     ) -> None:
         self._owns_database = database is None
-        self._database = Database(url) if database is None else database
-        self._secrets = _secret_box(self._database, secret_key)
-        self._rows = RowWriter(self._database.dialect, self._secrets)
+        self.database: Database = Database(url) if database is None else database
+        """The database below, for storage functions of one's own."""
+        self.secrets: SecretBox = _secret_box(self.database, secret_key)
+        """Encrypts and decrypts what `UserInput.api_key` holds in its row."""
+        self._rows = RowWriter(self.database.dialect, self.secrets)
         self._threads = ThreadIO(self._rows, state_store)
         self._graphs = GraphWriter(self._rows, self._threads)
         self._schema_ready = False
         self._schema_lock = threading.Lock()
         self.sync = SyncDatabaseManager(self)
         """The same calls for scripts and synchronous tools. They block the calling thread."""
-
-    @property
-    def database(self) -> Database:
-        """The database below, for storage functions of one's own."""
-        return self._database
-
-    @property
-    def secrets(self) -> SecretBox:
-        """Encrypts and decrypts what `UserInput.api_key` holds in its row."""
-        return self._secrets
 
     async def ensure_schema(self) -> None:
         """Brings an SQLite schema up to date, checks that of PostgreSQL. Every first call does it as well.
@@ -96,7 +88,7 @@ class DatabaseManager:
         """`ensure_schema`, blocking."""
         with self._schema_lock:
             if not self._schema_ready:
-                migrations.ensure_schema(self._database)
+                migrations.ensure_schema(self.database)
                 self._schema_ready = True
 
     async def get(
@@ -127,7 +119,7 @@ class DatabaseManager:
         """
         fn = self._getting(model, filters, order, limit, offset, load_messages, load_state, load)
         await self.ensure_schema()
-        return await self._database.read(fn)
+        return await self.database.read(fn)
 
     async def upsert(self, row: M) -> M:
         """Stores a row, and returns it as stored: the same object, brought up to date.
@@ -151,7 +143,7 @@ class DatabaseManager:
         """
         fn, finish = self._upserting(row)
         await self.ensure_schema()
-        finish(await self._database.write(fn))
+        finish(await self.database.write(fn))
         return row
 
     async def try_write(self) -> None:
@@ -160,7 +152,7 @@ class DatabaseManager:
         Raises:
             DatabaseError: the database takes no writes: it cannot be reached, is locked, or its disk is full.
         """
-        await self._database.write(_try_write)
+        await self.database.write(_try_write)
 
     async def delete(self, model: type[SQLModel], filters: Filters) -> int:
         """Deletes the rows that match and returns how many. With a thread goes all that belongs to it, with a row of
@@ -174,7 +166,7 @@ class DatabaseManager:
         """
         fn = self._deleting(model, filters)
         await self.ensure_schema()
-        return await self._database.write(fn)
+        return await self.database.write(fn)
 
     async def create_table(self, model: type[SQLModel]) -> None:
         """Creates the table of a user's model, unless it exists. A later change of the model does not alter it.
@@ -184,12 +176,12 @@ class DatabaseManager:
         """
         fn = self._creating(model)
         await self.ensure_schema()
-        await self._database.write(fn)
+        await self.database.write(fn)
 
     async def close(self) -> None:
         """Closes the database, unless it was given to the constructor."""
         if self._owns_database:
-            await self._database.close()
+            await self.database.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -198,7 +190,7 @@ class DatabaseManager:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"DatabaseManager({self._database.url_safe!r})"
+        return f"DatabaseManager({self.database.url_safe!r})"
 
     def _getting(
         self,
@@ -211,7 +203,7 @@ class DatabaseManager:
         load_state: bool,
         load: Sequence[str],
     ) -> Callable[[Session], list[M]]:
-        info, dialect = model_info(model), self._database.dialect
+        info, dialect = model_info(model), self.database.dialect
         query = sa.select(model).where(*conditions(info, filters, dialect)).order_by(*ordering(info, order, dialect))
         query = query.limit(page("limit", limit)).offset(page("offset", offset)).options(*load_options(model, load))
 
@@ -231,7 +223,7 @@ class DatabaseManager:
             info = model_info(type(row))
             for name, item in info.fields.items():
                 if item.is_secret and (sealed := getattr(row, name)) is not None:
-                    set_committed_value(row, name, self._secrets.decrypt(sealed))
+                    set_committed_value(row, name, self.secrets.decrypt(sealed))
             remember(row, info)
             remember_relations(row)
         threads = [row for row in rows if isinstance(row, Thread)]
@@ -250,10 +242,10 @@ class DatabaseManager:
     def _deleting(self, model: type[SQLModel], filters: Filters) -> Callable[[Session], int]:
         _refuse_engine_owned(model)
         info = model_info(model)
-        terms = conditions(info, filters, self._database.dialect)
+        terms = conditions(info, filters, self.database.dialect)
         if not terms:
             raise InvalidRequest("delete needs filters: without them it would empty the table", param="filters")
-        return lambda session: delete_rows(session, self._database.dialect, info, terms)
+        return lambda session: delete_rows(session, self.database.dialect, info, terms)
 
     def _creating(self, model: type[SQLModel]) -> Callable[[Session], None]:
         info = model_info(model)
@@ -261,7 +253,7 @@ class DatabaseManager:
             raise InvalidRequest(f"{info.table.name} is made by the migrations", param="model")
 
         def fn(session: Session) -> None:
-            if self._database.dialect == "postgresql":
+            if self.database.dialect == "postgresql":
                 # Of two that find the table missing, one would fail.
                 session.execute(sa.text(_CREATE_LOCK))
             info.table.create(session.connection(), checkfirst=True)

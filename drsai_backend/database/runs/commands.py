@@ -145,17 +145,12 @@ def drop_queued(session: Session, key: int, run_id: str, status: RunStatus, reas
     return True
 
 
-_unqueue = Prepared(
-    lambda _: (
-        sa.update(thread)
-        .where(thread.c.id == sa.bindparam("key"))
-        .values(
-            # Counted, for one of them may have been taken out of the queue since it was read.
-            queued=sa.select(sa.func.count()).where(queue.c.thread_key == thread.c.id).scalar_subquery(),
-            control=sa.case((thread.c.control == "steer", None), else_=thread.c.control),
-        )
-    )
-)
+@Prepared
+def _unqueue(_: str) -> sa.ClauseElement:
+    # Counted, for one of them may have been taken out of the queue since it was read.
+    queued = sa.select(sa.func.count()).where(queue.c.thread_key == thread.c.id).scalar_subquery()
+    control = sa.case((thread.c.control == "steer", None), else_=thread.c.control)
+    return sa.update(thread).where(thread.c.id == sa.bindparam("key")).values(queued=queued, control=control)
 
 
 def join_writes(lease: Lease, taken: Sequence[tuple[str, int]]) -> list[Step]:
@@ -169,18 +164,10 @@ def join_writes(lease: Lease, taken: Sequence[tuple[str, int]]) -> list[Step]:
     return [*steps, (_unqueue, {"key": lease.key})]
 
 
-_release = Prepared(
-    lambda _: (
-        sa.update(thread)
-        .where(
-            thread.c.id == sa.bindparam("key"),
-            thread.c.epoch == sa.bindparam("seen_epoch"),
-            thread.c.lease_owner == sa.bindparam("owner"),
-        )
-        .values(lease_owner=None, lease_expires_at=None)
-        .returning(thread.c.id)
-    )
-)
+@Prepared
+def _release(_: str) -> sa.ClauseElement:
+    free = sa.update(thread).where(*statements.LEASED).values(lease_owner=None, lease_expires_at=None)
+    return free.returning(thread.c.id)
 
 
 def release(session: Session, lease: Lease, progress: Progress, steps: Sequence[StepRow] = ()) -> None:

@@ -114,12 +114,12 @@ _PROGRESS: dict[str, object] = {
 }
 
 # Who may write: the holder of this epoch's lease, after the turn it has seen.
-HELD = (
+LEASED = (
     thread.c.id == sa.bindparam("key"),
     thread.c.epoch == sa.bindparam("seen_epoch"),
-    thread.c.turn == sa.bindparam("seen_turn"),
     thread.c.lease_owner == sa.bindparam("owner"),
 )
+HELD = (*LEASED, thread.c.turn == sa.bindparam("seen_turn"))
 _held_thread = sa.update(thread).where(*HELD)
 _ADVANCE: dict[str, object] = {
     "turn": sa.bindparam("new_turn"),
