@@ -97,9 +97,7 @@ class Engine:
         )
         self._feeds = Feeds(db.database, lambda name: self._running.live(name), lambda: self._running.closing)
         self._recovery: Recovery
-        self._running = Running(
-            db.database, self._warm, changed=self._feeds.changed, free=lambda key: self._recovery.freed(key)
-        )
+        self._running = Running(db.database, self._warm, self._feeds.changed, lambda key: self._recovery.freed(key))
         self._recovery = Recovery(db, teams, self._starter, self._running, self.worker_id, settings)
         self._commands = Commands(db, self._starter, self._running, self._recovery, self._warm)
         self._heartbeat = Heartbeat(

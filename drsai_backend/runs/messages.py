@@ -54,11 +54,8 @@ def new_messages(
 
 
 def first_new(sent: Sequence[InputMessage], known_user_texts: Sequence[str], *, known: bool) -> int:
-    """The index in `sent` of the first message that is new to the thread; 0 for an unknown thread.
-
-    Raises:
-        InvalidRequest: nothing in `sent` is new, or its last message is not the user's.
-    """
+    """The index in `sent` of the first message that is new to the thread; 0 for an unknown thread. Raises as
+    `new_messages`."""
     if not sent:
         raise InvalidRequest("`messages` must hold at least one message", param="messages")
     if sent[-1].role != "user":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 
 from drsai_backend.database import Database
 from drsai_backend.database.runs.reads import ThreadHead
@@ -27,27 +28,23 @@ _LAST_SECONDS = 10.0
 """How long cancelled runs may take to give their leases back."""
 
 
+@dataclass(eq=False)
 class Running:
     """The runs under way in this process.
 
-    Args:
-        changed: called when a run has started or ended on a thread.
-        free: called with the key of a thread that wants a look: its run has ended and inputs wait in its queue, or its
-            run was handed over.
+    `_changed` is called when a run has started or ended on a thread, `_free` with the key of a thread that wants a
+    look: its run has ended and inputs wait in its queue, or its run was handed over.
     """
 
-    def __init__(
-        self, database: Database, warm: WarmThreads, *, changed: Callable[[ThreadId], None], free: Callable[[int], None]
-    ) -> None:
-        self._database = database
-        self._warm = warm
-        self._changed = changed
-        self._free = free
-        self._runs: dict[ThreadId, LiveRun | asyncio.Future[LiveRun]] = {}
-        """What this process does on a thread; a future while it begins."""
-        self._leases: dict[ThreadId, HeldLease] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.closing = False
+    _database: Database
+    _warm: WarmThreads
+    _changed: Callable[[ThreadId], None]
+    _free: Callable[[int], None]
+    _runs: dict[ThreadId, LiveRun | asyncio.Future[LiveRun]] = field(default_factory=dict)
+    """What this process does on a thread; a future while it begins."""
+    _leases: dict[ThreadId, HeldLease] = field(default_factory=dict[ThreadId, HeldLease])
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    closing: bool = False
 
     def live(self, name: ThreadId) -> LiveRun | None:
         """The run of this process on a thread, once it has started."""

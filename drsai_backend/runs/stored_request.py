@@ -58,26 +58,20 @@ def messages_from(stored: JsonObject) -> list[InputMessage]:
 def _dump_message(message: InputMessage) -> JsonObject:
     if message.message is not None:
         return {"role": message.role, "message": load_json(storable(dump_message(message.message)).encode())}
-    return {"role": message.role, "content": _dump(message.content)}
+    content = message.content
+    if not isinstance(content, str):
+        content = [part if isinstance(part, str) else {"image": part.to_base64()} for part in content]
+    return {"role": message.role, "content": content}
 
 
 def _load_message(stored: JsonObject) -> InputMessage:
     if "message" in stored:
         return InputMessage.of(cast(BaseChatMessage, read_message(stored["message"])))
-    return InputMessage(stored["role"], _load(stored["content"]))
-
-
-def _dump(content: str | list[str | Image]) -> object:
+    content: str | list[str | dict[str, str]] = stored["content"]
     if isinstance(content, str):
-        return content
-    return [part if isinstance(part, str) else {"image": part.to_base64()} for part in content]
-
-
-def _load(content: object) -> str | list[str | Image]:
-    if isinstance(content, str):
-        return content
-    parts = cast("list[str | dict[str, str]]", content)
-    return [part if isinstance(part, str) else EncodedImage(part["image"]) for part in parts]
+        return InputMessage(stored["role"], content)
+    parts: list[str | Image] = [part if isinstance(part, str) else EncodedImage(part["image"]) for part in content]
+    return InputMessage(stored["role"], parts)
 
 
 async def request_of_thread(db: DatabaseManager, team: str, user_id: str, thread_id: str) -> RunRequest:

@@ -138,22 +138,14 @@ class StoredMessage(BaseModel):
 def list_threads(
     session: Session, user_id: str, after: str | None, limit: int, status: RunStatus | None = None
 ) -> ThreadPage:
-    """A page of a user's threads, of one status or all, newest first. `after` is the `next` of the page before.
-
-    Raises:
-        InvalidRequest: `after` is no such cursor.
-    """
+    """See `Engine.list_threads`. Raises InvalidRequest where `after` is no cursor."""
     rows = _rows(session, threads_query(user_id, after, status).limit(limit + 1))
     items = [ThreadSummary.model_validate(row) for row in rows[:limit]]
     return ThreadPage(items=items, next=_next(rows, limit))
 
 
 def list_input_requests(session: Session, user_id: str, after: str | None, limit: int) -> InputRequestPage:
-    """A page of the questions that wait for a user, in all threads, newest first.
-
-    Raises:
-        InvalidRequest: `after` is no `next` of an earlier page.
-    """
+    """See `Engine.list_input_requests`. Raises InvalidRequest where `after` is no cursor."""
     rows = _rows(session, threads_query(user_id, after, RunStatus.AWAITING_INPUT).limit(limit + 1))
     items = [InputRequestView.model_validate(row) for row in rows[:limit] if row["input_request"] is not None]
     return InputRequestPage(items=items, next=_next(rows, limit))
@@ -225,13 +217,8 @@ def list_runs(
     limit: int,
     status: RunStatus | None = None,
 ) -> RunPage:
-    """A page of a thread's runs, or of all runs of the user's, of one status or all, newest first. `after` is the
-    `next` of the page before.
-
-    Raises:
-        NotFound: no such thread of this user.
-        InvalidRequest: `after` is no such cursor.
-    """
+    """See `Engine.list_runs`. Raises NotFound for an unknown or foreign thread, InvalidRequest where `after` is no
+    cursor."""
     key = None if thread_id is None else _key_of(session, user_id, thread_id)
     rows = _rows(session, runs_query(user_id, key, after, status).limit(limit + 1))
     last = str(rows[limit - 1]["id"]) if len(rows) > limit else None
@@ -279,11 +266,7 @@ def _key_of(session: Session, user_id: str, thread_id: str) -> int:
 
 
 def list_messages(session: Session, user_id: str, thread_id: str, after: int, limit: int) -> list[StoredMessage]:
-    """Messages with `seq > after`, in order.
-
-    Raises:
-        NotFound: no such thread of this user.
-    """
+    """See `Engine.list_messages`."""
     key = _key_of(session, user_id, thread_id)
     m = _message.c
     rows = session.connection().execute(

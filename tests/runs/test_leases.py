@@ -85,7 +85,7 @@ async def test_nor_has_the_next_run_of_its_thread(beats: Beats) -> None:
 
 async def test_it_tells_what_runs_are_asked_to_do_and_may_be_hurried(beats: Beats) -> None:
     beats.held, beats.renewed, beats.controls = {(1, 5)}, {1}, {1: "cancel"}
-    beats.heartbeat._interval = 60
+    beats.heartbeat.interval = 60
     beats.heartbeat.start()
     await asyncio.sleep(0.05)
     assert beats.asked == []

@@ -8,6 +8,8 @@ notification per stored turn would make PostgreSQL commit one after the other.
 from __future__ import annotations
 
 import asyncio
+import math
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -169,37 +171,38 @@ async def _from_live(live: LiveRun, at: Position) -> AsyncIterator[Logged]:
 def _from_page(page: LogPage, at: Position) -> list[Logged]:
     """The events that rows tell, after `at`."""
     found: list[Logged] = []
-    messages = list(page.messages)
+    messages = deque(page.messages)
     last = messages[-1][0] if page.full and messages else None
     seq, epoch, _ = at
+
+    def tell_messages(up_to: float = math.inf, *, run_id: str = "") -> None:
+        nonlocal seq
+        while messages and messages[0][0] <= up_to:
+            seq, of_run, config, shown = messages.popleft()
+            found.append(Logged(Position(seq, epoch, 0), of_run or run_id, MessageRead(seq, config, shown)))
+
     for run in page.runs:
-        status = RunStatus(run["status"])
-        if status is RunStatus.CREATED:
+        if run["status"] is RunStatus.CREATED:
             continue
         if last is not None and run["first_seq"] > last:
             break
         if run["epoch"] > epoch:
             start = run["first_seq"] - 1
             # Whoever knows an earlier attempt hears first what that has stored.
-            if status is RunStatus.RUNNING and (at.seq > start or (at.seq, at.n) == (start, STARTED)):
+            if run["status"] is RunStatus.RUNNING and (at.seq > start or (at.seq, at.n) == (start, STARTED)):
                 start = max(start, run["last_seq"])
-            while messages and messages[0][0] <= start:
-                seq, run_id, config, shown = messages.pop(0)
-                found.append(Logged(Position(seq, epoch, 0), run_id or "", MessageRead(seq, config, shown)))
+            tell_messages(start)
             if last is not None and start > last:
                 break
             epoch = run["epoch"]
             started = RunStarted(run["run_id"], run["team"], run["attempt"])
             found.append(Logged(Position(max(seq, start), epoch, STARTED), run["run_id"], started))
-        over = status is not RunStatus.RUNNING
-        while messages and (not over or messages[0][0] <= run["last_seq"]):
-            seq, run_id, config, shown = messages.pop(0)
-            found.append(Logged(Position(seq, epoch, 0), run_id or run["run_id"], MessageRead(seq, config, shown)))
+        over = run["status"] is not RunStatus.RUNNING
+        tell_messages(run["last_seq"] if over else math.inf, run_id=run["run_id"])
         end = Position(max(seq, run["last_seq"]), epoch, ENDED)
         if over and end > at and (last is None or run["last_seq"] <= last):
             found.append(Logged(end, run["run_id"], ended_of(run, page.head)))
-    for seq, run_id, config, shown in messages:
-        found.append(Logged(Position(seq, epoch, 0), run_id or "", MessageRead(seq, config, shown)))
+    tell_messages()
     return [logged for logged in found if logged.position > at]
 
 

@@ -38,18 +38,15 @@ class _Watched:
     waiters: set[_Waiter] = field(default_factory=set[_Waiter])
 
 
+@dataclass(eq=False)
 class Watch:
-    """Looks at the threads that readers of one engine wait for.
+    """Looks at the threads that readers of one engine wait for. `_closing`: whether the process shuts down, so that
+    nothing is to be waited for any more."""
 
-    Args:
-        closing: whether the process shuts down, so that nothing is to be waited for any more.
-    """
-
-    def __init__(self, database: Database, closing: Callable[[], bool]) -> None:
-        self._database = database
-        self._closing = closing
-        self._threads: dict[ThreadId, _Watched] = {}
-        self._looking: asyncio.Task[None] | None = None
+    _database: Database
+    _closing: Callable[[], bool]
+    _threads: dict[ThreadId, _Watched] = field(default_factory=dict[ThreadId, _Watched])
+    _looking: asyncio.Task[None] | None = None
 
     def changed(self, name: ThreadId) -> None:
         """Something has happened on this thread in this process."""

@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -37,6 +38,7 @@ _STOP_SECONDS: Final = 5.0
 """How long a renewal that hangs may hold up the end of a process."""
 
 
+@dataclass(eq=False)
 class Heartbeat:
     """Renews the leases of this process with one statement every `interval` seconds.
 
@@ -50,33 +52,21 @@ class Heartbeat:
         asked: called with what the runs of the others are asked to do, by lease.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        owner: str,
-        *,
-        interval: float,
-        lease: timedelta,
-        holds: Callable[[], Iterable[HeldLease]],
-        lost: Callable[[set[HeldLease]], None],
-        asked: Callable[[dict[HeldLease, str | None]], None],
-        max_stall: float = 60.0,
-    ) -> None:
-        self._asked = asked
-        self._database = database
-        self._owner = owner
-        self._interval = interval
-        self._lease = lease
-        self._holds = holds
-        self._lost = lost
-        self._max_stall = max_stall
-        self._missed: set[HeldLease] = set()
-        """Found to be somebody else's at `_missed_at`, which has to be confirmed."""
-        self._missed_at = 0.0
-        self._thread: threading.Thread | None = None
-        self._wake = threading.Event()
-        self._stopping = False
-        self._early = False
+    database: Database
+    owner: str
+    interval: float
+    lease: timedelta
+    holds: Callable[[], Iterable[HeldLease]]
+    lost: Callable[[set[HeldLease]], None]
+    asked: Callable[[dict[HeldLease, str | None]], None]
+    max_stall: float = 60.0
+    _missed: set[HeldLease] = field(default_factory=set[HeldLease])
+    """Found to be somebody else's at `_missed_at`, which has to be confirmed."""
+    _missed_at: float = 0.0
+    _thread: threading.Thread | None = None
+    _wake: threading.Event = field(default_factory=threading.Event)
+    _stopping: bool = False
+    _early: bool = False
 
     def beat_now(self) -> None:
         """Do not wait for the interval to be over."""
@@ -100,9 +90,9 @@ class Heartbeat:
     # --- in the thread ------------------------------------------------------------------------------------------
 
     def _beat(self, loop: asyncio.AbstractEventLoop, ident: int) -> None:
-        database = self._database.apart()
+        database = self.database.apart()
         pulse = _Pulse(loop, ident)
-        due = time.monotonic() + self._interval
+        due = time.monotonic() + self.interval
         try:
             while True:
                 self._wake.wait(max(0.0, min(_LOOK_SECONDS, due - time.monotonic())))
@@ -113,8 +103,8 @@ class Heartbeat:
                 if not self._early and time.monotonic() < due:
                     continue
                 self._early = False
-                due = time.monotonic() + self._interval
-                if stalled < self._max_stall:
+                due = time.monotonic() + self.interval
+                if stalled < self.max_stall:
                     self._renew(database, loop)
                 elif pulse.give_up():
                     log.error("the event loop has stood still for %.0f s: its leases are not renewed", stalled)
@@ -122,17 +112,17 @@ class Heartbeat:
             if not loop.is_closed():
                 raise
         finally:
-            if database is not self._database:
+            if database is not self.database:
                 database.close_sync()
 
     def _renew(self, database: Database, loop: asyncio.AbstractEventLoop) -> None:
-        held = set(self._holds())
+        held = set(self.holds())
         if not held:
             return
         keys = {key for key, _ in held}
         began = time.monotonic()
         try:
-            renewed = database.write_sync(lambda session: renew_leases(session, self._owner, keys, self._lease))
+            renewed = database.write_sync(lambda session: renew_leases(session, self.owner, keys, self.lease))
         except DrSaiError as error:
             log.warning("leases not renewed: %s", error.message)
         except Exception:
@@ -148,18 +138,18 @@ class Heartbeat:
         # epoch: lost is only what was not renewed and is held still. The loop may not have got round yet to reading
         # that its own last write has given the lease back, so it is looked at again when it has.
         known = {key for key, _ in renewed}
-        missed = {lease for lease in held if lease[0] not in known} & set(self._holds())
+        missed = {lease for lease in held if lease[0] not in known} & set(self.holds())
         confirmed = began > self._missed_at + _CONFIRM_SECONDS
         gone = missed & self._missed if confirmed else set[HeldLease]()
         if gone:
             log.error("leases of %d threads lost", len(gone))
-            self._lost(gone)
+            self.lost(gone)
         missed -= gone
         if confirmed or missed != self._missed:
             self._missed, self._missed_at = missed, time.monotonic()
             if missed:
                 asyncio.get_running_loop().call_later(2 * _CONFIRM_SECONDS, self.beat_now)
-        self._asked(renewed)
+        self.asked(renewed)
 
 
 class _Pulse:

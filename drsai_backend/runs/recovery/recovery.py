@@ -31,7 +31,7 @@ from drsai_backend.runs.failures import failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.recovery.leases import is_orphan
 from drsai_backend.runs.running import Running
-from drsai_backend.runs.start.answers import unanswered
+from drsai_backend.runs.start.plan import unanswered
 from drsai_backend.runs.start.read import ResumeOptions
 from drsai_backend.runs.start.starter import Busy, RunStarter
 from drsai_backend.runs.stored_request import from_json, request_of_thread

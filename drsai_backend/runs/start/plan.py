@@ -1,32 +1,29 @@
-"""Plan: what a request means for its thread."""
+"""Plan: what a request means for its thread, and what a person's answer says to the question that it waits for."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal
 
 import orjson
 from autogen_core import Image
 
-from drsai_backend.datamodel import RunStatus
-from drsai_backend.errors import InvalidRequest
+from drsai_backend.datamodel import RunStatus, utcnow
+from drsai_backend.errors import InvalidRequest, StaleAnswer
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.events import Answer, InputMessage, RunRequest
 from drsai_backend.runs.messages import first_new, new_messages, system_text
-from drsai_backend.runs.start.answers import (
-    answer_from_text,
-    answer_to,
-    check_current,
-    check_in_time,
-    received,
-    text_of,
-)
 from drsai_backend.runs.start.read import StoredThread
 from drsai_backend.teams.messages import UserInputReceivedEvent, dump_of
+from drsai_backend.teams.recording.recorder import dump_message, storable
+from drsai_backend.teams.suspension import parse_decision
 
 # How many of the user's newest texts a warm thread remembers, to recognise a history that is sent again.
 KNOWN_TEXTS = 100
+_DECISIONS: Final = {"approval": ("approve", "deny", "edit"), "tool_retry": ("run", "result", "stop")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +93,12 @@ def plan(request: RunRequest, thread: StoredThread | None) -> Plan:
     answers, event = None, None
     if waits:
         question, text = head.input_request or {}, new[-1].text
-        check_in_time(question)
+        _check_in_time(question)
         if question.get("kind") == "handoff":
-            event = received(question, head.user_id, {"content": text})
+            event = _received(question, head.user_id, {"content": text})
         else:
-            answer = answer_from_text(question, text)
-            answers, event = [*_answers_so_far(thread), answer], received(question, head.user_id, answer)
+            answer = _answer_from_text(question, text)
+            answers, event = [*_answers_so_far(thread), answer], _received(question, head.user_id, answer)
     return Plan(
         new=new,
         raw=list(raw),
@@ -117,28 +114,28 @@ def plan(request: RunRequest, thread: StoredThread | None) -> Plan:
 
 def _plan_answer(answer: Answer, thread: StoredThread | None) -> Plan:
     question = None if thread is None else thread.head.input_request
-    check_current(question, answer)
+    _check_current(question, answer)
     assert thread is not None
     assert question is not None
-    check_in_time(question)
+    _check_in_time(question)
     head = thread.head
     if question.get("kind") == "handoff":
-        text = text_of(answer)
+        text = _text_of(answer)
         return Plan(
             new=[InputMessage("user", text)],
             raw=[{"role": "user", "content": text}],
             run_id=head.run_id,
             resumes=True,
-            received=received(question, head.user_id, {"content": text}),
+            received=_received(question, head.user_id, {"content": text}),
             system=thread.system_text,
             texts=[*thread.user_texts, text][-KNOWN_TEXTS:],
         )
-    given = answer_to(question, answer)
+    given = _answer_to(question, answer)
     return Plan(
         run_id=head.run_id,
         resumes=True,
         answers=[*_answers_so_far(thread), given],
-        received=received(question, head.user_id, given),
+        received=_received(question, head.user_id, given),
         system=thread.system_text,
         texts=thread.user_texts,
     )
@@ -146,6 +143,102 @@ def _plan_answer(answer: Answer, thread: StoredThread | None) -> Plan:
 
 def _answers_so_far(thread: StoredThread) -> list[JsonObject]:
     return [] if thread.run is None else list(thread.run["answers"] or [])
+
+
+def _check_current(question: JsonObject | None, answer: Answer) -> None:
+    """Raises `StaleAnswer` unless `question`, which the thread waits for, is the one that is answered."""
+    if question is None:
+        raise StaleAnswer("the thread waits for no answer", param="id")
+    if question["id"] != answer.request_id:
+        raise StaleAnswer("this input request was answered already, or withdrawn", param="id")
+
+
+def _check_in_time(question: JsonObject) -> None:
+    """Raises `StaleAnswer` when the question's deadline has passed."""
+    deadline = question.get("deadline")
+    if deadline is not None and datetime.fromisoformat(deadline) < utcnow():
+        raise StaleAnswer("the time to answer this input request is over", param="id")
+
+
+def _text_of(answer: Answer) -> str:
+    """The text of an answer to a question that wants one."""
+    if answer.decision is not None:
+        raise InvalidRequest("a question is answered by a text, not by a decision", param="decision")
+    if not answer.content:
+        raise InvalidRequest("the answer has no text", param="text")
+    return answer.content
+
+
+def _answer_from_text(question: JsonObject, text: str) -> JsonObject:
+    """What a plain chat message says to a question, as `Run.answers` keeps it.
+
+    Raises:
+        InvalidRequest: it is none of the choices; the message names them.
+    """
+    return {**_frame(question), **parse_decision(text, question)}
+
+
+def _answer_to(question: JsonObject, answer: Answer) -> JsonObject:
+    """An explicit answer, as `Run.answers` keeps it.
+
+    Raises:
+        InvalidRequest: it does not fit the question; `param` names the field.
+    """
+    if question["type"] != "approval":
+        return _from_text(question, _text_of(answer))
+    known = _DECISIONS[question["kind"]]
+    if answer.decision is None:
+        if answer.content is None:
+            raise InvalidRequest(f"`decision` is required: {', '.join(known)}", param="decision")
+        return _from_text(question, answer.content)
+    if answer.decision not in known:
+        raise InvalidRequest(f"`decision` must be one of {', '.join(known)}", param="decision")
+    if answer.decision == "edit" and answer.arguments is None:
+        raise InvalidRequest("`arguments`, an object, are what the tool is to be called with", param="arguments")
+    if answer.decision == "result" and answer.content is None:
+        raise InvalidRequest("`text` is the result to continue with", param="text")
+    return {
+        **_frame(question),
+        "decision": answer.decision,
+        "reason": answer.reason,
+        "arguments": answer.arguments,
+        "content": answer.content,
+    }
+
+
+def _received(question: JsonObject, user_id: str, answer: JsonObject) -> UserInputReceivedEvent:
+    """The message that keeps an answer: `content`, and of a decision what else `Run.answers` has of it."""
+    decision = answer.get("decision") or "answer"
+    arguments: JsonObject | None = answer.get("arguments")
+    tool: JsonObject | None = question.get("tool")
+    if decision in ("approve", "run") and tool is not None:
+        arguments = tool["arguments"]
+    return UserInputReceivedEvent(
+        content=answer.get("content") or "",
+        decision=decision,
+        user_id=user_id,
+        reason=answer.get("reason"),
+        arguments=arguments,
+        input_request=question,
+    )
+
+
+def unanswered(question: JsonObject, decision: Literal["expired", "withdrawn"], user_id: str | None) -> str:
+    """The message that says that a question has no answer, as JSON text."""
+    event = UserInputReceivedEvent(content="", decision=decision, user_id=user_id, input_request=question)
+    return storable(dump_message(event))
+
+
+def _frame(question: JsonObject) -> JsonObject:
+    key = question.get("key")
+    return {"source": question["source"], **({} if key is None else {"key": key})}
+
+
+def _from_text(question: JsonObject, text: str) -> JsonObject:
+    try:
+        return _answer_from_text(question, text)
+    except InvalidRequest as error:
+        raise InvalidRequest(error.message, param="text") from None
 
 
 def fingerprint(request: RunRequest) -> str:
