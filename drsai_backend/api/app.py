@@ -10,8 +10,8 @@ from starlette.types import Lifespan
 
 from drsai_backend.api.health import health_routes
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.document import install_document
 from drsai_backend.api.http.errors import install_error_handlers
+from drsai_backend.api.http.json import install_document
 from drsai_backend.api.http.middleware import Hosts, RequestBoundary, RequestGuard
 from drsai_backend.api.http.parameters import known_parameters
 from drsai_backend.api.openai.chat import ChatRoute, model_routes

@@ -20,9 +20,8 @@ from starlette.types import Receive, Scope, Send
 
 from drsai_backend.api.auth import ANONYMOUS
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.document import ERROR_CONTENT
 from drsai_backend.api.http.errors import InternalError, RunMoved, error_response
-from drsai_backend.api.http.json import answers, json_response
+from drsai_backend.api.http.json import ERROR_CONTENT, answers, json_response
 from drsai_backend.api.http.parameters import check_query
 from drsai_backend.api.http.stream import ClientLeft, EventStream, Frames, Watch
 from drsai_backend.api.objects import RUN_SCHEMA, run_headers, run_object
