@@ -111,19 +111,24 @@ class RowWriter:
     def store(self, session: Session, change: Change) -> tuple[Values, bool]:
         """Inserts the row, or writes the fields that changed. Returns the row as it is then, and whether anything was
         written. Raises as `DatabaseManager.upsert`."""
-        info = change.info
+        stored, fields, inserted = self.take(session, change)
+        if fields:
+            return self.update(session, change.info, stored, fields), True
+        return stored if inserted else self.opened(change.info, stored), inserted
+
+    def take(self, session: Session, change: Change, **more: object) -> tuple[Values, Values, bool]:
+        """The row, locked, made (with `more`) if there was none; the fields to write; whether it was made."""
+        name = change.info.model.__name__
         for _ in range(_ATTEMPTS):
             stored = self.lock(session, change)
             if stored is not None:
-                if fields := self.differences(change, stored):
-                    return self.update(session, info, stored, fields), True
-                return self.opened(info, stored), False
+                return stored, self.differences(change, stored), False
             if change.loaded:
-                raise Conflict(f"the {info.model.__name__} was deleted since it was read")
-            inserted = self.insert(session, change)
+                raise Conflict(f"the {name} was deleted since it was read")
+            inserted = self.insert(session, change, **more)
             if inserted is not None:
-                return inserted, True
-        raise Conflict(f"another {info.model.__name__} has the same unique values")
+                return inserted, {}, True
+        raise Conflict(f"another {name} has the same unique values")
 
     def lock(self, session: Session, change: Change) -> Values | None:
         """The stored row that the change is about, locked to the end of the transaction; None: there is none.

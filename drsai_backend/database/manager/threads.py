@@ -171,7 +171,7 @@ class ThreadIO:
             Conflict, InvalidRequest: as `RowWriter.store`.
             ConfigurationError: the state changed, and there is no state store.
         """
-        before, differences, inserted = self._take(session, change)
+        before, differences, inserted = self._rows.take(session, change.row, revision=1)
         thread = Thread(**before)
         if "status" in differences:
             refuse_live(session, self._rows.dialect, _key(thread), "status")
@@ -190,19 +190,6 @@ class ThreadIO:
             differences["revision"] = before["revision"] + 1
         after = self._rows.update(session, change.row.info, before, differences) if differences else before
         return self._reload(session, change, before, after)
-
-    def _take(self, session: Session, change: ThreadChange) -> tuple[Values, Values, bool]:
-        """The thread's row, locked, made if there was none; the short fields to write; whether it was made."""
-        for _ in range(5):
-            before = self._rows.lock(session, change.row)
-            if before is not None:
-                return before, self._rows.differences(change.row, before), False
-            if change.row.loaded is not None:
-                raise Conflict("the thread was deleted since it was read")
-            before = self._rows.insert(session, change.row, revision=1)
-            if before is not None:
-                return before, {}, True
-        raise Conflict("the thread is made and deleted by somebody else all the time")
 
     def _reload(self, session: Session, change: ThreadChange, before: Values, after: Values) -> StoredThread:
         thread = Thread(**after)
