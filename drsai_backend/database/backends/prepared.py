@@ -32,9 +32,11 @@ class _Compiled:
         compiled = cast("SQLCompiler", statement.compile(dialect=dialect))
         self.sql = compiled.string
         self._positional = compiled.positiontup is not None
-        self._names = list(compiled.positiontup or compiled.binds)
+        # Not `binds`, which lists some constants under two names.
+        named = {name: bind for bind, name in compiled.bind_names.items()}
+        self._names = list(compiled.positiontup or named)
         processors = cast("dict[str, Callable[[object], object]]", compiled._bind_processors)  # pyright: ignore[reportPrivateUsage]
-        constants = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
+        constants = {name: bind.value for name, bind in named.items() if not bind.required}
         self._given = [name for name in self._names if name not in constants]
         self._processed = [
             (position, processors[name]) for position, name in enumerate(self._given) if name in processors

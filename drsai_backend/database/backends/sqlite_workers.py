@@ -108,6 +108,7 @@ class Worker(threading.Thread):
         self._engine = engine
         self._queue = queue
         self._on_done = on_done
+        self._in_use = threading.Lock()  # Held by the thread that uses the connection.
         self._connection: sa.Connection | None = None
         self._raw: Connection
         self._session: Session
@@ -136,13 +137,14 @@ class Worker(threading.Thread):
 
     def _serve(self, batch: list[Job]) -> None:
         batch = [job for job in batch if not job.future.cancelled()]
-        try:
-            if batch:
-                self._open()
-                self._perform(batch)
-        except BaseException as error:  # noqa: BLE001 - boundary: it travels to the callers' threads
-            for job in batch:
-                job.error = job.error or error
+        with self._in_use:
+            try:
+                if batch:
+                    self._open()
+                    self._perform(batch)
+            except BaseException as error:  # noqa: BLE001 - boundary: it travels to the callers' threads
+                for job in batch:
+                    job.error = job.error or error
         self._on_done()
         _deliver(batch)
 
@@ -192,7 +194,6 @@ class Writer(Worker):
         self._busy_timeout = int(busy_timeout * 1000)
         self._waits = True
         self._commits = 0
-        self._in_use = threading.Lock()  # Held by the thread that uses the connection.
 
     def perform_here(self, batch: list[Job]) -> bool:
         """Run the jobs, writes or one read, in the calling thread. False: that would have to wait; nothing was done."""
@@ -221,13 +222,12 @@ class Writer(Worker):
 
     def _serve(self, batch: list[Job]) -> None:
         jobs = [job for job in batch if job is not _CHECKPOINT]
-        with self._in_use:
-            super()._serve(jobs)
-            if len(jobs) < len(batch) and self._connection is not None:
-                # Not while others write, or it would never reach the end of the log, which then grows and grows. It
-                # fails on a full disk, say: the log keeps what it holds, and the next checkpoint tries again.
-                with contextlib.suppress(sqlite3.Error):
-                    self._raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        super()._serve(jobs)
+        if len(jobs) < len(batch) and self._connection is not None:
+            # Not while others write, or it would never reach the end of the log, which then grows and grows. It
+            # fails on a full disk, say: the log keeps what it holds, and the next checkpoint tries again.
+            with self._in_use, contextlib.suppress(sqlite3.Error):
+                self._raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def _close(self) -> None:
         with self._in_use:
