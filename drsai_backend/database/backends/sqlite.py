@@ -34,7 +34,7 @@ from drsai_backend.errors import ConfigurationError, DatabaseError
 
 T = TypeVar("T")
 
-_MAX_HERE = 4  # Writes of one transaction in the loop's thread, of some 0.1 ms each: so long the loop stands still.
+_MAX_HERE = 2  # Writes of one transaction in the loop's thread, of some 0.1 ms each: so long the loop stands still.
 _MAX_READERS = 4  # SQLite releases the GIL while it steps; more threads than this only queue for the GIL.
 
 
