@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -146,9 +145,13 @@ class Client:
             async with asyncio.timeout(PATIENCE):
                 while not sent.refused:
                     base = await self._world.pick(self._chance)
-                    with contextlib.suppress(*_AWAY):
+                    try:
                         if await self._try(base, body, headers, sent, cancel_on_leave=cancel_on_leave):
                             break
+                    except _AWAY:
+                        # The server cannot tell a connection that broke, or was silent for too long, from one that was
+                        # left; a run that has not begun is then dropped.
+                        sent.withdrawn = sent.withdrawn or cancel_on_leave
                     if sent.acknowledged:
                         break  # its log tells the rest
                     await self._pause()
