@@ -292,8 +292,8 @@ class Engine:
         return await self._recovery.sweep()
 
     async def look_at(self, thread_key: int) -> None:
-        """Do what there is to do on a thread; see `Recovery.look_at`."""
-        await self._recovery.look_at(thread_key)
+        """Do what there is to do on a thread; see `Recovery.try_recover`."""
+        await self._recovery.try_recover(thread_key)
 
     async def prune(self) -> int:
         """Delete the threads whose retention is over. Returns how many."""

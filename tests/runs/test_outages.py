@@ -12,6 +12,7 @@ from drsai_backend.errors import Conflict, DatabaseUnavailable
 from drsai_backend.runs.recovery import leases as _leases
 from tests.support.teams.crew import Crew
 from tests.support.threads import (
+    LATE,
     QUICK,
     Make,
     ended,
@@ -79,6 +80,33 @@ async def test_a_run_that_is_steered_waits_for_the_database(make: Make) -> None:
     assert said(await thread_of(drsai)) == ["x", "and y"]
 
 
+@pytest.mark.parametrize("works", [0, 1, 2])
+async def test_a_queue_is_looked_at_again_once_the_database_is_back(make: Make, works: int) -> None:
+    """By the process whose run has ended: no sweep comes, and whichever of its reads failed."""
+    crew = Crew()
+    crew.eve.hold()
+    drsai = await make({"crew": crew}, **LATE)
+    first = await drsai.engine.start(request("x"))
+    await turns(drsai, 2)
+    second = await drsai.engine.start(request("y", on_busy="enqueue"))
+    read, answers, back = drsai.database.read, [*[True] * works, *[False] * 3], asyncio.Event()
+
+    async def failing(fn: Any, **options: Any) -> Any:
+        if not answers:
+            back.set()
+        elif not answers.pop(0):
+            raise DatabaseUnavailable("away")
+        return await read(fn, **options)
+
+    drsai.database.read = failing  # type: ignore[method-assign]
+    crew.eve.release()
+    await first.wait()
+    async with asyncio.timeout(20):
+        await back.wait()
+        assert (await second.wait()).status is RunStatus.COMPLETED
+    assert said(await thread_of(drsai)) == ["x", "y"]
+
+
 async def test_an_end_that_was_cut_off_is_not_written_twice(make: Make) -> None:
     crew = Crew()
     crew.eve.hold()
@@ -91,7 +119,7 @@ async def test_an_end_that_was_cut_off_is_not_written_twice(make: Make) -> None:
     assert sources(await thread_of(drsai)) == ["user", "ann", "bob", "eve"]
 
 
-async def test_an_outage_that_lasts_leaves_the_run_to_be_gone_on_with(make: Make) -> None:
+async def test_an_outage_that_lasts_leaves_the_run_to_be_resumed(make: Make) -> None:
     crew = Crew()
     crew.ann.hold()
     drsai = await make({"crew": crew}, **QUICK, outage_seconds=0.2)

@@ -6,10 +6,11 @@ once: the first write decides.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
+from typing import Final, Protocol
 
 from drsai_backend import log_context
 from drsai_backend.config import Settings
@@ -26,7 +27,7 @@ from drsai_backend.database.runs.reads import QueuedRow, RunRow, ThreadHead, que
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.lifecycle import SUSPENDED
-from drsai_backend.errors import Conflict, DatabaseError, DrSaiError, UnknownModel
+from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, DrSaiError, UnknownModel
 from drsai_backend.runs.failures import failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.recovery.leases import is_orphan
@@ -41,6 +42,8 @@ log = logging.getLogger("drsai.recovery")
 
 INTERRUPTED = "The run was interrupted: the process that ran it ended before the run did."
 UNANSWERED = "Nobody answered in time."
+_AGAIN: Final = 0.5
+"""Seconds between the looks at threads while the database is away."""
 
 
 class Waker(Protocol):
@@ -68,6 +71,8 @@ class Recovery:
     _settings: Settings
     waker: Waker | None = None
     """Has other processes look at a thread, and sweeps. None: this one does, and by itself."""
+    _unseen: set[int] = field(default_factory=set[int])
+    """Keys of threads that were to be looked at while the database was away."""
 
     def is_orphan(self, head: ThreadHead) -> bool:
         """Whether nobody runs this RUNNING thread any more."""
@@ -229,7 +234,11 @@ class Recovery:
 
     async def _begun(self, head: ThreadHead, row: QueuedRow, *, answers: bool = False) -> str | None:
         """Begin an input of the queue, unless this process does something on the thread, or enough elsewhere. None: it
-        has begun, or it waits on. Else why it never can."""
+        has begun, or it waits on. Else why it never can.
+
+        Raises:
+            DatabaseUnavailable: nothing is known of it now.
+        """
         run_id, name, team = row["run_id"], (head.user_id, head.thread_id), ""
         try:
             run = await self._db.database.read(lambda session: read_run(session, run_id))
@@ -245,6 +254,8 @@ class Recovery:
                 )
         except UnknownModel:
             pass  # Another worker may know it.
+        except DatabaseUnavailable:
+            raise
         except (Conflict, DatabaseError, Busy) as error:
             log.info("a queued input waits on: %s", error, extra={"thread_id": head.thread_id})
         except Exception as error:
@@ -257,11 +268,34 @@ class Recovery:
         return None
 
     async def try_recover(self, key: int) -> None:
-        """`look_at`, where nobody is there to be told that the database is away: the next sweep looks again."""
+        """`look_at`, where nobody is there to be told that the database is away: once it is back, this process looks
+        again. Sweeps may be long in coming then, as the job queue has lost its connections as well."""
+        if await self._has_looked(key):
+            return
+        if not self._unseen:
+            self._running.spawn(self._look_again())
+        self._unseen.add(key)
+
+    async def _has_looked(self, key: int) -> bool:
         try:
             await self.look_at(key)
         except DrSaiError as error:
             log.warning("a thread was not looked at: %s", error.message)
+            return not isinstance(error, DatabaseUnavailable)
+        return True
+
+    async def _look_again(self) -> None:
+        """One task for all threads, whose first failure puts the others off: a database that is back is not met by all
+        of them at once."""
+        try:
+            while self._unseen and not self._running.closing:
+                await asyncio.sleep(_AGAIN)
+                for key in sorted(self._unseen):
+                    if self._running.closing or not await self._has_looked(key):
+                        break
+                    self._unseen.discard(key)
+        finally:
+            self._unseen.clear()  # Whatever ended this, the next failure begins it anew; sweeps find the rest.
 
     # --- other processes ----------------------------------------------------------------------------------------
 
