@@ -14,7 +14,7 @@ from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext, RunSt
 from drsai_backend.datamodel import AutoGenMessage, Run
 from tests.e2e.conftest import Serve
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
-from tests.support.teams.scenarios import tiny_image
+from tests.support.teams.foreign import tiny_image
 
 
 def ask(text: str, **values: Any) -> dict[str, Any]:

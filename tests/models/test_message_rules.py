@@ -27,7 +27,7 @@ from drsai_backend.models import RunModelClient
 from drsai_backend.models.message_rules import ALTERNATING, ANY, NO_SYSTEM, MessageRules, Rules, conform, with_prompt
 from tests.models.conftest import MakeFactory
 from tests.support.model_server import Failure, ModelServer, refusal_of
-from tests.support.teams.scenarios import tiny_image
+from tests.support.teams.foreign import tiny_image
 
 WORDS = st.text("abc \n", max_size=6)
 CONTENT = st.one_of(WORDS, st.lists(st.one_of(WORDS, st.just(tiny_image())), max_size=3))

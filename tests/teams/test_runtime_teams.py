@@ -42,7 +42,8 @@ from drsai_backend.teams.runtime.wiring import wire
 from drsai_backend.teams.team_tree import as_team
 from tests.support.running import Stored, TurnRun, as_messages, comparable, run_stock
 from tests.support.scripted import Answer, ScriptedClient, counting
-from tests.support.teams.scenarios import Tally, agent, ledger_rule, selecting
+from tests.support.teams.foreign import Tally
+from tests.support.teams.scenarios import agent, ledger_rule, selecting
 
 pytestmark = pytest.mark.usefixtures("spotless")
 

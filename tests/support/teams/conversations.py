@@ -22,7 +22,7 @@ from autogen_agentchat.agents import (
     SocietyOfMindAgent,
     UserProxyAgent,
 )
-from autogen_agentchat.base import TerminatedException, TerminationCondition
+from autogen_agentchat.base import TerminationCondition
 from autogen_agentchat.conditions import (
     FunctionalTermination,
     HandoffTermination,
@@ -31,14 +31,7 @@ from autogen_agentchat.conditions import (
     TextMentionTermination,
     TokenUsageTermination,
 )
-from autogen_agentchat.messages import (
-    BaseAgentEvent,
-    BaseChatMessage,
-    HandoffMessage,
-    MultiModalMessage,
-    StopMessage,
-    TextMessage,
-)
+from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, MultiModalMessage, TextMessage
 from autogen_agentchat.teams import (
     BaseGroupChat,
     DiGraphBuilder,
@@ -57,13 +50,12 @@ from autogen_core.model_context import (
     TokenLimitedChatCompletionContext,
     UnboundedChatCompletionContext,
 )
-from autogen_core.tools import BaseToolWithState
-from pydantic import BaseModel
 
 from drsai_backend.state import expand
 from tests.support.running import Stored, TurnRun, comparable
 from tests.support.scripted import Answer, Rule, ScriptedClient
-from tests.support.teams.scenarios import Chatty, Tally, Trimmed, add, fail, ledger_rule, tiny_image
+from tests.support.teams.foreign import Chatty, Counter, Remembering, Tally, Trimmed, tiny_image
+from tests.support.teams.scenarios import add, fail, ledger_rule
 
 Spec = dict[str, Any]
 
@@ -79,8 +71,11 @@ KINDS = [
     "nested",
     "society",
 ]
+
 MEMBERS = ["assistant", "assistant", "assistant", "tally", "chatty", "human", "filtered"]
+
 CONTEXTS = ["unbounded", "buffered", "head_and_tail", "trimmed", "token_limited", "shared"]
+
 NAMES = ["ann", "bob", "cid", "dee", "eve"]
 
 
@@ -93,75 +88,6 @@ def _shown(messages: Sequence[Any]) -> list[Any]:
     """What an answer may depend on: no ids, no addresses."""
     last = messages[-1].content if messages else ""
     return [len(messages), last if isinstance(last, str) else [part if isinstance(part, str) else 0 for part in last]]
-
-
-class Count(BaseModel):
-    calls: int = 0
-    best: float = float("-inf")
-
-
-class CountArgs(BaseModel):
-    by: int = 1
-
-
-class Counter(BaseToolWithState[CountArgs, Any, Count]):
-    """A tool that remembers; AutoGen saves that nowhere."""
-
-    component_type = "tool"
-
-    def __init__(self) -> None:
-        super().__init__(CountArgs, Any, Count, "count", "Counts.")  # type: ignore[arg-type]
-        self.count = Count()
-
-    async def run(self, args: CountArgs, cancellation_token: CancellationToken) -> Any:
-        self.count.calls += args.by
-        self.count.best = max(self.count.best, float(self.count.calls))
-        return f"counted to {self.count.calls}"
-
-    def save_state(self) -> Count:
-        return self.count.model_copy()
-
-    def load_state(self, state: Count) -> None:
-        self.count = state
-
-
-class Remembering(TerminationCondition):
-    """A user's own condition, with all kinds of attributes, around another one."""
-
-    def __init__(self, inner: TerminationCondition, most: int) -> None:
-        self._inner = inner
-        self._most = most
-        self._lengths: list[int] = []
-        self._by_source: dict[str, int] = {}
-        self._sources: set[str] = set()
-        self._last: str | None = None
-
-    @property
-    def terminated(self) -> bool:
-        return sum(self._by_source.values()) >= self._most or self._inner.terminated
-
-    async def __call__(self, messages: Sequence[BaseAgentEvent | BaseChatMessage]) -> StopMessage | None:
-        if self.terminated:
-            raise TerminatedException("it is over")
-        for message in messages:
-            self._lengths.append(len(message.to_text()))
-            self._by_source[message.source] = self._by_source.get(message.source, 0) + 1
-            self._sources.add(message.source)
-            self._last = message.source
-        inner = await self._inner(messages)
-        if inner is not None:
-            return inner
-        if self.terminated:
-            text = f"{self._lengths} {self._by_source} {sorted(self._sources)} {self._last}"
-            return StopMessage(content=text, source="Remembering")
-        return None
-
-    async def reset(self) -> None:
-        self._lengths = []
-        self._by_source = {}
-        self._sources = set()
-        self._last = None
-        await self._inner.reset()
 
 
 def condition(spec: Spec) -> TerminationCondition:

@@ -6,20 +6,18 @@ Every call of a builder makes a fresh team. Nothing depends on anything but the 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from autogen_agentchat.agents import (
     AssistantAgent,
-    BaseChatAgent,
     MessageFilterAgent,
     MessageFilterConfig,
     PerSourceFilter,
     SocietyOfMindAgent,
     UserProxyAgent,
 )
-from autogen_agentchat.base import Response
 from autogen_agentchat.conditions import (
     HandoffTermination,
     MaxMessageTermination,
@@ -28,13 +26,7 @@ from autogen_agentchat.conditions import (
     TimeoutTermination,
     TokenUsageTermination,
 )
-from autogen_agentchat.messages import (
-    BaseChatMessage,
-    HandoffMessage,
-    MultiModalMessage,
-    StructuredMessage,
-    TextMessage,
-)
+from autogen_agentchat.messages import HandoffMessage, MultiModalMessage, StructuredMessage
 from autogen_agentchat.teams import (
     BaseGroupChat,
     DiGraphBuilder,
@@ -44,12 +36,13 @@ from autogen_agentchat.teams import (
     SelectorGroupChat,
     Swarm,
 )
-from autogen_core import CancellationToken, FunctionCall, Image
+from autogen_core import CancellationToken, FunctionCall
 from autogen_core.memory import ListMemory, MemoryContent
 from autogen_core.model_context import BufferedChatCompletionContext, HeadAndTailChatCompletionContext
 from pydantic import BaseModel
 
 from tests.support.scripted import Answer, ScriptedClient, counting, user_count
+from tests.support.teams.foreign import Chatty, Tally, Trimmed, tiny_image
 
 
 @dataclass(frozen=True)
@@ -296,70 +289,6 @@ def structured(stream: bool) -> BaseGroupChat:
     return RoundRobinGroupChat(
         [judge, agent("ann", stream)], max_turns=3, custom_message_types=[StructuredMessage[Verdict]]
     )
-
-
-class Tally(BaseChatAgent):
-    """A foreign agent with a state of its own that does not only grow."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, "counts")
-        self.seen: dict[str, int] = {}
-
-    @property
-    def produced_message_types(self) -> Sequence[type[BaseChatMessage]]:
-        return (TextMessage,)
-
-    async def on_messages(self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken) -> Response:
-        for message in messages:
-            self.seen[message.source] = self.seen.get(message.source, 0) + 1
-        return Response(chat_message=TextMessage(source=self.name, content=json.dumps(self.seen, sort_keys=True)))
-
-    async def on_reset(self, cancellation_token: CancellationToken) -> None:
-        self.seen = {}
-
-    async def save_state(self) -> Mapping[str, Any]:
-        return {"seen": dict(self.seen)}
-
-    async def load_state(self, state: Mapping[str, Any]) -> None:
-        self.seen = dict(state["seen"])
-
-
-class Trimmed(BufferedChatCompletionContext):
-    """A foreign context: forgets for good, which an append-only cursor would not see."""
-
-    async def add_message(self, message: Any) -> None:
-        await super().add_message(message)
-        del self._messages[:-3]
-
-
-class Chatty(BaseChatAgent):
-    """Streams inner chat messages before its answer."""
-
-    @property
-    def produced_message_types(self) -> Sequence[type[BaseChatMessage]]:
-        return (TextMessage, MultiModalMessage)
-
-    async def on_messages(self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken) -> Response:
-        raise NotImplementedError
-
-    async def on_messages_stream(
-        self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken
-    ) -> AsyncGenerator[Any, None]:
-        first = TextMessage(source=self.name, content=f"I got {len(messages)}")
-        yield first
-        yield Response(
-            chat_message=MultiModalMessage(source=self.name, content=["a picture", tiny_image()]),
-            inner_messages=[first],
-        )
-
-    async def on_reset(self, cancellation_token: CancellationToken) -> None:
-        pass
-
-
-def tiny_image() -> Image:
-    import PIL.Image
-
-    return Image(PIL.Image.new("RGB", (2, 2), (200, 10, 10)))
 
 
 def foreign(stream: bool) -> BaseGroupChat:
