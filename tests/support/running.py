@@ -1,8 +1,9 @@
-"""Run scenarios on stock AutoGen and on the turn runtime, and make what comes out comparable."""
+"""Run teams on stock AutoGen and on the turn runtime, and make what comes out comparable."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from autogen_agentchat.base import TaskResult
@@ -13,6 +14,8 @@ from drsai_backend.state import Document, Entry, decode_document, encode_documen
 from drsai_backend.state.codec import dump_json, load_json
 from drsai_backend.teams.recording.recorder import Turn
 from drsai_backend.teams.session import TeamSession
+
+Build = Callable[[], BaseGroupChat]
 
 _VOLATILE = {"id", "created_at", "asked_at", "request_id", "full_message_id"}
 
@@ -121,3 +124,26 @@ class TurnRun:
     @property
     def emitted(self) -> list[Any]:
         return [comparable(message) for message in self.seen]
+
+
+async def prepared(team: BaseGroupChat, stored: Stored | None = None, **options: Any) -> TurnRun:
+    run = TurnRun(team, stored or Stored(), **options)
+    await run.prepare()
+    return run
+
+
+async def same_as_stock(build: Build, tasks: Sequence[Any] = ("Begin.", "Go on.")) -> TurnRun:
+    """Two runs, each on a fresh team, like two runs of one team on stock. Returns the last."""
+    stock, stored = build(), Stored()
+    run: TurnRun | None = None
+    for task in tasks:
+        expected, reason = await run_stock(stock, task)
+        run = await prepared(build(), stored)
+        if stored.payloads:
+            await run.session.load(stored.document(), stored.configs)
+        async with asyncio.timeout(30):
+            assert await run.run(task) == reason
+        assert run.emitted == expected
+        assert comparable(await run.session.team.save_state()) == comparable(await stock.save_state())
+    assert run is not None
+    return run

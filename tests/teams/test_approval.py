@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from autogen_agentchat.agents import AssistantAgent, BaseChatAgent
-from autogen_agentchat.base import Response
+from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.messages import TextMessage
 from autogen_agentchat.teams import BaseGroupChat, DiGraphBuilder, GraphFlow, RoundRobinGroupChat
 from autogen_agentchat.tools import AgentTool
@@ -17,65 +15,20 @@ from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage
 from autogen_core.tools import FunctionTool, StaticWorkbench, ToolOverride
 
-from drsai_backend.agents import DrSaiAgentMixin, idempotent, requires_approval
+from drsai_backend.agents import idempotent, requires_approval
 from drsai_backend.config import Settings
-from drsai_backend.errors import ConfigurationError, InvalidRequest
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.start.build import inject
 from drsai_backend.teams.context import RunContext
-from drsai_backend.teams.group_chats import RoundRobinGroupChat as DrSaiRoundRobin
-from drsai_backend.teams.suspension import InputBroker, InputRequired, parse_decision
+from drsai_backend.teams.suspension import InputBroker, InputRequired
 from drsai_backend.teams.team_tree import parts
 from drsai_backend.tools import is_idempotent, needs_approval
 from tests.support.repeated import Story
 from tests.support.running import Stored, TurnRun
 from tests.support.scripted import Answer, ScriptedClient, counting
+from tests.support.teams.working import Files
 
 pytestmark = pytest.mark.usefixtures("spotless")
-
-
-class Files:
-    """A tool that needs approval, and one that does not."""
-
-    def __init__(self) -> None:
-        self.done: list[str] = []
-        self.answers = 0
-
-    def tools(self) -> list[Any]:
-        @requires_approval
-        async def delete(path: str) -> str:
-            """Deletes a file."""
-            self.done.append(f"delete {path}")
-            return f"deleted {path}"
-
-        async def read(path: str) -> str:
-            """Reads a file."""
-            await asyncio.sleep(0.01)
-            self.done.append(f"read {path}")
-            return f"read {path}"
-
-        return [delete, read]
-
-    def agent(self, *calls: str, name: str = "ann", stream: bool = False, tools: Sequence[Any] = ()) -> AssistantAgent:
-        def rule(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
-            if isinstance(messages[-1], FunctionExecutionResultMessage):
-                return " and ".join(f"{each.content} ({each.is_error})" for each in messages[-1].content)
-            self.answers += 1
-            return [
-                FunctionCall(id=f"c{number}", name=call, arguments=json.dumps({"path": f"/{number}"}))
-                for number, call in enumerate(calls)
-            ]
-
-        return AssistantAgent(
-            name,
-            ScriptedClient(rule),
-            tools=[*self.tools(), *tools],
-            max_tool_iterations=2,
-            model_client_stream=stream,
-        )
-
-    def team(self, *calls: str, **options: Any) -> BaseGroupChat:
-        return RoundRobinGroupChat([self.agent(*calls, **options)], max_turns=1)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -252,101 +205,6 @@ async def test_speakers_beside_it_end_first() -> None:
     assert "read /0 (False)" in texts
 
 
-# --- questions of agents ------------------------------------------------------------------------------------------
-
-
-class Asker(DrSaiAgentMixin, BaseChatAgent):
-    produced_message_types = (TextMessage,)
-
-    def __init__(self, name: str, *questions: str, **options: Any) -> None:
-        super().__init__(name, "asks")
-        self.questions = questions
-        self.options = options
-
-    async def on_messages(self, messages: Any, cancellation_token: Any) -> Response:
-        answers = [await self.request_input(question, **self.options) for question in self.questions]
-        return Response(chat_message=TextMessage(source=self.name, content=" ".join(answers)))
-
-    async def on_reset(self, cancellation_token: Any) -> None:
-        pass
-
-
-async def test_an_agent_asks() -> None:
-    def build() -> BaseGroupChat:
-        return RoundRobinGroupChat([Asker("ann", "One?", "Two?"), Asker("bob", "Three?")], max_turns=2)
-
-    story = await Story(build, answer=lambda question: f"[{question.prompt}]").run()
-    assert [(each.source, each.prompt, each.kind) for each in story.questions] == [
-        ("ann", "One?", "agent"),
-        ("ann", "Two?", "agent"),
-        ("bob", "Three?", "agent"),
-    ]
-    assert [message["content"] for message in story.said[1:]] == ["[One?] [Two?]", "[Three?]"]
-
-
-async def test_an_agent_asks_with_choices() -> None:
-    def build() -> BaseGroupChat:
-        return RoundRobinGroupChat([Asker("ann", "Which?", choices=["Red", "Blue"])], max_turns=1)
-
-    story = await Story(build, answer=lambda question: " blue ").run()
-    assert story.questions[0].choices == ["Red", "Blue"]
-    assert story.said[-1]["content"] == "Blue"
-    with pytest.raises(InvalidRequest, match="'Red', 'Blue'"):
-        await Story(build, answer=lambda question: "green").run()
-
-
-async def test_a_group_chat_asks() -> None:
-    class Careful(DrSaiRoundRobin):
-        async def run_stream(self, **kwargs: Any) -> Any:
-            answer = await self.request_input("Really?")
-            async for item in super().run_stream(**kwargs):
-                yield item
-            yield TextMessage(source="user", content=answer)
-
-    def build() -> BaseGroupChat:
-        inner = Careful([AssistantAgent("ann", ScriptedClient(counting("ann")))], name="inner", max_turns=1)
-        return RoundRobinGroupChat([inner], max_turns=1)
-
-    with pytest.raises(InputRequired, match="inner asks: Really"):
-        await Story(build).run()
-
-
-async def test_nobody_to_be_asked() -> None:
-    with pytest.raises(ConfigurationError, match="request_input"):
-        await Asker("ann", "?").on_messages([], None)
-
-
-async def test_a_tool_that_asks_is_called_again_with_the_answer_and_not_without() -> None:
-    """A crash of its second call leaves it in doubt again."""
-    called: list[str] = []
-
-    def build() -> BaseGroupChat:
-        async def book(path: str) -> str:
-            """Books a flight."""
-            called.append("asks")
-            answer = await asker.request_input("When?")
-            called.append(f"books {answer}")
-            return f"booked {answer}"
-
-        asker = Asker("asker")
-        files = Files()
-        ann = files.agent("book", tools=[book])
-        return RoundRobinGroupChat([ann, asker], max_turns=1)
-
-    def answer(question: InputRequired) -> str:
-        return "tomorrow" if question.kind == "agent" else "run"
-
-    story = await Story(build, answer=answer).run()
-    assert called == ["asks", "asks", "books tomorrow"]
-    assert [question.kind for question in story.questions] == ["agent"]
-    assert story.said[-1]["content"] == "booked tomorrow (False)"
-
-    called.clear()
-    story = await Story(build, answer=answer, crash_at=story.writes).run()  # its result is lost
-    assert [question.kind for question in story.questions] == ["agent", "tool_retry"]
-    assert called == ["asks", "asks", "books tomorrow", "asks", "books tomorrow"]
-
-
 # --- marks --------------------------------------------------------------------------------------------------------
 
 
@@ -399,69 +257,3 @@ async def test_a_tool_under_another_name_needs_it_too() -> None:
     story = await Story(build, answer=lambda question: "approve").run()
     assert [question.kind for question in story.questions] == ["approval"]
     assert story.said[-1]["content"] == "deleted /x"
-
-
-# --- answers in plain words ---------------------------------------------------------------------------------------
-
-APPROVAL = {"type": "approval", "choices": ["approve", "deny", "edit"]}
-RETRY = {"type": "approval", "choices": ["run", "result", "stop"]}
-
-
-@pytest.mark.parametrize(
-    ("request_", "text", "decision", "reason", "arguments", "content"),
-    [
-        (APPROVAL, "approve", "approve", None, None, None),
-        (APPROVAL, " Yes. ", "approve", None, None, None),
-        (APPROVAL, "y", "approve", None, None, None),
-        (APPROVAL, "OK!", "approve", None, None, None),
-        (APPROVAL, "批准", "approve", None, None, None),
-        (APPROVAL, "是。", "approve", None, None, None),
-        (APPROVAL, "n", "deny", None, None, None),
-        (APPROVAL, "No, it is wrong", "deny", "it is wrong", None, None),
-        (APPROVAL, "deny: too much", "deny", "too much", None, None),
-        (APPROVAL, "拒绝\uff1a太多", "deny", "太多", None, None),
-        (APPROVAL, "否", "deny", None, None, None),
-        (APPROVAL, 'edit {"a": [1]}', "edit", None, {"a": [1]}, None),
-        (APPROVAL, 'Edit: {"a": 1}', "edit", None, {"a": 1}, None),
-        (RETRY, "run", "run", None, None, None),
-        (RETRY, "run again", "run", None, None, None),
-        (RETRY, "result: 42: yes", "result", None, None, "42: yes"),
-        (RETRY, "stop.", "stop", None, None, None),
-    ],
-)
-def test_words(
-    request_: dict[str, Any], text: str, decision: str, reason: str | None, arguments: Any, content: str | None
-) -> None:
-    answer = {"decision": decision, "reason": reason, "arguments": arguments, "content": content or text}
-    assert parse_decision(text, request_) == answer
-
-
-@pytest.mark.parametrize(
-    ("request_", "text"),
-    [
-        (APPROVAL, ""),
-        (APPROVAL, "no problem"),
-        (APPROVAL, "yes, but not today"),
-        (APPROVAL, "notify me"),
-        (APPROVAL, "edit"),
-        (APPROVAL, "edit {a: 1}"),
-        (APPROVAL, "edit [1]"),
-        (APPROVAL, "run"),
-        (RETRY, "approve"),
-        (RETRY, "result"),
-        (RETRY, "What happened?"),
-    ],
-)
-def test_other_words(request_: dict[str, Any], text: str) -> None:
-    with pytest.raises(InvalidRequest) as raised:
-        parse_decision(text, request_)
-    assert raised.value.param == "messages"
-
-
-def test_the_refusal_says_what_may_be_said() -> None:
-    with pytest.raises(InvalidRequest, match=r"'approve', 'deny: <reason>', 'edit \{<arguments as JSON>\}'"):
-        parse_decision("perhaps", APPROVAL)
-
-
-def test_plain_answers() -> None:
-    assert parse_decision(" as it is ", {"type": "text_input", "choices": None}) == {"content": " as it is "}

@@ -12,8 +12,8 @@ from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, TextMess
 from autogen_agentchat.teams import BaseGroupChat, DiGraphBuilder, GraphFlow, RoundRobinGroupChat, SelectorGroupChat
 from autogen_core import CancellationToken
 
+from tests.support.running import same_as_stock
 from tests.support.scripted import ScriptedClient
-from tests.teams.test_runtime_teams import same_as_stock
 
 pytestmark = pytest.mark.usefixtures("spotless")
 _speaker: ContextVar[str] = ContextVar("speaker", default="nobody")

@@ -2,157 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from autogen_agentchat.agents import AssistantAgent, MessageFilterAgent, MessageFilterConfig, SocietyOfMindAgent
-from autogen_agentchat.conditions import MaxMessageTermination
+from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.messages import TextMessage
-from autogen_agentchat.teams import BaseGroupChat, DiGraphBuilder, GraphFlow, RoundRobinGroupChat, SelectorGroupChat
-from autogen_agentchat.tools import AgentTool, TeamTool
+from autogen_agentchat.teams import BaseGroupChat, RoundRobinGroupChat
 from autogen_core import FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage, UserMessage
 from autogen_core.tools import BaseTool, FunctionTool, StaticWorkbench
 from pydantic import BaseModel
 
-from drsai_backend.agents import idempotent
 from drsai_backend.errors import ReplayMismatch
 from drsai_backend.models import RunModelClient, run_client_of
 from drsai_backend.models.requests import ModelRequest
 from drsai_backend.state.codec import load_json
 from drsai_backend.teams.recording.recorder import dump_message, storable
 from drsai_backend.teams.replay.steps import Step, ToolFinished, ToolStarted, TurnSteps
-from drsai_backend.teams.suspension import InputRequired, StopRequested
+from drsai_backend.teams.suspension import InputRequired
 from drsai_backend.teams.team_tree import parts
 from tests.support.repeated import Story
 from tests.support.scripted import Answer, ScriptedClient, counting
+from tests.support.teams.working import TEAMS, World, agent_tool, nested, nested_fan_out, parallel, plain
 
 pytestmark = pytest.mark.usefixtures("spotless")
 
-
-class World:
-    """What happened outside of the processes: tools that were called, answers with tool calls that were asked for."""
-
-    def __init__(self, *, stream: bool = False) -> None:
-        self.called: list[str] = []
-        self.asked: list[str] = []
-        self.stream = stream
-        self.delays: dict[str, float] = {}
-
-    def tool(self, name: str, *, fails: bool = False) -> FunctionTool:
-        async def act(text: str) -> str:
-            self.called.append(f"{name} {text}")
-            await asyncio.sleep(self.delays.get(name, 0))
-            if fails:
-                raise ValueError(f"{name} is broken")
-            return f"{name} did {text}"
-
-        return FunctionTool(act, name=name, description=name)
-
-    def agent(self, name: str, *rounds: Sequence[str], tools: Sequence[Any] = (), **options: Any) -> AssistantAgent:
-        """An agent whose model calls, for each thing it is told, the tools of each round, then sums up."""
-
-        def rule(messages: Sequence[Any], asked: dict[str, Any]) -> Answer:
-            results = 0
-            for message in reversed(messages):
-                if isinstance(message.content, str):
-                    break
-                results += message.type == "FunctionExecutionResultMessage"
-            if results >= len(rounds):
-                last = messages[-1]
-                heard = [each.content for each in last.content] if results else last.content[-20:]
-                return f"{name} after {len(messages)}: {heard}"
-            self.asked.append(f"{name} {len(messages)}")
-            return [
-                FunctionCall(id=f"{tool}{number}", name=tool, arguments=json.dumps(_arguments(tool, len(messages))))
-                for number, tool in enumerate(rounds[results])
-            ]
-
-        client = ScriptedClient(rule, delay=self.delays.get(name, 0))
-        return AssistantAgent(
-            name,
-            client,
-            description=name,
-            model_client_stream=self.stream,
-            tools=list(tools),
-            max_tool_iterations=len(rounds) + 1,
-            **options,
-        )
-
-
-def _arguments(tool: str, count: int) -> dict[str, str]:
-    return {"task" if tool.endswith("er") else "text": f"no {count}"}
-
-
-def plain(world: World) -> BaseGroupChat:
-    ann = world.agent("ann", ["add"], ["mul"], tools=[world.tool("add"), world.tool("mul")])
-    bob = world.agent("bob", ["sub"], tools=[world.tool("sub")], reflect_on_tool_use=True)
-    return RoundRobinGroupChat([ann, bob], max_turns=3)
-
-
-def parallel(world: World) -> BaseGroupChat:
-    world.delays = {"add": 0.02, "mul": 0.01}
-    tools = [world.tool("add"), world.tool("mul"), world.tool("sub", fails=True)]
-    ann = world.agent("ann", ["add", "mul", "sub", "unknown"], tools=tools)
-    return RoundRobinGroupChat([world.agent("bob"), ann], max_turns=2)
-
-
-def nested(world: World) -> BaseGroupChat:
-    ann = world.agent("ann", ["add"], tools=[world.tool("add")])
-    cid = world.agent("cid", ["mul"], tools=[world.tool("mul")])
-
-    def choose(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
-        return "cid" if "ann: " in messages[0].content else "ann"
-
-    inner = SelectorGroupChat(
-        [ann, world.agent("bob"), cid],
-        ScriptedClient(choose),
-        name="inner",
-        selector_prompt="{roles} {participants} {history}",
-        termination_condition=MaxMessageTermination(9),
-        allow_repeated_speaker=True,
-    )
-    return RoundRobinGroupChat([world.agent("dan"), inner], max_turns=2)
-
-
-def nested_fan_out(world: World) -> BaseGroupChat:
-    """In which the second to be released is the first to finish, but not when it is repeated."""
-    world.delays = {"b": 0.02, "c": 0.0}
-    b = world.agent("b", tools=[])
-    c = world.agent("c", ["mul"], tools=[world.tool("mul")])
-    members = [world.agent("a"), b, c, world.agent("d", ["sub"], tools=[world.tool("sub")])]
-    builder = DiGraphBuilder()
-    for each in members:
-        builder.add_node(each)
-    for each in members[1:3]:
-        builder.add_edge(members[0], each).add_edge(each, members[3])
-    inner = GraphFlow(members, graph=builder.build(), name="inner")
-    mind = SocietyOfMindAgent("mind", inner, ScriptedClient(counting("mind")))
-    return RoundRobinGroupChat([mind, world.agent("z", ["add"], tools=[world.tool("add")])], max_turns=2)
-
-
-def agent_tool(world: World) -> BaseGroupChat:
-    helper = world.agent("helper", ["add"], tools=[world.tool("add")])
-    ann = world.agent("ann", ["helper"], ["helper"], tools=[AgentTool(helper, return_value_as_last_message=True)])
-    return RoundRobinGroupChat([ann], max_turns=2)
-
-
-def team_tool(world: World) -> BaseGroupChat:
-    members = [world.agent("bob"), world.agent("cid", ["mul"], tools=[world.tool("mul")])]
-    inner = RoundRobinGroupChat(members, max_turns=2)
-    tool = TeamTool(team=inner, name="worker", description="works", return_value_as_last_message=True)
-    return RoundRobinGroupChat([world.agent("ann", ["worker"], tools=[tool])], max_turns=2)
-
-
-def filtered(world: World) -> BaseGroupChat:
-    ann = world.agent("ann", ["add"], tools=[world.tool("add")])
-    return RoundRobinGroupChat([MessageFilterAgent("ann", ann, MessageFilterConfig(per_source=[]))], max_turns=1)
-
-
-TEAMS = [plain, parallel, nested, nested_fan_out, agent_tool, team_tool, filtered]
 each_team = pytest.mark.parametrize("build", TEAMS, ids=lambda build: build.__name__)
 Build = Callable[[World], BaseGroupChat]
 
@@ -243,67 +119,6 @@ async def test_nothing_is_hashed_without_tools(monkeypatch: pytest.MonkeyPatch) 
     world = World()
     story = await Story(lambda: RoundRobinGroupChat([world.agent("ann")], max_turns=3)).run()
     assert len(story.said) == 4
-
-
-async def test_an_idempotent_tool_is_called_again() -> None:
-    world = World()
-
-    def build() -> BaseGroupChat:
-        tool = idempotent(world.tool("add"))
-        return RoundRobinGroupChat([world.agent("ann", ["add"], tools=[tool])], max_turns=1)
-
-    story = await Story(build, crash_at=2).run()
-    assert story.questions == []
-    assert world.called == ["add no 2", "add no 2"]
-    assert world.asked == ["ann 2"]
-
-
-async def lost_result(world: World, answer: str) -> Story:
-    def build() -> BaseGroupChat:
-        return RoundRobinGroupChat([world.agent("ann", ["add"], tools=[world.tool("add")])], max_turns=1)
-
-    return await Story(build, answer=lambda question: answer, crash_at=2).run()
-
-
-async def test_a_lost_result_is_asked_for() -> None:
-    world = World()
-    story = await lost_result(world, "run")
-    [question] = story.questions
-    assert (question.kind, question.type, question.choices) == ("tool_retry", "approval", ["run", "result", "stop"])
-    assert question.tool == {"name": "add", "arguments": {"text": "no 2"}, "call_id": "add0"}
-    assert "add" in question.prompt
-    assert "no 2" in question.prompt
-    assert world.called == ["add no 2", "add no 2"]
-
-
-async def test_a_lost_result_may_be_given() -> None:
-    world = World()
-    story = await lost_result(world, "result: it was done")
-    assert world.called == ["add no 2"]
-    assert "it was done" in str(story.said[-1])
-
-
-async def test_a_lost_result_may_stop_the_run() -> None:
-    with pytest.raises(StopRequested, match="add"):
-        await lost_result(World(), "stop")
-
-
-async def test_a_call_that_crashes_again_is_asked_for_again() -> None:
-    """The answer to the first question is still there, and is no answer to the second."""
-    world = World()
-
-    def build() -> BaseGroupChat:
-        return RoundRobinGroupChat([world.agent("ann", ["add"], tools=[world.tool("add")])], max_turns=1)
-
-    story = Story(build, answer=lambda question: "run", crash_at=2)
-    assert not await story.attempt()  # the result is lost
-    assert not await story.attempt()  # a person is asked
-    story.crash_at = story.writes + 2  # after "it starts again": the result is lost again
-    assert not await story.attempt()
-    await story.run()
-    assert [question.kind for question in story.questions] == ["tool_retry", "tool_retry"]
-    assert len({question.key for question in story.questions}) == 2
-    assert len(world.called) == 3
 
 
 async def test_another_request_is_an_error() -> None:

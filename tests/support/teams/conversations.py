@@ -71,11 +71,8 @@ KINDS = [
     "nested",
     "society",
 ]
-
 MEMBERS = ["assistant", "assistant", "assistant", "tally", "chatty", "human", "filtered"]
-
 CONTEXTS = ["unbounded", "buffered", "head_and_tail", "trimmed", "token_limited", "shared"]
-
 NAMES = ["ann", "bob", "cid", "dee", "eve"]
 
 
