@@ -4,6 +4,7 @@ from typing import Any, ClassVar, Optional
 
 from sqlmodel import Field, Relationship, SQLModel
 
+from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import Record, Thread
 
 
@@ -130,3 +131,12 @@ class Right(SQLModel, table=True):
 
 
 TABLES: list[type[SQLModel]] = [Owner, Project, Item, Tag, Labelled, Remark, Plan, Bookmark, Right, Left]
+
+
+async def only(db: DatabaseManager, model: Any, *load: str, **filters: Any) -> Any:
+    (row,) = await db.get(model, filters, load=load)
+    return row
+
+
+async def names(db: DatabaseManager, model: Any, **filters: Any) -> list[str]:
+    return [row.name for row in await db.get(model, filters, order="name")]

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
-import time
 import traceback
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,50 +15,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database import Database
 from drsai_backend.datamodel import Thread, UserInput
 from drsai_backend.errors import ConfigurationError, Conflict, DatabaseError, DatabaseUnavailable, InvalidRequest
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    async with Database(database_url, busy_timeout=5) as database:
-        yield database
-
-
-@pytest.fixture
-async def sqlite(migrated_sqlite: str) -> AsyncIterator[Database]:
-    async with Database(migrated_sqlite, busy_timeout=0.3) as database:
-        yield database
-
-
-def add(name: str) -> Any:
-    def fn(session: Session) -> str:
-        session.add(UserInput(user_id="u", thread_id=name))
-        return name
-
-    return fn
-
-
-def names(session: Session) -> list[str]:
-    return sorted(session.scalars(sa.select(UserInput.thread_id)))
-
-
-def pause(session: Session, seconds: float) -> None:
-    """Waits where a storage function may: on PostgreSQL it runs in the event loop's thread."""
-    if session.get_bind().dialect.name == "postgresql":
-        session.execute(sa.text(f"SELECT pg_sleep({seconds})"))
-    else:
-        time.sleep(seconds)
-
-
-def boom(session: Session) -> None:
-    add("boom")(session)
-    session.flush()
-    raise KeyError("boom")
-
-
-def duplicate(session: Session) -> None:
-    add("same")(session)
-    session.flush()
-    add("same")(session)
+from tests.database.functions import add, boom, duplicate, names, pause
 
 
 async def test_a_write_is_there_for_the_next_read(database: Database):
@@ -340,140 +293,8 @@ async def test_after_close_calls_are_refused(database: Database):
     await database.close()
 
 
-async def test_another_process_that_keeps_the_lock(sqlite: Database):
-    other = sqlite3.connect(str(sqlite.sqlite_path), isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(DatabaseUnavailable, match="locked"):
-        await sqlite.write(add("a"))
-    assert await sqlite.read(names) == []
-    other.execute("COMMIT")
-    other.close()
-    assert await sqlite.write(add("a")) == "a"
-
-
 async def test_storage_functions_do_not_nest(sqlite: Database):
     with pytest.raises(ConfigurationError):
         await sqlite.write(lambda _: sqlite.write_sync(add("a")))
     with pytest.raises(ConfigurationError):
         await sqlite.read(lambda _: sqlite.read_sync(names))
-
-
-def test_several_event_loops_one_after_the_other(migrated_sqlite: str):
-    database = Database(migrated_sqlite)
-    for name in ("a", "b", "c"):
-        assert asyncio.run(database.write(add(name))) == name
-    assert asyncio.run(database.read(names)) == ["a", "b", "c"]
-    database.close_sync()
-
-
-def test_an_event_loop_that_ended_harms_nobody(migrated_sqlite: str):
-    database = Database(migrated_sqlite)
-    release = threading.Event()
-
-    async def leave() -> None:
-        task = asyncio.create_task(database.write(lambda _: release.wait(10)))
-        await asyncio.sleep(0.05)
-        task.cancel()
-
-    asyncio.run(leave())
-    release.set()
-    assert database.write_sync(add("a")) == "a"
-    database.close_sync()
-
-
-async def test_postgres_belongs_to_one_loop(postgres_url: str):
-    database = Database(postgres_url)
-    await database.read(lambda _: None)
-
-    def elsewhere() -> None:
-        asyncio.run(database.read(lambda _: None))
-
-    with pytest.raises(ConfigurationError):
-        await asyncio.to_thread(elsewhere)
-    with pytest.raises(ConfigurationError):
-        database.close_sync()
-    await database.close()
-
-
-async def test_a_blocking_call_behind_a_lock_of_its_own_loop_gives_up(postgres_url: str):
-    async with Database(postgres_url, busy_timeout=1) as database:
-        locked = asyncio.Event()
-
-        def hold(session: Session) -> None:
-            session.execute(sa.text("SELECT pg_advisory_xact_lock(1)"))
-            locked.set()
-            session.execute(sa.text("SELECT pg_sleep(0.1)"))
-
-        held = asyncio.create_task(database.write(hold))
-        await locked.wait()
-        with pytest.raises(DatabaseUnavailable):
-            database.write_sync(lambda session: session.execute(sa.text("SELECT pg_advisory_xact_lock(1)")))
-        await held
-
-
-async def test_a_server_that_is_not_there():
-    url = "postgresql://somebody:hunter2@127.0.0.1:1/nothing"
-    async with Database(url, busy_timeout=2) as database:
-        assert "hunter2" not in database.url_safe + repr(database)
-        assert "hunter2" not in Database("postgresql://h/d?user=u&password=hunter2").url_safe
-        for call in (database.write, database.read):
-            with pytest.raises(DatabaseUnavailable) as caught:
-                await call(names)
-            printed = "".join(traceback.format_exception(caught.value)).replace(url, "")
-            assert "hunter2" not in printed
-            assert "127.0.0.1" in printed  # Whoever reads the log learns why.
-            assert "127.0.0.1" not in str(caught.value)
-        with pytest.raises(DatabaseUnavailable):
-            database.write_sync(names)
-
-
-async def test_a_broken_connection_is_replaced(postgres_url: str):
-    async with Database(postgres_url) as database:
-        pid = await database.read(lambda session: session.scalar(sa.text("SELECT pg_backend_pid()")))
-        async with Database(postgres_url) as other:
-            await other.write(lambda session: session.execute(sa.text(f"SELECT pg_terminate_backend({pid})")))
-        assert await database.read(lambda session: session.scalar(sa.text("SELECT pg_backend_pid()"))) != pid
-
-
-async def test_a_file_that_cannot_be_opened(tmp_path: Path):
-    async with Database(f"sqlite:///{tmp_path}/missing/x.db") as database:
-        with pytest.raises(DatabaseUnavailable):
-            await database.write(names)
-        with pytest.raises(DatabaseUnavailable):
-            await database.read(names)
-    (tmp_path / "text").write_text("this is no database, whatever its name says" * 50)
-    async with Database(f"sqlite:///{tmp_path}/text") as database:
-        with pytest.raises(DatabaseUnavailable):
-            await database.write(names)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "nonsense",
-        "mysql://u:hunter2@h/d",
-        "sqlite:///x.db?mode=ro",
-        "sqlite://host/x",
-        "postgresql://u:hunter2@h:port/d",
-    ],
-)
-def test_urls_that_cannot_work(url: str):
-    with pytest.raises(ConfigurationError) as caught:
-        Database(url)
-    assert "hunter2" not in str(caught.value)
-
-
-async def test_in_memory_reads_and_writes_share_the_connection():
-    async with Database("sqlite://") as database:
-        await database.write(lambda session: session.execute(sa.text("CREATE TABLE t (x)")))
-        insert, count = sa.text("INSERT INTO t VALUES (1)"), sa.text("SELECT count(*) FROM t")
-        tasks: list[Any] = []
-        for _ in range(5):
-            tasks.append(database.write(lambda session: session.execute(insert)))
-            tasks.append(database.read(lambda session: session.scalar(count)))
-        results = await asyncio.gather(*tasks)
-        assert results[1::2] == [1, 2, 3, 4, 5]
-        with pytest.raises(DatabaseError):
-            await database.read(lambda session: session.execute(insert))
-        assert await database.read(lambda session: session.scalar(count)) == 5
