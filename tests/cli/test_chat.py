@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_serve import TEAMS
+from tests.cli.serving import TEAMS
 from tests.support.commands import Commands, clean_environment
 from tests.support.model_server import ModelServer, Reply
 
