@@ -21,3 +21,9 @@ async def make(database_url: str) -> AsyncIterator[Make]:
             return await stack.enter_async_context(DrSai(teams, database_url, settings=settings(**values)))
 
         yield made
+
+
+@pytest.fixture(params=["here", "elsewhere"])
+def where(request: pytest.FixtureRequest) -> int:
+    """Which of two processes is asked; the first one runs the thread."""
+    return int(request.param == "elsewhere")

@@ -10,31 +10,9 @@ from drsai_backend import DrSai, RunStatus
 from drsai_backend.datamodel import QueuedInput, Run
 from drsai_backend.errors import InvalidRequest, TeamBuildError, ThreadBusy
 from tests.support.teams.crew import Crew
-from tests.support.threads import (
-    QUICK,
-    WHERE,
-    Make,
-    ended,
-    reached,
-    request,
-    said,
-    sources,
-    thread_of,
-    turns,
-    until,
-)
+from tests.support.threads import QUICK, WHERE, Make, ended, request, said, sources, thread_of, turns, two, until
 
 ROUND = ["user", "ann", "bob", "eve"]
-
-
-async def two(make: Make, crew: Crew) -> tuple[DrSai, DrSai]:
-    return await make({"crew": crew}, **QUICK), await make({"crew": crew}, **QUICK)
-
-
-@pytest.fixture(params=["here", "elsewhere"])
-def where(request: pytest.FixtureRequest) -> int:
-    """Which of two processes gets the second input; the first one runs the thread."""
-    return int(request.param == "elsewhere")
 
 
 async def test_inputs_wait_in_the_order_of_their_arrival(make: Make, where: int) -> None:
@@ -226,6 +204,16 @@ async def test_runs_are_listed(make: Make) -> None:
 # --- pause, resume, cancel ------------------------------------------------------------------------------------------
 
 
+async def paused(drsai: DrSai, crew: Crew) -> None:
+    """Start a run and pause it: ann and bob have spoken, eve has not."""
+    crew.bob.hold()
+    handle = await drsai.engine.start(request("x"))
+    await turns(drsai, 1)
+    await drsai.engine.pause("anonymous", "t")
+    crew.bob.release()
+    assert (await handle.wait()).status is RunStatus.PAUSED
+
+
 async def test_a_pause_takes_hold_at_the_boundary_and_survives_restarts(make: Make, where: int) -> None:
     crew = Crew()
     crew.bob.hold()
@@ -260,13 +248,8 @@ async def test_a_pause_can_be_taken_back(make: Make) -> None:
 
 async def test_a_message_to_a_paused_run_goes_on_with_it(make: Make, where: int) -> None:
     crew = Crew()
-    crew.bob.hold()
     workers = await two(make, crew)
-    first = await workers[0].engine.start(request("x"))
-    await turns(workers[0], 1)
-    await workers[0].engine.pause("anonymous", "t")
-    crew.bob.release()
-    await first.wait()
+    await paused(workers[0], crew)
     handle = await workers[where].engine.start(request("and y"))
     assert (await handle.wait()).status is RunStatus.COMPLETED
     assert sources(await thread_of(workers[0])) == ["user", "ann", "bob", "user", "eve"]
@@ -274,13 +257,8 @@ async def test_a_message_to_a_paused_run_goes_on_with_it(make: Make, where: int)
 
 async def test_interrupt_a_paused_run(make: Make) -> None:
     crew = Crew()
-    crew.bob.hold()
     drsai = await make({"crew": crew}, **QUICK)
-    first = await drsai.engine.start(request("x"))
-    await turns(drsai, 1)
-    await drsai.engine.pause("anonymous", "t")
-    crew.bob.release()
-    await first.wait()
+    await paused(drsai, crew)
     with pytest.raises(ThreadBusy):
         await drsai.engine.start(request("y", on_busy="reject"))
     handle = await drsai.engine.start(request("y", on_busy="interrupt"))
@@ -304,13 +282,8 @@ async def test_cancel_ends_the_model_call_in_flight(make: Make, where: int) -> N
 
 async def test_cancel_a_paused_run(make: Make) -> None:
     crew = Crew()
-    crew.bob.hold()
     drsai = await make({"crew": crew}, **QUICK)
-    await drsai.engine.start(request("x"))
-    await turns(drsai, 1)
-    await drsai.engine.pause("anonymous", "t")
-    crew.bob.release()
-    await reached(drsai, "paused")
+    await paused(drsai, crew)
     assert (await drsai.engine.cancel("anonymous", "t")).status is RunStatus.STOPPED
     [thread] = await drsai.db.get(type(await thread_of(drsai)), filters=WHERE)
     assert thread.control is None
@@ -345,13 +318,8 @@ async def test_a_process_takes_up_only_so_many_runs_by_itself(make: Make) -> Non
 
 async def test_a_message_to_a_run_that_is_ended_while_it_is_resumed_is_run(make: Make) -> None:
     crew = Crew()
-    crew.bob.hold()
     drsai = await make({"crew": crew}, **QUICK)
-    first = await drsai.engine.start(request("x"))
-    await turns(drsai, 1)
-    await drsai.engine.pause("anonymous", "t")
-    crew.bob.release()
-    await first.wait()
+    await paused(drsai, crew)
     controls = drsai.engine._commands
     resume = controls.resume
 

@@ -7,38 +7,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from drsai_backend import DrSai, RunStatus
+from drsai_backend import RunStatus
 from drsai_backend.datamodel import Thread
+from tests.support.calls import Gate, Slow
 from tests.support.teams.crew import Asker, Crew
-from tests.support.threads import (
-    Gate,
-    Make,
-    disown,
-    ended,
-    head_of,
-    idle,
-    request,
-    said,
-    sources,
-    thread_of,
-    turns,
-    until,
-)
-
-
-class SlowWrites:
-    """Keeps the caller of a write waiting after it was committed."""
-
-    def __init__(self, drsai: DrSai) -> None:
-        self._write = drsai.database.write
-        self.committed = asyncio.Event()
-        drsai.database.write = self  # type: ignore[method-assign, assignment]
-
-    async def __call__(self, fn: Any, **options: Any) -> Any:
-        result = await self._write(fn, **options)
-        self.committed.set()
-        await asyncio.sleep(0.2)
-        return result
+from tests.support.threads import Make, disown, ended, head_of, idle, request, said, sources, thread_of, turns, until
 
 
 async def test_a_cancel_while_a_turn_is_stored(make: Make) -> None:
@@ -46,9 +19,9 @@ async def test_a_cancel_while_a_turn_is_stored(make: Make) -> None:
     crew.ann.hold()
     drsai = await make({"crew": crew})
     handle = await drsai.engine.start(request())
-    slow = SlowWrites(drsai)
+    slow = Slow(drsai.database, "write")
     crew.ann.release()
-    await slow.committed.wait()
+    await slow.done.wait()
     await drsai.engine.cancel("anonymous", "t")
     assert (await handle.wait()).status is RunStatus.STOPPED
     thread = await thread_of(drsai)

@@ -7,39 +7,12 @@ from typing import Any
 
 import pytest
 
-from drsai_backend import DrSai, RunStatus
+from drsai_backend import RunStatus
 from drsai_backend.errors import Conflict, DatabaseUnavailable
 from drsai_backend.runs.recovery import leases as _leases
+from tests.support.calls import Outage
 from tests.support.teams.crew import Crew
-from tests.support.threads import (
-    LATE,
-    QUICK,
-    Make,
-    ended,
-    idle,
-    request,
-    said,
-    sources,
-    thread_of,
-    turns,
-    until,
-)
-
-
-class Outage:
-    """Makes the next writes of a database fail: before they happen, or after they were committed."""
-
-    def __init__(self, drsai: DrSai) -> None:
-        self.write = drsai.database.write
-        self.fail: list[str] = []
-        drsai.database.write = self  # type: ignore[method-assign, assignment]
-
-    async def __call__(self, fn: Any, **options: Any) -> Any:
-        kind = self.fail.pop(0) if self.fail else "works"
-        result = None if kind == "before" else await self.write(fn, **options)
-        if kind != "works":
-            raise DatabaseUnavailable("away")
-        return result
+from tests.support.threads import LATE, QUICK, Make, ended, idle, request, said, sources, thread_of, turns, until
 
 
 @pytest.mark.parametrize("kinds", [["before"], ["after"], ["before", "after"], ["after", "before", "before", "after"]])
@@ -48,7 +21,7 @@ async def test_a_run_waits_for_the_database(make: Make, kinds: list[str]) -> Non
     crew.ann.hold()
     drsai = await make({"crew": crew})
     handle = await drsai.engine.start(request())
-    Outage(drsai).fail = list(kinds)
+    Outage(drsai.database, "write", kinds)
     crew.ann.release()
     end = await handle.wait()
     assert end.status is RunStatus.COMPLETED
@@ -64,19 +37,10 @@ async def test_a_run_that_is_steered_waits_for_the_database(make: Make) -> None:
     drsai = await make({"crew": crew})
     first = await drsai.engine.start(request("x"))
     await drsai.engine.start(request("and y", on_busy="steer"))
-    read, failures = drsai.database.read, 2
-
-    async def failing(fn: Any, **options: Any) -> Any:
-        nonlocal failures
-        if failures:
-            failures -= 1
-            raise DatabaseUnavailable("away")
-        return await read(fn, **options)
-
-    drsai.database.read = failing  # type: ignore[method-assign]
+    outage = Outage(drsai.database, "read", ["before"] * 2)
     crew.ann.release()
     end = await first.wait()
-    assert (end.status, failures) == (RunStatus.COMPLETED, 0)
+    assert (end.status, outage.fail) == (RunStatus.COMPLETED, [])
     assert said(await thread_of(drsai)) == ["x", "and y"]
 
 
@@ -113,7 +77,7 @@ async def test_an_end_that_was_cut_off_is_not_written_twice(make: Make) -> None:
     drsai = await make({"crew": crew})
     handle = await drsai.engine.start(request())
     await turns(drsai, 2)
-    Outage(drsai).fail = ["after"]
+    Outage(drsai.database, "write", ["after"])
     crew.eve.release()
     assert (await handle.wait()).status is RunStatus.COMPLETED
     assert sources(await thread_of(drsai)) == ["user", "ann", "bob", "eve"]
@@ -124,8 +88,7 @@ async def test_an_outage_that_lasts_leaves_the_run_to_be_resumed(make: Make) -> 
     crew.ann.hold()
     drsai = await make({"crew": crew}, **QUICK, outage_seconds=0.2)
     await drsai.engine.start(request())
-    outage = Outage(drsai)
-    outage.fail = ["before"] * 12
+    outage = Outage(drsai.database, "write", ["before"] * 12)
     crew.ann.release()
     await until(lambda: _is_empty(outage), 60)
     thread = await ended(drsai)
@@ -209,16 +172,7 @@ async def test_a_run_whose_begin_was_cut_off_is_begun_once(make: Make, key: str 
     drsai = await idle(make, crew)
     if known:
         await drsai.run("crew", "w", thread_id="t")
-    write, lost = drsai.database.write, ["lost"]
-
-    async def cut(fn: Any, **options: Any) -> Any:
-        result = await write(fn, **options)
-        if lost:
-            lost.pop()
-            raise DatabaseUnavailable("away")
-        return result
-
-    drsai.database.write = cut  # type: ignore[method-assign]
+    Outage(drsai.database, "write", ["after"])
     handle = await drsai.engine.start(request("x", idempotency_key=key))
     assert (await handle.wait()).status is RunStatus.COMPLETED
     assert said(await thread_of(drsai)) == (["w", "x"] if known else ["x"])

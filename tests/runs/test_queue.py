@@ -8,20 +8,9 @@ from typing import Any
 from drsai_backend import RunStatus
 from drsai_backend.database.runs.commands import drop_queued
 from drsai_backend.datamodel import QueuedInput, Run
+from tests.support.calls import Gate
 from tests.support.teams.crew import Asker, Crew
-from tests.support.threads import (
-    QUICK,
-    Gate,
-    Make,
-    ended,
-    head_of,
-    idle,
-    queued,
-    reached,
-    request,
-    said,
-    thread_of,
-)
+from tests.support.threads import QUICK, Make, ended, head_of, idle, queued, reached, request, said, thread_of
 
 
 async def test_a_queued_input_that_another_process_has_run_is_not_run_again(make: Make) -> None:

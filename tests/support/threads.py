@@ -105,24 +105,15 @@ async def idle(make: Make, team: Any, **values: Any) -> DrSai:
     return drsai
 
 
+async def two(make: Make, team: Any) -> tuple[DrSai, DrSai]:
+    """Two processes that soon notice what the other does."""
+    return await make({"crew": team}, **QUICK), await make({"crew": team}, **QUICK)
+
+
 async def head_of(drsai: DrSai) -> Any:
     head = await drsai.database.read(lambda session: read_head(session, "anonymous", "t"))
     assert head is not None
     return head
-
-
-class Gate:
-    """Holds calls of an object's async method back until it is opened."""
-
-    def __init__(self, thing: Any, name: str) -> None:
-        self._call = getattr(thing, name)
-        self.reached, self.opened = asyncio.Event(), asyncio.Event()
-        setattr(thing, name, self)
-
-    async def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.reached.set()
-        await self.opened.wait()
-        return await self._call(*args, **kwargs)
 
 
 async def queued(drsai: DrSai, *texts: str) -> list[str]:
