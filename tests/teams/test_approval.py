@@ -1,4 +1,4 @@
-"""A tool that needs approval starts when a person has granted it, as he granted it, and once."""
+"""A tool that needs approval starts when a person has granted it, as they granted it, and once."""
 
 from __future__ import annotations
 

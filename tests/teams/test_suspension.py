@@ -1,4 +1,4 @@
-"""A question to a person ends the process's part of the run; with the answer it goes on as if he had been there."""
+"""A question to a person ends the process's part of the run; with the answer it continues as if they had been there."""
 
 from __future__ import annotations
 
