@@ -111,6 +111,14 @@ _PROGRESS: dict[str, object] = {
     "usage": sa.bindparam("new_usage"),
     "turns": sa.bindparam("new_turns"),
     "seconds": sa.bindparam("new_seconds"),
+    "updated_at": sa.bindparam("updated"),
+}
+# And what changes when a process takes the run up.
+_TAKEN_UP: dict[str, object] = {
+    **_PROGRESS,
+    "status": sa.bindparam("new_status"),
+    "limits": sa.bindparam("new_limits"),
+    "epoch": sa.bindparam("new_epoch"),
 }
 
 # Who may write: the holder of this epoch's lease, after the turn it has seen.
@@ -157,19 +165,14 @@ def end_run(_: str) -> sa.ClauseElement:
         stop_code=sa.bindparam("new_code"),
         last_seq=sa.bindparam("new_seq"),
         finished_at=sa.bindparam("finished"),
-        updated_at=sa.bindparam("updated"),
     )
 
 
 @Prepared
 def continue_run(_: str) -> sa.ClauseElement:
     return _this_run.values(
-        status=sa.bindparam("new_status"),
-        **_PROGRESS,
+        **_TAKEN_UP,
         answers=sa.bindparam("new_answers"),
-        limits=sa.bindparam("new_limits"),
-        updated_at=sa.bindparam("updated"),
-        epoch=sa.bindparam("new_epoch"),
         attempt=sa.bindparam("new_attempt"),
         retries=sa.bindparam("new_retries"),
         retry_turn=sa.bindparam("new_retry_turn"),
@@ -177,19 +180,6 @@ def continue_run(_: str) -> sa.ClauseElement:
         deadline=None,
         # Of a run that waited for an answer. Where its worker was lost, what it had used before the question stays.
         usage_before=sa.case((run.c.status == RunStatus.AWAITING_INPUT, run.c.usage), else_=run.c.usage_before),
-    )
-
-
-@Prepared
-def start_queued(_: str) -> sa.ClauseElement:
-    return _this_run.values(
-        status=sa.bindparam("new_status"),
-        **_PROGRESS,
-        limits=sa.bindparam("new_limits"),
-        updated_at=sa.bindparam("updated"),
-        started_at=sa.bindparam("updated"),
-        epoch=sa.bindparam("new_epoch"),
-        first_seq=sa.bindparam("new_first"),
     )
 
 
@@ -216,9 +206,12 @@ insert_entry = Prepared(lambda _: _insert(journal))
 insert_step = Prepared(lambda _: _insert(step))
 dequeue = Prepared(lambda _: sa.delete(queue).where(queue.c.run_id == sa.bindparam("run")))
 advance = Prepared(lambda _: _held_thread.values(**_ADVANCE).returning(thread.c.control))
-progress = Prepared(lambda _: _this_run.values(**_PROGRESS, updated_at=sa.bindparam("updated")))
-_SPENT = {"usage": _PROGRESS["usage"], "seconds": _PROGRESS["seconds"]}
-spent = Prepared(lambda _: _this_run.values(**_SPENT, updated_at=sa.bindparam("updated")))
+start_queued = Prepared(
+    lambda _: _this_run.values(**_TAKEN_UP, started_at=sa.bindparam("updated"), first_seq=sa.bindparam("new_first"))
+)
+progress = Prepared(lambda _: _this_run.values(**_PROGRESS))
+_SPENT = {name: _PROGRESS[name] for name in ("usage", "seconds", "updated_at")}
+spent = Prepared(lambda _: _this_run.values(**_SPENT))
 """Inside a turn, where it is open how many are stored."""
 clear_steps = Prepared(lambda _: sa.delete(step).where(step.c.thread_key == sa.bindparam("key")))
 clear_answers = Prepared(lambda _: _this_run.values(answers=None))
