@@ -5,6 +5,8 @@
     DrSaiError
     ├── InvalidRequest            400  bad input; `param` names the field
     │   └── UnknownModel          404  no team of that name
+    ├── Unauthenticated           401  no key or token, or one that is not valid
+    ├── InsufficientScope         403  the key or token does not allow this; `scope` names what is missing
     ├── NotFound                  404  no such thread, run or row (a foreign one counts as none)
     ├── Conflict                  409  what is stored moved on; nothing was written
     │   ├── ThreadBusy                 a run is live on the thread
@@ -57,6 +59,18 @@ class InvalidRequest(DrSaiError, code="invalid_request", status=400):
 
 class UnknownModel(InvalidRequest, code="model_not_found", status=404):
     """The request names a model (team) that is not served here."""
+
+
+class Unauthenticated(DrSaiError, code="invalid_api_key", status=401):
+    """The request has no API key or token, or one that is not valid. The text does not repeat it."""
+
+
+class InsufficientScope(DrSaiError, code="insufficient_scope", status=403):
+    """The key or token is valid and does not allow this. `scope` is what it lacks."""
+
+    def __init__(self, message: str, *, scope: str | None = None, param: str | None = None) -> None:
+        super().__init__(message, param=param)
+        self.scope = scope
 
 
 class NotFound(DrSaiError, code="not_found", status=404):

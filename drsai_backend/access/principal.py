@@ -1,0 +1,108 @@
+"""Who asks: a tenant's user, and what they may do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from pydantic import JsonValue
+
+from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
+from drsai_backend.errors import InsufficientScope
+
+
+class Scope(StrEnum):
+    """Something that a key or token may be allowed to do."""
+
+    CHAT = "chat"
+    THREADS_READ = "threads:read"
+    THREADS_WRITE = "threads:write"
+    THREADS_DELETE = "threads:delete"
+    RUNS_CANCEL = "runs:cancel"
+    AGENTS_READ = "agents:read"
+    AGENTS_WRITE = "agents:write"
+    TOOLS_REGISTER = "tools:register"
+    MEMORY_READ = "memory:read"
+    MEMORY_WRITE = "memory:write"
+    MEMORY_DELETE = "memory:delete"
+    KNOWLEDGE_READ = "knowledge:read"
+    KNOWLEDGE_WRITE = "knowledge:write"
+    USAGE_READ = "usage:read"
+    ADMIN = "admin"
+    ACT_AS = "act-as"
+
+
+_READS: Final = frozenset(scope for scope in Scope if scope.endswith(":read"))
+_OWN: Final = _READS | {
+    Scope.CHAT,
+    Scope.THREADS_WRITE,
+    Scope.THREADS_DELETE,
+    Scope.RUNS_CANCEL,
+    Scope.MEMORY_WRITE,
+    Scope.MEMORY_DELETE,
+}
+_OPERATOR: Final = _OWN | {Scope.AGENTS_WRITE, Scope.TOOLS_REGISTER, Scope.KNOWLEDGE_WRITE}
+
+ROLES: Final[Mapping[str, frozenset[Scope]]] = MappingProxyType(
+    {
+        "viewer": _READS,
+        "user": _OWN,
+        "operator": _OPERATOR,
+        "admin": _OPERATOR | {Scope.ADMIN},
+    }
+)
+"""Named sets of scopes. None of them may act as other users: that is asked for by its own name."""
+
+EVERYTHING: Final = frozenset(Scope)
+
+
+def scopes_of(names: Iterable[str]) -> frozenset[Scope]:
+    """The scopes that names of scopes and roles stand for.
+
+    Raises:
+        ValueError: a name is neither; the text has it.
+    """
+    found: set[Scope] = set()
+    for name in names:
+        found |= ROLES[name] if name in ROLES else {Scope(name)}
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks, as authentication found it. No field of a request can set anything of it.
+
+    Attributes:
+        user_id: the user, whose threads and runs these are.
+        tenant: the user's tenant. Nothing of one tenant is seen by another.
+        scopes: what they may do.
+        roles: names that applications give, for approvals and shares; not the sets of scopes of `ROLES`.
+        key_id: the public id of the API key that was used; None: another way.
+        claims: of a token that was checked, or what `identify` gave: trusted.
+        acted_by: the user whose key acts as `user_id`; None: they ask for themselves.
+    """
+
+    user_id: str
+    tenant: str = DEFAULT_TENANT
+    scopes: frozenset[Scope] = EVERYTHING
+    roles: frozenset[str] = frozenset()
+    key_id: str | None = None
+    claims: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    acted_by: str | None = None
+
+    @property
+    def owner(self) -> Owner:
+        """Whose rows the principal may see."""
+        return Owner(self.tenant, self.user_id)
+
+    def may(self, scope: Scope) -> bool:
+        """Whether the principal has a scope. `admin` has all but `act-as`."""
+        return scope in self.scopes or (Scope.ADMIN in self.scopes and scope is not Scope.ACT_AS)
+
+    def require(self, scope: Scope) -> None:
+        """Raises InsufficientScope unless the principal has the scope."""
+        if not self.may(scope):
+            raise InsufficientScope(f"this needs the scope `{scope}`, which your key does not have", scope=scope)
