@@ -14,9 +14,12 @@ from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ModelCli
 from pydantic import BaseModel
 
 from drsai_backend import jobs
+from drsai_backend.access.principal import ANONYMOUS, Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.datamodel import RunStatus, TeamResult
+from drsai_backend.datamodel.owner import DEFAULT_TENANT
+from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import DrSaiError, RunFailed
 from drsai_backend.models import ModelClientFactory, ModelProvider
 from drsai_backend.runs import Answer, Engine, Handle, InputMessage, ModelParams, OnBusy, OnQuestion, RunRequest
@@ -161,7 +164,8 @@ class DrSai:
         team: str,
         task: Task,
         *,
-        user_id: str = "anonymous",
+        user_id: str = ANONYMOUS,
+        tenant: str = DEFAULT_TENANT,
         thread_id: str | None = None,
         params: ModelParams | None = None,
         on_busy: OnBusy = "enqueue",
@@ -177,7 +181,7 @@ class DrSai:
         request = RunRequest(
             team=team,
             messages=InputMessage.of_task(task),
-            user_id=user_id,
+            principal=_trusted(user_id, tenant),
             thread_id=thread_id,
             params=params or ModelParams(),
             on_busy=on_busy,
@@ -192,7 +196,8 @@ class DrSai:
         team: str,
         task: Task,
         *,
-        user_id: str = "anonymous",
+        user_id: str = ANONYMOUS,
+        tenant: str = DEFAULT_TENANT,
         thread_id: str | None = None,
         params: ModelParams | None = None,
         on_busy: OnBusy = "enqueue",
@@ -205,7 +210,8 @@ class DrSai:
             team: name of the team.
             task: the user's new message: text, or one or several chat messages of any type that the team takes, which
                 it gets as they are, with their source, type, id and metadata.
-            user_id: whose thread it is.
+            user_id: whose thread it is. The program is trusted: it may name anybody.
+            tenant: the user's tenant.
             thread_id: the thread to continue, in whatever process it ran before; a new one with that id if there is
                 none. Default: a new thread with an id of its own (`TeamResult.thread_id`).
             params: sampling parameters for the agents' model calls.
@@ -228,6 +234,7 @@ class DrSai:
             team,
             task,
             user_id=user_id,
+            tenant=tenant,
             thread_id=thread_id,
             params=params,
             on_busy=on_busy,
@@ -254,7 +261,8 @@ class DrSai:
         team: str,
         task: Task,
         *,
-        user_id: str = "anonymous",
+        user_id: str = ANONYMOUS,
+        tenant: str = DEFAULT_TENANT,
         thread_id: str | None = None,
         params: ModelParams | None = None,
         on_busy: OnBusy = "enqueue",
@@ -269,6 +277,7 @@ class DrSai:
             team,
             task,
             user_id=user_id,
+            tenant=tenant,
             thread_id=thread_id,
             params=params,
             on_busy=on_busy,
@@ -296,33 +305,33 @@ class DrSai:
             yield
         except (asyncio.CancelledError, GeneratorExit):
             with contextlib.suppress(DrSaiError):  # over by now, or another process's
-                await self.engine.cancel_run(handle.user_id, handle.run_id)
+                await self.engine.cancel_run(_trusted(handle.user_id, handle.name.tenant), handle.run_id)
             raise
 
-    async def stop(self, user_id: str, thread_id: str) -> ThreadDetail:
+    async def stop(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
         """End what a thread does, or waits for, as STOPPED, in whatever process; finished turns stay. Returns when it
         has ended, or after some seconds when another process has not ended it yet: the thread as it is then. Raises
         IllegalTransition when nothing is under way; a run that was stopped already is no error."""
-        return await self.engine.cancel(user_id, thread_id)
+        return await self.engine.cancel(_trusted(user_id, tenant), thread_id)
 
-    async def pause(self, user_id: str, thread_id: str) -> ThreadDetail:
+    async def pause(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
         """Ask a thread's live run to pause at its next turn boundary. Raises IllegalTransition when no run is live; one
         that is paused already is no error."""
-        return await self.engine.pause(user_id, thread_id)
+        return await self.engine.pause(_trusted(user_id, tenant), thread_id)
 
-    async def resume(self, user_id: str, thread_id: str) -> ThreadDetail:
+    async def resume(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
         """Resume a thread's paused run, or take a pause back that has not come yet. Raises IllegalTransition when it is
         not paused."""
-        return await self.engine.resume(user_id, thread_id)
+        return await self.engine.resume(_trusted(user_id, tenant), thread_id)
 
     async def input_requests(
-        self, user_id: str = "anonymous", *, after: str | None = None, limit: int = 20
+        self, user_id: str = ANONYMOUS, *, tenant: str = DEFAULT_TENANT, after: str | None = None, limit: int = 20
     ) -> InputRequestPage:
         """A page of the questions that wait for a user, in all threads, newest first. `after` is the `next` of the page
         before."""
-        return await self.engine.list_input_requests(user_id, after=after, limit=limit)
+        return await self.engine.list_input_requests(_trusted(user_id, tenant), after=after, limit=limit)
 
-    async def answer(self, user_id: str, thread_id: str, answer: Answer) -> Handle:
+    async def answer(self, user_id: str, thread_id: str, answer: Answer, *, tenant: str = DEFAULT_TENANT) -> Handle:
         """Answer what a thread's run waits for, and resume it. The answer names the question by its id
         (`Thread.input_request["id"]`).
 
@@ -331,37 +340,47 @@ class DrSai:
             InvalidRequest: it does not fit the question.
             StateError, TeamBuildError, ShuttingDown, DatabaseError: nothing was stored.
         """
-        return await self.engine.answer(user_id, thread_id, answer)
+        return await self.engine.answer(_trusted(user_id, tenant), thread_id, answer)
 
-    async def cancel_run(self, user_id: str, run_id: str) -> RunView:
+    async def cancel_run(self, user_id: str, run_id: str, *, tenant: str = DEFAULT_TENANT) -> RunView:
         """End one run, live or queued, as STOPPED. Raises IllegalTransition when it is over."""
-        return await self.engine.cancel_run(user_id, run_id)
+        return await self.engine.cancel_run(_trusted(user_id, tenant), run_id)
 
-    async def get_run(self, user_id: str, run_id: str) -> RunView:
+    async def get_run(self, user_id: str, run_id: str, *, tenant: str = DEFAULT_TENANT) -> RunView:
         """A run, live or over."""
-        return await self.engine.get_run(user_id, run_id)
+        return await self.engine.get_run(_trusted(user_id, tenant), run_id)
 
-    async def list_runs(self, user_id: str, thread_id: str, *, after: str | None = None, limit: int = 20) -> RunPage:
+    async def list_runs(
+        self,
+        user_id: str,
+        thread_id: str,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        after: str | None = None,
+        limit: int = 20,
+    ) -> RunPage:
         """A page of a thread's runs, newest first; `after` is the `next` of the page before."""
-        return await self.engine.list_runs(user_id, thread_id, after=after, limit=limit)
+        return await self.engine.list_runs(_trusted(user_id, tenant), thread_id, after=after, limit=limit)
 
-    async def get_thread(self, user_id: str, thread_id: str) -> ThreadDetail:
+    async def get_thread(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
         """A thread, without its messages and state."""
-        return await self.engine.get_thread(user_id, thread_id)
+        return await self.engine.get_thread(_trusted(user_id, tenant), thread_id)
 
-    async def list_threads(self, user_id: str, *, after: str | None = None, limit: int = 20) -> ThreadPage:
+    async def list_threads(
+        self, user_id: str, *, tenant: str = DEFAULT_TENANT, after: str | None = None, limit: int = 20
+    ) -> ThreadPage:
         """A page of a user's threads, newest first; `after` is the `next` of the page before."""
-        return await self.engine.list_threads(user_id, after=after, limit=limit)
+        return await self.engine.list_threads(_trusted(user_id, tenant), after=after, limit=limit)
 
     async def list_messages(
-        self, user_id: str, thread_id: str, *, after: int = 0, limit: int = 100
+        self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT, after: int = 0, limit: int = 100
     ) -> list[StoredMessage]:
         """Messages of a thread with `seq > after`, in order."""
-        return await self.engine.list_messages(user_id, thread_id, after=after, limit=limit)
+        return await self.engine.list_messages(_trusted(user_id, tenant), thread_id, after=after, limit=limit)
 
-    async def delete_thread(self, user_id: str, thread_id: str) -> None:
+    async def delete_thread(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> None:
         """Delete a thread with all that belongs to it. Raises ThreadBusy when a run is live on it."""
-        await self.engine.delete_thread(user_id, thread_id)
+        await self.engine.delete_thread(_trusted(user_id, tenant), thread_id)
 
     @cached_property
     def sync(self) -> SyncDrSai:
@@ -369,6 +388,11 @@ class DrSai:
         from drsai_backend.sync import SyncDrSai
 
         return SyncDrSai(self)
+
+
+def _trusted(user_id: str, tenant: str) -> Principal:
+    """Whoever a program of one's own says it is."""
+    return Principal(check_name(user_id, "user_id"), check_name(tenant, "tenant"))
 
 
 def _output(handle: Handle) -> BaseModel | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from pydantic import JsonValue
 
@@ -71,6 +71,10 @@ def scopes_of(names: Iterable[str]) -> frozenset[Scope]:
     return frozenset(found)
 
 
+ANONYMOUS: Final = "anonymous"
+"""The user of a request that names none, where no key is needed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """Who asks, as authentication found it. No field of a request can set anything of it.
@@ -85,7 +89,7 @@ class Principal:
         acted_by: the user whose key acts as `user_id`; None: they ask for themselves.
     """
 
-    user_id: str
+    user_id: str = ANONYMOUS
     tenant: str = DEFAULT_TENANT
     scopes: frozenset[Scope] = EVERYTHING
     roles: frozenset[str] = frozenset()
@@ -101,6 +105,29 @@ class Principal:
     def may(self, scope: Scope) -> bool:
         """Whether the principal has a scope. `admin` has all but `act-as`."""
         return scope in self.scopes or (Scope.ADMIN in self.scopes and scope is not Scope.ACT_AS)
+
+    def dump(self) -> dict[str, JsonValue] | None:
+        """What a run keeps of who asked, besides whose it is; None: a program that is trusted, and says no more."""
+        plain = Principal(self.user_id, self.tenant)
+        if self == plain:
+            return None
+        return {
+            "scopes": [*sorted(self.scopes)],
+            "roles": [*sorted(self.roles)],
+            "key_id": self.key_id,
+            "claims": dict(self.claims),
+            "acted_by": self.acted_by,
+        }
+
+    @classmethod
+    def load(cls, owner: Owner, stored: Mapping[str, Any] | None) -> Principal:
+        """The principal of a run, by its owner and what `dump` gave."""
+        if stored is None:
+            return cls(owner.user_id, owner.tenant)
+        # A scope of a later version allows nothing here.
+        scopes = frozenset(scope for scope in Scope if scope in stored["scopes"])
+        rest = {name: stored[name] for name in ("key_id", "claims", "acted_by")}
+        return cls(owner.user_id, owner.tenant, scopes, frozenset(stored["roles"]), **rest)
 
     def require(self, scope: Scope) -> None:
         """Raises InsufficientScope unless the principal has the scope."""

@@ -8,6 +8,7 @@ from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Lifespan
 
+from drsai_backend.api.auth import Access
 from drsai_backend.api.health import health_routes
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.errors import install_error_handlers
@@ -26,6 +27,7 @@ _EXPOSED: Final = ("X-Request-Id", "X-Thread-Id", "X-Run-Id", "X-Ignored-Fields"
 def create_app(
     engine: Engine,
     settings: Settings,
+    access: Access,
     *,
     lifespan: Lifespan[FastAPI] | None = None,
     hosts: Hosts | None = None,
@@ -47,9 +49,11 @@ def create_app(
         redirect_slashes=False,
         dependencies=[Depends(known_parameters)],
     )
+    app.state.access = access
     bodies = Bodies(settings.max_body_bytes, settings.max_bodies_bytes)
     # First, because routes are tried in order and this is the one that is asked for.
-    app.router.routes.insert(0, ChatRoute(engine, bodies, max_messages=settings.max_messages, ping=ping_seconds))
+    chat = ChatRoute(engine, access, bodies, max_messages=settings.max_messages, ping=ping_seconds)
+    app.router.routes.insert(0, chat)
     app.include_router(model_routes(engine))
     app.include_router(run_routes(engine, bodies, ping=ping_seconds))
     app.include_router(thread_routes(engine, bodies, ping=ping_seconds))

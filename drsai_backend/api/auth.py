@@ -1,33 +1,49 @@
-"""Who is asking. Until there is real authentication, the user is whom the request names."""
+"""Who asks: found once per request, before its body is read, and handed to the engine.
+
+Every route declares the scope that it needs (`allowed`, or `ChatRoute.scope`), or that it needs none (`open_to_all`);
+tests/api/test_access.py fails for a route that declares neither.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeVar, cast
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from starlette.types import Scope as Connection
 
-from drsai_backend.api.http.body import Bodies
+from drsai_backend.access.identity import Authenticator
+from drsai_backend.access.principal import ANONYMOUS, Principal, Scope
+from drsai_backend.api.http.body import Bodies, header_of
 from drsai_backend.api.http.errors import refusal
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
-from drsai_backend.errors import InvalidRequest
+from drsai_backend.errors import InsufficientScope, InvalidRequest, Unauthenticated
 from drsai_backend.json_types import JsonObject
 
-ANONYMOUS: Final = "anonymous"
+Identify: TypeAlias = Callable[[Request], Principal | Awaitable[Principal | None] | None]
+"""Who asks, as an application with a login of its own knows it; None: nobody that it knows."""
+
 _ID: Final = {"anyOf": [NAME_SCHEMA, {"type": "integer"}]}
 _FIELDS: Final[JsonObject] = {"email": NAME_SCHEMA, "name": NAME_SCHEMA, "id": _ID}
 _OBJECT: Final = {"type": "object", "anyOf": [{"required": [key]} for key in _FIELDS], "properties": _FIELDS}
 USER_SCHEMA: Final[JsonObject] = {"anyOf": [NAME_SCHEMA, _OBJECT, {"type": "null"}]}
 
+_BY_KEY: Final = (b"api-key", b"x-api-key")
+_BY_GATEWAY: Final = ("X-OpenWebUI-User-Email", "X-OpenWebUI-User-Id")
 
-def user_of(value: object) -> str:
+
+def user_of(value: object) -> str | None:
     """The user id that a request's `user` gives: a string, or an object with `email`, `name` or `id` (first one set).
+    None: it gives none.
 
     Raises:
         InvalidRequest: it is neither, or not a usable name.
     """
     if value is None:
-        return ANONYMOUS
+        return None
     if isinstance(value, str):
         return check_name(value, "user")
     for key in _FIELDS if isinstance(value, dict) else ():
@@ -42,13 +58,135 @@ def user_of(value: object) -> str:
     raise InvalidRequest("`user` must be a string or an object with `email`, `name` or `id`", param="user")
 
 
+class Access:
+    """Tells who asks, of one application.
+
+    Args:
+        authenticator: checks keys and tokens.
+        identify: asked in its place.
+        user_header: a header in which a gateway that may act as others names the user, besides Open WebUI's own.
+    """
+
+    def __init__(
+        self, authenticator: Authenticator, identify: Identify | None = None, *, user_header: str | None = None
+    ) -> None:
+        self._authenticator = authenticator
+        self._identify = identify
+        self._headers = (*_BY_GATEWAY, user_header) if user_header else _BY_GATEWAY
+
+    async def authenticate(self, connection: Connection, needed: Scope) -> Principal | None:
+        """Who asks, by what the request brings; None: everybody may, as whom they name.
+
+        Raises:
+            Unauthenticated: a key is needed, and there is none, or none that is valid.
+            InsufficientScope: it does not allow `needed`.
+        """
+        if self._identify is not None:
+            found = self._identify(Request(connection))
+            caller = await found if inspect.isawaitable(found) else found
+            if caller is None:
+                raise Unauthenticated("log in first: this application does not know who asks")
+        else:
+            caller = await self._authenticator.identify(_credential(connection))
+        if caller is not None:
+            caller.require(needed)
+        return caller
+
+    def acting(self, caller: Principal | None, connection: Connection, named: str | None) -> Principal:
+        """As whom the caller asks. `named`: the user that the request names itself.
+
+        Raises:
+            InsufficientScope: it names another user than the caller, who may not act as others.
+            InvalidRequest: a gateway's header names no usable user.
+        """
+        if caller is None:
+            return Principal(named or ANONYMOUS)
+        if named is None and caller.may(Scope.ACT_AS):
+            named = next((name for header in self._headers if (name := _named_by(connection, header))), None)
+        if named is None or named == caller.user_id:
+            return caller
+        if not caller.may(Scope.ACT_AS):
+            text = f"this key is {caller.user_id}'s: to name another `user` it needs the scope `act-as`"
+            raise InsufficientScope(text, scope=Scope.ACT_AS, param="user")
+        scopes = caller.scopes - {Scope.ADMIN, Scope.ACT_AS}
+        return replace(caller, user_id=named, scopes=scopes, acted_by=caller.user_id)
+
+    async def principal(self, connection: Connection, needed: Scope, named: str | None) -> Principal:
+        """`authenticate` and `acting`, for a request whose query names the user, if anything does."""
+        return self.acting(await self.authenticate(connection, needed), connection, named)
+
+
+def _credential(connection: Connection) -> str | None:
+    """The key or token of a request. Raises Unauthenticated where it brings several."""
+    found: set[str] = set()
+    for name, value in connection["headers"]:
+        text = value.decode("latin-1").strip()
+        if name == b"authorization":
+            kind, _, rest = text.partition(" ")
+            if kind.lower() == "bearer" and rest.strip():
+                found.add(rest.strip())
+        elif name in _BY_KEY and text:
+            found.add(text)
+    if len(found) > 1:
+        raise Unauthenticated("the request brings several keys that are different: send one")
+    return found.pop() if found else None
+
+
+def _named_by(connection: Connection, header: str) -> str | None:
+    value = header_of(connection, header.lower().encode())
+    if not value:
+        return None
+    try:
+        return check_name(value.decode(), header)
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"the header `{header}` must be UTF-8", param=header) from None
+
+
+def access_of(request: Request) -> Access:
+    """That of the application which serves the request."""
+    return cast(Access, request.scope["app"].state.access)
+
+
 _QUERY: Final = Query(
-    description="Whose threads and runs. Default: anonymous.", json_schema_extra={"anyOf": [NAME_SCHEMA]}
+    description="Whose threads and runs. Default: the key's user, or where none is needed, anonymous.",
+    json_schema_extra={"anyOf": [NAME_SCHEMA]},
 )
-User = Annotated[str, _QUERY, AfterValidator(user_of)]
-"""The user that a query names; its default is `ANONYMOUS`."""
 NamedUser = Annotated[str | None, _QUERY, AfterValidator(user_of)]
-"""The same, for a request whose body may name the user; its default is None."""
+"""The user that a query names; its default is None."""
+
+
+class Needs:
+    """A dependency that has found out who asks, and that they may."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    async def __call__(self, request: Request, user: NamedUser = None) -> Principal:
+        return await access_of(request).principal(request.scope, self.scope, user)
+
+
+def allowed(scope: Scope) -> Any:
+    """The default of a route's parameter that is the `Principal` who asks, and has the scope."""
+    return Depends(Needs(scope))
+
+
+class NeedsCaller:
+    """A dependency for a request whose body may name the user: who asks, before it is read."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    async def __call__(self, request: Request) -> Principal | None:
+        return await access_of(request).authenticate(request.scope, self.scope)
+
+
+def allowed_caller(scope: Scope) -> Any:
+    """The default of a route's parameter that is handed to `read_body`."""
+    return Depends(NeedsCaller(scope))
+
+
+async def open_to_all() -> None:
+    """A dependency of routes that need no key."""
 
 
 class UserBody(BaseModel):
@@ -57,24 +195,26 @@ class UserBody(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
 
     user: Annotated[object, WithJsonSchema(USER_SCHEMA)] = Field(
-        default=None, description="Whose thread or run it is, as in a chat request."
+        default=None, description="Whose thread or run it is, as in the query."
     )
 
 
 _Body = TypeVar("_Body", bound=UserBody)
 
 
-async def read_body(bodies: Bodies, request: Request, kind: type[_Body], user: str | None) -> tuple[_Body, str]:
-    """The body of a request, and whose it is: the query's `user` and the body's must agree."""
+async def read_body(
+    bodies: Bodies, request: Request, kind: type[_Body], caller: Principal | None, user: str | None
+) -> tuple[_Body, Principal]:
+    """The body of a request, and who asks: the query's `user` and the body's must agree."""
     async with bodies.read(request.scope, request.receive, optional=kind is UserBody) as fields:
         try:
             body = kind.model_validate(fields)
         except ValidationError as error:
             raise refusal(error, fields) from None
     named = user_of(body.user)
-    if user is not None and body.user is not None and user != named:
+    if user is not None and named is not None and user != named:
         raise InvalidRequest("`user` in the query and in the body are different", param="user")
-    return body, user or named
+    return body, access_of(request).acting(caller, request.scope, user or named)
 
 
 def described(kind: type[UserBody]) -> JsonObject:

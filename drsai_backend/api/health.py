@@ -6,8 +6,9 @@ import asyncio
 from time import monotonic
 from typing import Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 
+from drsai_backend.api.auth import open_to_all
 from drsai_backend.errors import DatabaseError, DatabaseUnavailable
 from drsai_backend.runs import Engine
 
@@ -18,7 +19,7 @@ _FRESH: Final = 3.0
 
 def health_routes(engine: Engine, model: str | None) -> APIRouter:
     """`model`: what answers instead of a language model, for operators to see."""
-    router = APIRouter(tags=["health"])
+    router = APIRouter(tags=["health"], dependencies=[Depends(open_to_all)])
     lock = asyncio.Lock()
     told = (float("-inf"), "")
 

@@ -11,7 +11,8 @@ from pydantic import Field
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response
 
-from drsai_backend.api.auth import ANONYMOUS, NamedUser, User, UserBody, described, read_body
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, read_body
 from drsai_backend.api.events import LogResponse
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
@@ -35,6 +36,10 @@ from drsai_backend.runs import Answer, Engine, Position
 from drsai_backend.runs.events import ENDED, PATTERN
 from drsai_backend.runs.views import ThreadDetail
 
+Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
+Deleter = Annotated[Principal, allowed(Scope.THREADS_DELETE)]
+Chatter = Annotated[Principal | None, allowed_caller(Scope.CHAT)]
+Canceller = Annotated[Principal | None, allowed_caller(Scope.RUNS_CANCEL)]
 _ID: Final = {"type": "string", "pattern": PATTERN}
 AfterEvent = Annotated[
     str | None, Query(description="`id` of the last event that was read.", json_schema_extra={"anyOf": [_ID]})
@@ -86,34 +91,32 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     router = APIRouter(prefix="/v1/threads", tags=["threads"])
 
     @router.get("", responses=answers(200, page_of(SUMMARY_SCHEMA)))
-    async def list_threads(
-        user: User = ANONYMOUS, limit: Limit = 20, after: After = None, status: Status = None
-    ) -> Response:
+    async def list_threads(who: Reader, limit: Limit = 20, after: After = None, status: Status = None) -> Response:
         """The user's threads, newest first."""
-        page = await engine.list_threads(user, after=after, limit=limit, status=status)
+        page = await engine.list_threads(who, after=after, limit=limit, status=status)
         return list_response([thread_object(item) for item in page.items], page.next)
 
     @router.get("/{thread_id:thread}", responses=answers(200, THREAD_SCHEMA))
-    async def get_thread(thread_id: ThreadId, user: User = ANONYMOUS) -> Response:
+    async def get_thread(thread_id: ThreadId, who: Reader) -> Response:
         """A thread, without its messages and state."""
-        return json_response(thread_object(await engine.get_thread(user, thread_id)))
+        return json_response(thread_object(await engine.get_thread(who, thread_id)))
 
     @router.delete("/{thread_id:thread}", responses=answers(200, _DELETED))
-    async def delete_thread(thread_id: ThreadId, user: User = ANONYMOUS) -> Response:
+    async def delete_thread(thread_id: ThreadId, who: Deleter) -> Response:
         """Delete a thread with all that belongs to it. 409 while a run is live."""
-        await engine.delete_thread(user, thread_id)
+        await engine.delete_thread(who, thread_id)
         return json_response({"id": thread_id, "object": "thread.deleted", "deleted": True})
 
     @router.get("/{thread_id:path}/messages", responses=answers(200, page_of(MESSAGE_SCHEMA)))
     async def list_messages(
         thread_id: ThreadId,
-        user: User = ANONYMOUS,
+        who: Reader,
         after: Annotated[int, Query(ge=0, le=2**31 - 1, description="The `seq` to continue after.")] = 0,
         limit: Limit = 100,
     ) -> Response:
         """The messages of a thread, oldest first."""
         # One more than asked for tells whether there are more.
-        messages = await engine.list_messages(user, thread_id, after=after, limit=limit + 1)
+        messages = await engine.list_messages(who, thread_id, after=after, limit=limit + 1)
         shown = messages[:limit]
         following = shown[-1].seq if len(messages) > limit else None
         return list_response([message_object(item) for item in shown], following)
@@ -121,30 +124,40 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     @router.get("/{thread_id:path}/runs", responses=answers(200, page_of(RUN_SCHEMA)))
     async def list_runs(
         thread_id: ThreadId,
-        user: User = ANONYMOUS,
+        who: Reader,
         limit: Limit = 20,
         after: AfterRun = None,
         status: Status = None,
     ) -> Response:
         """The runs of a thread, newest first."""
-        page = await engine.list_runs(user, thread_id, after=after, limit=limit, status=status)
+        page = await engine.list_runs(who, thread_id, after=after, limit=limit, status=status)
         return list_response([run_object(item) for item in page.items], page.next)
 
     @router.get("/{thread_id:path}/events", responses={200: EVENTS, 204: {"description": "This server stops."}})
     async def follow_thread(
-        thread_id: ThreadId, user: User = ANONYMOUS, after: AfterEvent = None, last_event_id: LastEventId = None
+        thread_id: ThreadId,
+        who: Reader,
+        after: AfterEvent = None,
+        last_event_id: LastEventId = None,
     ) -> Response:
         """What all runs of a thread tell, as server-sent events, until the client leaves."""
         position = position_of(after, last_event_id)
         # Before the stream: once it is open, it is too late for an error status.
-        await engine.check_thread(user, thread_id)
-        log = engine.follow_thread(user, thread_id, position)
+        await engine.check_thread(who, thread_id)
+        log = engine.follow_thread(who, thread_id, position)
         return LogResponse(log, thread_id, position, [(b"x-thread-id", thread_id.encode())], ping=ping)
 
-    def control(name: str, act: Callable[[str, str], Awaitable[ThreadDetail]], summary: str) -> None:
-        async def endpoint(request: Request, thread_id: ThreadId, user: NamedUser = None) -> Response:
-            _, user_id = await read_body(bodies, request, UserBody, user)
-            return json_response(thread_object(await act(user_id, thread_id)))
+    def control(
+        name: str, act: Callable[[Principal, str], Awaitable[ThreadDetail]], scope: Scope, summary: str
+    ) -> None:
+        async def endpoint(
+            request: Request,
+            thread_id: ThreadId,
+            caller: Annotated[Principal | None, allowed_caller(scope)],
+            user: NamedUser = None,
+        ) -> Response:
+            _, who = await read_body(bodies, request, UserBody, caller, user)
+            return json_response(thread_object(await act(who, thread_id)))
 
         router.add_api_route(
             f"/{{thread_id:path}}/{name}",
@@ -156,9 +169,9 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
             openapi_extra=described(UserBody),
         )
 
-    control("cancel", engine.cancel, "Stop what a thread does, at once; its finished turns stay.")
-    control("pause", engine.pause, "Pause a thread's run at its next turn boundary.")
-    control("resume", engine.resume, "Resume a paused run.")
+    control("cancel", engine.cancel, Scope.RUNS_CANCEL, "Stop what a thread does, at once; its finished turns stay.")
+    control("pause", engine.pause, Scope.THREADS_WRITE, "Pause a thread's run at its next turn boundary.")
+    control("resume", engine.resume, Scope.THREADS_WRITE, "Resume a paused run.")
 
     @router.post(
         "/{thread_id:path}/input",
@@ -169,24 +182,25 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     async def answer_input(
         request: Request,
         thread_id: ThreadId,
+        caller: Chatter,
         user: NamedUser = None,
         after: AfterEvent = None,
         last_event_id: LastEventId = None,
     ) -> Response:
         """Answer what a thread waits for. The run is resumed; with `stream`, its events follow."""
-        body, user_id = await read_body(bodies, request, InputBody, user)
-        await engine.check_thread(user_id, thread_id)
+        body, who = await read_body(bodies, request, InputBody, caller, user)
+        await engine.check_thread(who, thread_id)
         if body.text is None and body.decision is None:
             raise InvalidRequest("`text` or `decision` is required", param="text")
         position = position_of(after, last_event_id)
         if body.stream and position is None:
             # Whoever answers knows what was said before. The epoch is not known here; 0 is before all of them.
-            position = Position((await engine.get_thread(user_id, thread_id)).message_count)
+            position = Position((await engine.get_thread(who, thread_id)).message_count)
         answer = Answer(body.id, body.text, body.decision, body.reason, body.arguments)
-        handle = await engine.answer(user_id, thread_id, answer)
+        handle = await engine.answer(who, thread_id, answer)
         if body.stream:
-            return await follow_run(engine, user_id, handle.run_id, position, ping=ping)
-        response = json_response(run_object(await engine.get_run(user_id, handle.run_id)), 202)
+            return await follow_run(engine, who, handle.run_id, position, ping=ping)
+        response = json_response(run_object(await engine.get_run(who, handle.run_id)), 202)
         response.raw_headers.extend(run_headers(handle.thread_id, handle.run_id))
         return response
 
@@ -198,45 +212,46 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["runs"])
 
     @router.get("/runs", responses=answers(200, page_of(RUN_SCHEMA)))
-    async def list_all_runs(
-        user: User = ANONYMOUS, limit: Limit = 20, after: AfterRun = None, status: Status = None
-    ) -> Response:
+    async def list_all_runs(who: Reader, limit: Limit = 20, after: AfterRun = None, status: Status = None) -> Response:
         """The user's runs in all threads, newest first."""
-        page = await engine.list_runs(user, None, after=after, limit=limit, status=status)
+        page = await engine.list_runs(who, None, after=after, limit=limit, status=status)
         return list_response([run_object(item) for item in page.items], page.next)
 
     @router.get("/input-requests", responses=answers(200, page_of(INPUT_REQUEST_SCHEMA)))
-    async def list_input_requests(user: User = ANONYMOUS, limit: Limit = 20, after: After = None) -> Response:
+    async def list_input_requests(who: Reader, limit: Limit = 20, after: After = None) -> Response:
         """The questions that wait for the user, in all threads, newest first."""
-        page = await engine.list_input_requests(user, after=after, limit=limit)
+        page = await engine.list_input_requests(who, after=after, limit=limit)
         return list_response([input_request_object(item) for item in page.items], page.next)
 
     @router.get("/runs/{run_id}", responses=answers(200, RUN_SCHEMA))
-    async def get_run(run_id: RunId, user: User = ANONYMOUS) -> Response:
+    async def get_run(run_id: RunId, who: Reader) -> Response:
         """A run, live or over."""
-        return json_response(run_object(await engine.get_run(user, run_id)))
+        return json_response(run_object(await engine.get_run(who, run_id)))
 
     @router.get("/runs/{run_id}/events", responses={200: EVENTS, 204: {"description": "All is read."}})
     async def follow(
-        run_id: RunId, user: User = ANONYMOUS, after: AfterEvent = None, last_event_id: LastEventId = None
+        run_id: RunId,
+        who: Reader,
+        after: AfterEvent = None,
+        last_event_id: LastEventId = None,
     ) -> Response:
         """What a run tells, as server-sent events, to its end or to the question it waits with."""
-        return await follow_run(engine, user, run_id, position_of(after, last_event_id), ping=ping)
+        return await follow_run(engine, who, run_id, position_of(after, last_event_id), ping=ping)
 
     @router.post("/runs/{run_id}/cancel", responses=answers(200, RUN_SCHEMA), openapi_extra=described(UserBody))
-    async def cancel_run(request: Request, run_id: RunId, user: NamedUser = None) -> Response:
+    async def cancel_run(request: Request, run_id: RunId, caller: Canceller, user: NamedUser = None) -> Response:
         """Stop a run, whether it is live, waits for a person or waits in the queue."""
-        _, user_id = await read_body(bodies, request, UserBody, user)
-        return json_response(run_object(await engine.cancel_run(user_id, run_id)))
+        _, who = await read_body(bodies, request, UserBody, caller, user)
+        return json_response(run_object(await engine.cancel_run(who, run_id)))
 
     return router
 
 
-async def follow_run(engine: Engine, user_id: str, run_id: str, after: Position | None, *, ping: float) -> Response:
+async def follow_run(engine: Engine, who: Principal, run_id: str, after: Position | None, *, ping: float) -> Response:
     """What a run tells after a position, to its end."""
-    run = await engine.get_run(user_id, run_id)
+    run = await engine.get_run(who, run_id)
     over = after is not None and after.n == ENDED and run.status not in (RunStatus.CREATED, RunStatus.RUNNING)
-    log, headers = engine.follow_run(user_id, run_id, after), run_headers(run.thread_id, run.run_id)
+    log, headers = engine.follow_run(who, run_id, after), run_headers(run.thread_id, run.run_id)
     return LogResponse(log, run.thread_id, after, headers, ping=ping, over=over)
 
 

@@ -26,6 +26,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.api.openai.speech import Piece, Speech
 from drsai_backend.cli.database import opened, show_url
 from drsai_backend.cli.screen import Colours, make_console, make_transcript
@@ -257,7 +258,7 @@ async def _work(database_url: str, thread_id: str, tasks: list[str | None]) -> N
             if task is None:
                 # Opening has found the run and resumed it.
                 at = Position(rows[0].last_seq, rows[0].epoch - 1, ENDED)
-                log = drsai.engine.follow_run(USER, rows[0].run_id or "", at)
+                log = drsai.engine.follow_run(Principal(USER), rows[0].run_id or "", at)
                 await _tell_all(logged.event async for logged in log)
             else:
                 handle = await drsai.start("writers", task, user_id=USER, thread_id=thread_id)

@@ -21,6 +21,7 @@ from drsai_backend.cli.database import opened
 from drsai_backend.cli.screen import Colours, confirm, in_line, make_console, one_line, print_rows
 from drsai_backend.database import retention
 from drsai_backend.datamodel import RunStatus, Thread
+from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.views import StoredMessage, ThreadDetail, ThreadSummary
@@ -243,7 +244,9 @@ def export(user_id: str, thread_id: str, output: str, database_url: str | None) 
         raise InvalidRequest("an exported thread is no text for a terminal: say `> FILE` or --output FILE")
     with _threads_of(user_id, database_url) as drsai:
         drsai.get_thread(user_id, thread_id)
-        data = drsai.drsai.database.read_sync(lambda session: export_thread(session, user_id, thread_id))
+        data = drsai.drsai.database.read_sync(
+            lambda session: export_thread(session, Owner(DEFAULT_TENANT, user_id).thread(thread_id))
+        )
     if output == "-":
         sys.stdout.buffer.write(data)
         return
@@ -269,11 +272,11 @@ def import_(
     except OSError as error:
         raise InvalidRequest(f"{file} cannot be read: {error.strerror}", param="file") from None
     with opened(database_url, must_exist=False) as drsai:
-        names = drsai.drsai.database.write_sync(
+        name = drsai.drsai.database.write_sync(
             lambda session: import_thread(session, data, user_id=user_id, thread_id=thread_id, max_bytes=limit)
         )
-        thread = drsai.get_thread(*names)
-    whose = f"[bold]{in_line(names[1])}[/] of {in_line(names[0])}"
+        thread = drsai.get_thread(name.user_id, name.thread_id)
+    whose = f"[bold]{in_line(name.thread_id)}[/] of {in_line(name.user_id)}"
     what = f"{thread.message_count} messages, {thread.status.value}{_UNDER_WAY.get(thread.status, '')}"
     make_console().print(f"imported {whose}: {what}", soft_wrap=True)
 

@@ -13,9 +13,11 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.manager.thread_parts import is_live
+from drsai_backend.database.owned import NAME, any_of_threads
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import PlanCheck, RunStatus, SingleTask, Tasks, Thread, UserInput, table_of, utcnow
 from drsai_backend.datamodel.lifecycle import IDLE
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest
 
 OVER: Final = tuple(sorted(IDLE))
@@ -35,19 +37,20 @@ def prune(
     *,
     older_than: timedelta,
     statuses: Iterable[RunStatus] = OVER,
+    tenant: str | None = None,
     user_id: str | None = None,
     limit: int = BATCH,
 ) -> int:
     """Delete up to `limit` threads with all that belongs to them, and return how many: call it until it says 0.
 
     Those of one of the `statuses` that have not changed for longer than `older_than`. A thread with a live run or an
-    input in its queue is never among them. `user_id=None`: of all users.
+    input in its queue is never among them. Without `tenant`, or `user_id`: of all.
 
     Raises:
         InvalidRequest: `older_than` reaches back before the first year.
     """
-    columns = (_thread.c.id, _thread.c.user_id, _thread.c.thread_id)
-    query = sa.select(*columns).where(*_terms(session, older_than, statuses, user_id))
+    columns = (_thread.c.id, *(_thread.c[name] for name in NAME))
+    query = sa.select(*columns).where(*_terms(session, older_than, statuses, tenant, user_id))
     # Locked rows are in use.
     rows = session.execute(query.order_by(_thread.c.id).limit(limit).with_for_update(skip_locked=True)).all()
     return delete_threads(session, rows)
@@ -58,15 +61,16 @@ def count_prunable(
     *,
     older_than: timedelta,
     statuses: Iterable[RunStatus] = OVER,
+    tenant: str | None = None,
     user_id: str | None = None,
 ) -> int:
     """How many threads `prune` would delete in all. Raises as it does."""
-    terms = _terms(session, older_than, statuses, user_id)
+    terms = _terms(session, older_than, statuses, tenant, user_id)
     return session.execute(sa.select(sa.func.count()).select_from(_thread).where(*terms)).scalar_one()
 
 
 def _terms(
-    session: Session, older_than: timedelta, statuses: Iterable[RunStatus], user_id: str | None
+    session: Session, older_than: timedelta, statuses: Iterable[RunStatus], tenant: str | None, user_id: str | None
 ) -> list[sa.ColumnElement[bool]]:
     try:
         before = utcnow() - older_than
@@ -78,15 +82,16 @@ def _terms(
         _thread.c.queued == 0,
         sa.not_(sa.func.coalesce(is_live(session.get_bind().dialect.name), sa.false())),
     ]
-    return terms if user_id is None else [*terms, _thread.c.user_id == user_id]
+    whose = {"tenant": tenant, "user_id": user_id}
+    return [*terms, *(_thread.c[name] == value for name, value in whose.items() if value is not None)]
 
 
 def delete_threads(session: Session, rows: Sequence[sa.Row[*tuple[Any, ...]]]) -> int:
-    """Delete threads with all that belongs to them; returns how many. `rows` have `id`, `user_id` and `thread_id`, and
-    are locked."""
+    """Delete threads with all that belongs to them; returns how many. `rows` have `id`
+    and the columns of a `ThreadName`, and are locked."""
     for part in batches(rows):
-        names = [(row.user_id, row.thread_id) for row in part]
+        names = [ThreadName(row.tenant, row.user_id, row.thread_id) for row in part]
         for table in map(table_of, NAMED):
-            session.execute(sa.delete(table).where(sa.tuple_(table.c.user_id, table.c.thread_id).in_(names)))
+            session.execute(sa.delete(table).where(any_of_threads(table)), {"threads": names})
         session.execute(sa.delete(_thread).where(_thread.c.id.in_([row.id for row in part])))
     return len(rows)

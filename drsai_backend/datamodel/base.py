@@ -10,6 +10,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 from sqlmodel import Field, SQLModel
 
 from drsai_backend.datamodel.lifecycle import RunStatus
+from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.json_types import JsonObject
 
 SCHEMA_VERSION: Final = "0.0.1"
@@ -139,9 +140,15 @@ class Record(SQLModel):
     version: str = Field(default=SCHEMA_VERSION)
 
 
+def tenant_field() -> Any:
+    """The tenant of the user whom the row belongs to. The database knows the default: rows are older than tenants."""
+    return Field(default=DEFAULT_TENANT, sa_column_kwargs={"server_default": DEFAULT_TENANT})
+
+
 class NamedRecord(Record):
     """Base of the tables whose rows name their thread."""
 
+    tenant: str = tenant_field()
     user_id: str
     thread_id: str
 

@@ -87,6 +87,9 @@ class Run(Record, table=True):
     limits: JsonObject | None = json_field(description="The bounds that its request asked for, where it did.")
     stop_code: str | None = Field(default=None, description="Which bound ended it.")
     request_id: str | None = Field(default=None, description="`X-Request-Id` of the request that brought its input.")
+    principal: JsonObject | None = json_field(
+        description="Who asked, besides its owner; see `drsai_backend.access.principal.Principal.dump`."
+    )
 
 
 class JournalEntry(SQLModel, table=True):

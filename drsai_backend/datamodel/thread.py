@@ -18,6 +18,7 @@ from drsai_backend.datamodel.base import (
     json_type,
     long_text,
     short_text,
+    tenant_field,
     thread_key_field,
 )
 from drsai_backend.datamodel.lifecycle import RunStatus
@@ -52,7 +53,7 @@ def check_name(value: str, param: str) -> str:
 
 
 class Thread(NamedRecord, table=True):
-    """One conversation. `(user_id, thread_id)` is unique and never NULL.
+    """One conversation. `(tenant, user_id, thread_id)` is unique and never NULL.
 
     The stored row holds only short columns, because it is updated at every turn and a database rewrites a row as a
     whole (an SQLite row that holds 300 KB writes 610 KB when a counter in it changes). `messages`, `state`,
@@ -62,8 +63,8 @@ class Thread(NamedRecord, table=True):
     """
 
     # No index of anything that changes with a turn: PostgreSQL then updates the row within its page (HOT). The threads
-    # of a user are found by the first column of this one and sorted when they are listed.
-    __table_args__ = (sa.UniqueConstraint("user_id", "thread_id"),)
+    # of a user are found by the first columns of this one and sorted when they are listed.
+    __table_args__ = (sa.UniqueConstraint("tenant", "user_id", "thread_id"),)
 
     status: RunStatus = Field(default=RunStatus.CREATED, sa_type=StatusType)
     error_message: str | None = long_text()
@@ -148,7 +149,7 @@ class UserInput(NamedRecord, table=True):
     out of `repr` and of every dump.
     """
 
-    __table_args__ = (sa.UniqueConstraint("user_id", "thread_id"),)
+    __table_args__ = (sa.UniqueConstraint("tenant", "user_id", "thread_id"),)
 
     user_messages: list[JsonObject] | None = json_field(description="The request's new messages, OpenAI shape.")
     user_last_message: str | None = long_text()
@@ -165,7 +166,7 @@ class UserInput(NamedRecord, table=True):
 class SingleTask(NamedRecord, table=True):
     """One task: a node of a tree (`is_node_task`, `node_task_id`) and a link of a chain (`previous_id`, `next_id`)."""
 
-    __table_args__ = (sa.UniqueConstraint("user_id", "thread_id", "task_id"),)
+    __table_args__ = (sa.UniqueConstraint("tenant", "user_id", "thread_id", "task_id"),)
 
     task_id: str
     is_node_task: bool = False
@@ -181,7 +182,7 @@ class SingleTask(NamedRecord, table=True):
 class Tasks(NamedRecord, table=True):
     """A list of tasks that belong together."""
 
-    __table_args__ = (sa.UniqueConstraint("user_id", "thread_id", "tasks_id"),)
+    __table_args__ = (sa.UniqueConstraint("tenant", "user_id", "thread_id", "tasks_id"),)
 
     tasks_id: str
     content: str | None = long_text()
@@ -193,7 +194,7 @@ class Tasks(NamedRecord, table=True):
 class PlanCheck(NamedRecord, table=True):
     """A plan waiting for, or carrying, a person's verdict."""
 
-    __table_args__ = (sa.Index(None, "user_id", "thread_id"),)
+    __table_args__ = (sa.Index(None, "tenant", "user_id", "thread_id"),)
 
     task: str | None = long_text()
     steps: list[JsonObject] | None = json_field()
@@ -203,7 +204,8 @@ class PlanCheck(NamedRecord, table=True):
 class AgentJson(Record, table=True):
     """An AutoGen component config (`component.dump_component()`), stored for a user."""
 
-    __table_args__ = (sa.Index(None, "user_id"),)
+    __table_args__ = (sa.Index(None, "tenant", "user_id"),)
 
+    tenant: str = tenant_field()
     user_id: str
     component: JsonObject = json_field(default_factory=dict)

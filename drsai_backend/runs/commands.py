@@ -14,6 +14,7 @@ from drsai_backend.database.runs.log import thread_of_run
 from drsai_backend.database.runs.reads import ThreadHead, read_head, read_run
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE, SUSPENDED
+from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import Conflict, IllegalTransition, InvalidRequest, NotFound, ThreadBusy
 from drsai_backend.runs.events import RunRequest, new_run_id
 from drsai_backend.runs.recovery.recovery import Recovery
@@ -46,22 +47,21 @@ class Commands:
     _recovery: Recovery
     _warm: WarmThreads
 
-    async def head(self, user_id: str, thread_id: str) -> ThreadHead:
+    async def head(self, name: ThreadName) -> ThreadHead:
         """The thread. Raises NotFound for an unknown or foreign one."""
-        head = await self._db.database.read(lambda session: read_head(session, user_id, thread_id))
+        head = await self._db.database.read(lambda session: read_head(session, name))
         if head is None:
-            raise NotFound(f"no thread {thread_id!r}", param="thread_id")
+            raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
         return head
 
-    async def cancel(self, user_id: str, thread_id: str, *, run_id: str | None = None) -> None:
+    async def cancel(self, name: ThreadName, *, run_id: str | None = None) -> None:
         """End what the thread does, or waits for, as STOPPED: a live run at once, in whatever process; its finished
         turns stay. Returns when it has ended, or after some seconds when another process has not done it yet.
 
         Raises:
-            NotFound: no such thread of this user.
+            NotFound: there is no such thread.
             IllegalTransition: nothing is under way (a run that was stopped already is no error); or not `run_id`.
         """
-        name = (user_id, thread_id)
         for _ in range(_ATTEMPTS):
             live = self._running.live(name)
             if live is not None and run_id in (None, live.run_id):
@@ -69,7 +69,7 @@ class Commands:
                 if not await self._waits(live.run_id):
                     return
                 continue
-            head = await self.head(*name)
+            head = await self.head(name)
             if run_id not in (None, head.run_id):
                 raise IllegalTransition(f"run {run_id!r} is over", param="run_id")
             if head.status is RunStatus.STOPPED:
@@ -82,12 +82,12 @@ class Commands:
                     if not await self._waits(head.run_id or ""):
                         return
             elif head.status in IDLE:
-                raise IllegalTransition(f"thread {thread_id!r} is {head.status.value}: there is nothing to stop")
+                raise IllegalTransition(f"thread {name.thread_id!r} is {head.status.value}: there is nothing to stop")
             else:
                 self._warm.take(name)
                 if await self._recovery.end(head, RunStatus.STOPPED, reason=_STOPPED):
                     return
-        raise Conflict(f"thread {thread_id!r} was changed by others again and again; try again", param="thread_id")
+        raise Conflict(f"thread {name.thread_id!r} was changed again and again; try again", param="thread_id")
 
     async def _waits(self, run_id: str) -> bool:
         """Once the run is not live any more, or some seconds later: whether it waits now instead of having ended."""
@@ -102,17 +102,17 @@ class Commands:
         except TimeoutError:
             return False
 
-    async def cancel_run(self, user_id: str, run_id: str) -> None:
+    async def cancel_run(self, owner: Owner, run_id: str) -> None:
         """End one run: one that waits in the queue, or what its thread does now.
 
         Raises:
-            NotFound: no such run of this user.
+            NotFound: no such run of this owner.
             IllegalTransition: it is over.
         """
         live = self._running.live_run(run_id)
-        if live is not None and live.user_id == user_id:
+        if live is not None and live.name.owner == owner:
             self._running.stop(live)  # Whether the database can be reached now or not.
-        found = await self._db.database.read(lambda session: thread_of_run(session, user_id, run_id))
+        found = await self._db.database.read(lambda session: thread_of_run(session, owner, run_id))
         if found is None:
             raise NotFound(f"no run {run_id!r}", param="run_id")
         key, thread_id = found
@@ -120,32 +120,32 @@ class Commands:
             lambda session: drop_queued(session, key, run_id, RunStatus.STOPPED, _STOPPED)
         ):
             return
-        await self.cancel(user_id, thread_id, run_id=run_id)
+        await self.cancel(owner.thread(thread_id), run_id=run_id)
 
-    async def pause(self, user_id: str, thread_id: str) -> None:
+    async def pause(self, name: ThreadName) -> None:
         """Ask the live run to pause at its next turn boundary. It is no error when it is paused already.
 
         Raises:
-            NotFound: no such thread of this user.
+            NotFound: there is no such thread.
             IllegalTransition: no run is live.
         """
-        head = await self.head(user_id, thread_id)
+        head = await self.head(name)
         if head.status is RunStatus.PAUSED:
             return
         if head.status is not RunStatus.RUNNING or not await self._db.database.write(
             lambda session: ask(session, head.key, head.epoch, "pause")
         ):
-            raise IllegalTransition(f"thread {thread_id!r} is {head.status.value}: only a live run can be paused")
+            raise IllegalTransition(f"thread {name.thread_id!r} is {head.status.value}: only a live run can be paused")
 
-    async def resume(self, user_id: str, thread_id: str) -> None:
+    async def resume(self, name: ThreadName) -> None:
         """Resume a paused run, or take a pause back that has not come yet.
 
         Raises:
-            NotFound: no such thread of this user.
+            NotFound: there is no such thread.
             IllegalTransition: it is not paused.
         """
         for _ in range(_ATTEMPTS):
-            head = await self.head(user_id, thread_id)
+            head = await self.head(name)
             if head.status is RunStatus.PAUSED:
                 control = "steer" if head.queued else None
                 if not self._recovery.knows(head):
@@ -162,8 +162,8 @@ class Commands:
             elif head.status is RunStatus.RUNNING:
                 return
             else:
-                raise IllegalTransition(f"thread {thread_id!r} is {head.status.value} and not paused")
-        raise Conflict(f"thread {thread_id!r} could not be resumed; try again", param="thread_id")
+                raise IllegalTransition(f"thread {name.thread_id!r} is {head.status.value} and not paused")
+        raise Conflict(f"thread {name.thread_id!r} could not be resumed; try again", param="thread_id")
 
     # --- inputs whose thread is busy -----------------------------------------------------------------------------
 
@@ -176,15 +176,14 @@ class Commands:
             InvalidRequest: it is to steer a run of another team.
             TeamBuildError: the team's factory failed.
         """
-        user_id, thread_id = request.user_id, request.thread_id
-        assert thread_id is not None
+        name = request.name
         policy = request.on_busy
         if head is None:
-            head = await self._db.database.read(lambda session: read_head(session, user_id, thread_id))
+            head = await self._db.database.read(lambda session: read_head(session, name))
             if head is None:
                 return None
         if policy == "reject":
-            raise ThreadBusy(f"a run is live on thread {thread_id!r}; try again when it has ended")
+            raise ThreadBusy(f"a run is live on thread {name.thread_id!r}; try again when it has ended")
         if policy == "interrupt" and (head.status is RunStatus.PAUSED or self._is_orphan(head)):
             await self._recovery.end(head, RunStatus.STOPPED, reason=_STOPPED)
             return None
@@ -192,7 +191,7 @@ class Commands:
             policy = "steer"  # A message to a paused run is handed to everybody, and the run is resumed.
         if policy == "steer" and head.team not in (None, request.team):
             raise InvalidRequest(
-                f"the run on thread {thread_id!r} is one of model {head.team!r}: it takes no message to "
+                f"the run on thread {name.thread_id!r} is one of model {head.team!r}: it takes no message to "
                 f"{request.team!r}",
                 param="model",
             )
@@ -201,14 +200,14 @@ class Commands:
             return None
         if head.status is RunStatus.PAUSED:
             try:
-                await self.resume(user_id, thread_id)
+                await self.resume(name)
             except Conflict:
                 # The run was ended meanwhile, or is run elsewhere. The input is in the queue, and its turn will come.
                 await self._recovery.wake(key)
         elif head.status.is_final or self._is_orphan(head):
             await self._recovery.wake(key)
         elif policy == "interrupt":
-            live = self._running.live((user_id, thread_id))
+            live = self._running.live(name)
             if live is not None:
                 self._running.stop(live)
             else:
@@ -256,10 +255,7 @@ class Commands:
             fingerprint=fingerprint(request) if request.idempotency_key else None,
             request_id=log_context.current_request(),
             on_question=request.on_question,
+            principal=request.principal.dump(),
         )
-        thread_id = request.thread_id
-        assert thread_id is not None
-        key = await self._db.database.write(
-            lambda session: enqueue(session, request.user_id, thread_id, new, control=control)
-        )
+        key = await self._db.database.write(lambda session: enqueue(session, request.name, new, control=control))
         return (new.run_id, speakers, int(new.at.timestamp())), key

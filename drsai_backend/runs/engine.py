@@ -32,6 +32,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.database.retention import prune
@@ -188,11 +189,11 @@ class Engine:
 
     async def _earlier(self, request: RunRequest, *, is_new: bool) -> Handle | None:
         """The run that the request's idempotency key stands for, if it has one."""
-        key, thread_id = request.idempotency_key, request.thread_id
-        if key is None or thread_id is None or is_new:
+        key = request.idempotency_key
+        if key is None or is_new:
             return None
         found = await self.db.database.read(
-            lambda session: find_request(session, request.user_id, thread_id, key, fingerprint(request))
+            lambda session: find_request(session, request.name, key, fingerprint(request))
         )
         if found is None:
             return None
@@ -202,8 +203,7 @@ class Engine:
         return self._followed((found.run_id, speakers, found.created), request, found.start)
 
     async def _start(self, request: RunRequest, factory: TeamFactory, *, is_new: bool) -> Handle:
-        assert request.thread_id is not None
-        name = (request.user_id, request.thread_id)
+        name = request.name
         if request.background:
             return self._followed(await self._commands.enqueue(request, factory), request)
         for _ in range(_ATTEMPTS):
@@ -213,7 +213,7 @@ class Engine:
                     live = await self._running.launch(
                         name, lambda: self._starter.start(request, factory, is_new=is_new)
                     )
-                    return RunHandle(live, partial(self._feeds.run, request.user_id, is_stored=True))
+                    return RunHandle(live, partial(self._feeds.run, name.owner, is_stored=True))
                 except Busy as busy:
                     head = busy.head
             elif (beginning := self._running.beginning(name)) is not None:
@@ -224,9 +224,9 @@ class Engine:
             queued = await self._commands.take(request, factory, head)
             if queued is not None:
                 return self._followed(queued, request)
-        raise ThreadBusy(f"thread {name[1]!r} is too busy; try again", param="thread_id")
+        raise ThreadBusy(f"thread {name.thread_id!r} is too busy; try again", param="thread_id")
 
-    async def answer(self, user_id: str, thread_id: str, answer: Answer) -> Handle:
+    async def answer(self, who: Principal, thread_id: str, answer: Answer) -> Handle:
         """Answer what the thread's run waits for, by the id of the question, and resume it.
 
         Raises:
@@ -236,18 +236,16 @@ class Engine:
             StateError, TeamBuildError, ShuttingDown, DatabaseError: as `start`; nothing was stored.
         """
         self.check_open()
-        head = await self._commands.head(user_id, thread_id)
-        request = await request_of_thread(self.db, head.team or "", user_id, thread_id)
+        head = await self._commands.head(who.owner.thread(thread_id))
+        request = await request_of_thread(self.db, head.team or "", who, thread_id)
         return await self.start(replace(request, answer=answer))
 
     def _followed(self, queued: Queued, request: RunRequest, after: Position | None = None) -> FollowedRun:
         run_id, speakers, created = queued
-        assert request.thread_id is not None
         return FollowedRun(
-            self._feeds.run(request.user_id, run_id, after, is_stored=True),
+            self._feeds.run(request.principal.owner, run_id, after, is_stored=True),
             run_id=run_id,
-            thread_id=request.thread_id,
-            user_id=request.user_id,
+            name=request.name,
             team=request.team,
             speakers=speakers,
             created=created,
@@ -255,29 +253,29 @@ class Engine:
 
     # --- controls -----------------------------------------------------------------------------------------------
 
-    async def cancel(self, user_id: str, thread_id: str) -> ThreadDetail:
+    async def cancel(self, who: Principal, thread_id: str) -> ThreadDetail:
         """End what the thread does, or waits for, as STOPPED; see `Commands.cancel`."""
         self.check_open()
-        await self._commands.cancel(user_id, thread_id)
-        return await self.get_thread(user_id, thread_id)
+        await self._commands.cancel(who.owner.thread(thread_id))
+        return await self.get_thread(who, thread_id)
 
-    async def pause(self, user_id: str, thread_id: str) -> ThreadDetail:
+    async def pause(self, who: Principal, thread_id: str) -> ThreadDetail:
         """Pause the thread's live run at its next turn boundary; see `Commands.pause`."""
         self.check_open()
-        await self._commands.pause(user_id, thread_id)
-        return await self.get_thread(user_id, thread_id)
+        await self._commands.pause(who.owner.thread(thread_id))
+        return await self.get_thread(who, thread_id)
 
-    async def resume(self, user_id: str, thread_id: str) -> ThreadDetail:
+    async def resume(self, who: Principal, thread_id: str) -> ThreadDetail:
         """Resume the thread's paused run; see `Commands.resume`."""
         self.check_open()
-        await self._commands.resume(user_id, thread_id)
-        return await self.get_thread(user_id, thread_id)
+        await self._commands.resume(who.owner.thread(thread_id))
+        return await self.get_thread(who, thread_id)
 
-    async def cancel_run(self, user_id: str, run_id: str) -> RunView:
+    async def cancel_run(self, who: Principal, run_id: str) -> RunView:
         """End one run, queued or live; see `Commands.cancel_run`."""
         self.check_open()
-        await self._commands.cancel_run(user_id, run_id)
-        return await self.get_run(user_id, run_id)
+        await self._commands.cancel_run(who.owner, run_id)
+        return await self.get_run(who, run_id)
 
     async def controls_changed(self, thread_key: int) -> None:
         """Another process has asked something of the thread's run: look what, before the next heartbeat would."""
@@ -324,64 +322,66 @@ class Engine:
 
     # --- what is there ------------------------------------------------------------------------------------------
 
-    async def get_run(self, user_id: str, run_id: str) -> RunView:
+    async def get_run(self, who: Principal, run_id: str) -> RunView:
         """One run. Raises NotFound for an unknown or foreign one."""
-        found = await self._open_database.read(lambda session: views.get_run(session, user_id, run_id))
+        found = await self._open_database.read(lambda session: views.get_run(session, who.owner, run_id))
         if found is None:
             raise NotFound(f"no run {run_id!r}", param="run_id")
         return found
 
     async def list_runs(
-        self, user_id: str, thread_id: str | None, *, after: str | None, limit: int, status: RunStatus | None = None
+        self, who: Principal, thread_id: str | None, *, after: str | None, limit: int, status: RunStatus | None = None
     ) -> RunPage:
         """A page of a thread's runs, or of all of the user's, newest first; `after` is the `next` of the page
         before."""
         return await self._open_database.read(
-            lambda session: views.list_runs(session, user_id, thread_id, after, limit, status)
+            lambda session: views.list_runs(session, who.owner, thread_id, after, limit, status)
         )
 
-    async def list_input_requests(self, user_id: str, *, after: str | None, limit: int) -> InputRequestPage:
+    async def list_input_requests(self, who: Principal, *, after: str | None, limit: int) -> InputRequestPage:
         """A page of the questions that wait for the user, in all threads, newest first."""
-        return await self._open_database.read(lambda session: views.list_input_requests(session, user_id, after, limit))
+        return await self._open_database.read(
+            lambda session: views.list_input_requests(session, who.owner, after, limit)
+        )
 
-    def follow_run(self, user_id: str, run_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
+    def follow_run(self, who: Principal, run_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
         """The log of a run from a position on; see `Feeds.run`."""
         self.check_open()
-        return self._feeds.run(user_id, run_id, after)
+        return self._feeds.run(who.owner, run_id, after)
 
-    def follow_thread(self, user_id: str, thread_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
+    def follow_thread(self, who: Principal, thread_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
         """The log of a thread from a position on; see `Feeds.thread`."""
         self.check_open()
-        return self._feeds.thread(user_id, thread_id, after)
+        return self._feeds.thread(who.owner.thread(thread_id), after)
 
-    async def check_thread(self, user_id: str, thread_id: str) -> None:
+    async def check_thread(self, who: Principal, thread_id: str) -> None:
         """Raises NotFound for an unknown or foreign thread."""
-        await self._commands.head(user_id, thread_id)
+        await self._commands.head(who.owner.thread(thread_id))
 
     async def list_threads(
-        self, user_id: str, *, after: str | None, limit: int, status: RunStatus | None = None
+        self, who: Principal, *, after: str | None, limit: int, status: RunStatus | None = None
     ) -> ThreadPage:
         """A page of the user's threads, newest first; `after` is the `next` of the page before."""
         return await self._open_database.read(
-            lambda session: views.list_threads(session, user_id, after, limit, status)
+            lambda session: views.list_threads(session, who.owner, after, limit, status)
         )
 
-    async def get_thread(self, user_id: str, thread_id: str) -> ThreadDetail:
+    async def get_thread(self, who: Principal, thread_id: str) -> ThreadDetail:
         """One thread, without its messages and state. Raises NotFound for an unknown or foreign one."""
         self.check_open()
-        filters = {"user_id": user_id, "thread_id": thread_id}
+        filters = who.owner.thread(thread_id)._asdict()
         rows = await self.db.get(Thread, filters=filters, load_messages=True, load_state=False)
         if not rows:
             raise NotFound(f"no thread {thread_id!r}", param="thread_id")
         return views.detail(rows[0])
 
-    async def list_messages(self, user_id: str, thread_id: str, *, after: int, limit: int) -> list[StoredMessage]:
+    async def list_messages(self, who: Principal, thread_id: str, *, after: int, limit: int) -> list[StoredMessage]:
         """Messages with `seq > after`, in order. Raises NotFound for an unknown or foreign thread."""
         return await self._open_database.read(
-            lambda session: views.list_messages(session, user_id, thread_id, after, limit)
+            lambda session: views.list_messages(session, who.owner.thread(thread_id), after, limit)
         )
 
-    async def delete_thread(self, user_id: str, thread_id: str) -> None:
+    async def delete_thread(self, who: Principal, thread_id: str) -> None:
         """Delete a thread and all that belongs to it.
 
         Raises:
@@ -389,8 +389,9 @@ class Engine:
             Conflict: a run is live on it.
         """
         self.check_open()
-        if self._running.is_taken((user_id, thread_id)):
+        name = who.owner.thread(thread_id)
+        if self._running.is_taken(name):
             raise ThreadBusy(f"a run is live on thread {thread_id!r}; stop it first")
-        self._warm.take((user_id, thread_id))
-        if not await self.db.delete(Thread, filters={"user_id": user_id, "thread_id": thread_id}):
+        self._warm.take(name)
+        if not await self.db.delete(Thread, filters=name._asdict()):
             raise NotFound(f"no thread {thread_id!r}", param="thread_id")

@@ -13,7 +13,9 @@ from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, MultiMod
 from autogen_core import Image
 from pydantic import SecretStr
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelParams
@@ -157,7 +159,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A user input for a thread.
+    """A user input for a thread of `principal`, as whom it runs.
 
     `messages` is the conversation as the client sent it, oldest first, history included; the engine takes what follows
     the last message that the thread knows. `thread_id=None` starts a new thread with a generated id.
@@ -168,7 +170,7 @@ class RunRequest:
 
     team: str
     messages: Sequence[InputMessage]
-    user_id: str = "anonymous"
+    principal: Principal = field(default_factory=Principal)
     thread_id: str | None = None
     params: ModelParams = field(default_factory=ModelParams)
     api_key: SecretStr | None = None
@@ -182,6 +184,12 @@ class RunRequest:
     background: bool = False
     answer: Answer | None = None
     limits: RunLimits = NO_LIMITS
+
+    @property
+    def name(self) -> ThreadName:
+        """What finds the thread, which has an id by now."""
+        assert self.thread_id is not None
+        return self.principal.owner.thread(self.thread_id)
 
 
 @dataclass(frozen=True, slots=True)

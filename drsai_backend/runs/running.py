@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from drsai_backend.database import Database
 from drsai_backend.database.runs.reads import ThreadHead
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import DatabaseError, LeaseLost, StateError
 from drsai_backend.runs.events import RunEnded
 from drsai_backend.runs.failures import HandedOver
@@ -17,7 +18,7 @@ from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.recovery.leases import HeldLease
 from drsai_backend.runs.start.plan import KNOWN_TEXTS
 from drsai_backend.runs.start.starter import StartedRun
-from drsai_backend.runs.warm import ThreadId, WarmThread, WarmThreads
+from drsai_backend.runs.warm import WarmThread, WarmThreads
 from drsai_backend.state import ResumeRecord
 from drsai_backend.state.store import COMPACT_ABOVE, compact
 
@@ -38,15 +39,15 @@ class Running:
 
     _database: Database
     _warm: WarmThreads
-    _changed: Callable[[ThreadId], None]
+    _changed: Callable[[ThreadName], None]
     _free: Callable[[int], None]
-    _runs: dict[ThreadId, LiveRun | asyncio.Future[LiveRun]] = field(default_factory=dict)
+    _runs: dict[ThreadName, LiveRun | asyncio.Future[LiveRun]] = field(default_factory=dict)
     """What this process does on a thread; a future while it begins."""
-    _leases: dict[ThreadId, HeldLease] = field(default_factory=dict[ThreadId, HeldLease])
+    _leases: dict[ThreadName, HeldLease] = field(default_factory=dict[ThreadName, HeldLease])
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     closing: bool = False
 
-    def live(self, name: ThreadId) -> LiveRun | None:
+    def live(self, name: ThreadName) -> LiveRun | None:
         """The run of this process on a thread, once it has started."""
         found = self._runs.get(name)
         return found if isinstance(found, LiveRun) else None
@@ -55,12 +56,12 @@ class Running:
         """The run of this process with that id."""
         return next((live for live in self._live_runs() if live.run_id == run_id), None)
 
-    def beginning(self, name: ThreadId) -> asyncio.Future[LiveRun] | None:
+    def beginning(self, name: ThreadName) -> asyncio.Future[LiveRun] | None:
         """What resolves when the run that begins on a thread has started, or could not."""
         found = self._runs.get(name)
         return found if isinstance(found, asyncio.Future) else None
 
-    def is_taken(self, name: ThreadId) -> bool:
+    def is_taken(self, name: ThreadName) -> bool:
         """Whether this process does something on the thread."""
         return name in self._runs
 
@@ -73,7 +74,7 @@ class Running:
         """The leases of the runs under way."""
         return list(self._leases.values())
 
-    async def launch(self, name: ThreadId, begin: Callable[[], Awaitable[StartedRun]]) -> LiveRun:
+    async def launch(self, name: ThreadName, begin: Callable[[], Awaitable[StartedRun]]) -> LiveRun:
         """Begin a run in a task of its own, whatever becomes of the caller. The thread must not be taken.
 
         Raises:
@@ -88,7 +89,7 @@ class Running:
         return await asyncio.shield(ready)
 
     async def _serve(
-        self, name: ThreadId, begin: Callable[[], Awaitable[StartedRun]], ready: asyncio.Future[LiveRun]
+        self, name: ThreadName, begin: Callable[[], Awaitable[StartedRun]], ready: asyncio.Future[LiveRun]
     ) -> None:
         waiting, started = None, None
         try:
@@ -119,7 +120,7 @@ class Running:
             if next_input or unheard or ended.error_code == HandedOver.code:
                 waiting = execution.writer.lease.key
         except Exception:
-            log.exception("a run was left where it stood", extra={"thread_id": name[1]})
+            log.exception("a run was left where it stood", extra={"thread_id": name.thread_id})
         finally:
             live = self.live(name)
             if live is not None and live.ended is None:
@@ -146,7 +147,7 @@ class Running:
         for name, lease in list(self._leases.items()):
             live = self.live(name)
             if lease in leases and live is not None:
-                live.failure = LeaseLost(f"thread {name[1]!r} is run by another worker now", param="thread_id")
+                live.failure = LeaseLost(f"thread {name.thread_id!r} is run by another worker now", param="thread_id")
                 live.token.cancel()
 
     def asked(self, controls: Mapping[HeldLease, str | None]) -> None:
@@ -163,15 +164,14 @@ class Running:
 
     # --- after a run --------------------------------------------------------------------------------------------
 
-    def _keep(self, name: ThreadId, started: StartedRun, resume: ResumeRecord) -> None:
+    def _keep(self, name: ThreadName, started: StartedRun, resume: ResumeRecord) -> None:
         """Keep the thread warm, and fold its journal when that is due."""
         execution, before = started.execution, started.head
         lease, end = execution.writer.lease, execution.live.ended
         assert end is not None
         head = ThreadHead(
             key=lease.key,
-            user_id=lease.user_id,
-            thread_id=lease.thread_id,
+            **lease.name._asdict(),
             status=end.status,
             team=execution.live.team,
             revision=(0 if before is None else before.revision) + 2,

@@ -9,6 +9,7 @@ from autogen_agentchat.messages import BaseChatMessage
 from autogen_core import Image
 from pydantic import SecretStr
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import UserInput
 from drsai_backend.json_types import JsonObject
@@ -33,12 +34,14 @@ def to_json(request: RunRequest) -> JsonObject:
     }
 
 
-def from_json(stored: JsonObject, *, team: str, user_id: str, thread_id: str, api_key: str | None) -> RunRequest:
+def from_json(
+    stored: JsonObject, *, team: str, principal: Principal, thread_id: str, api_key: str | None
+) -> RunRequest:
     """The request that `to_json` was given."""
     return RunRequest(
         team=team,
         messages=messages_from(stored),
-        user_id=user_id,
+        principal=principal,
         thread_id=thread_id,
         params=ModelParams(**stored["params"]),
         api_key=None if api_key is None else SecretStr(api_key),
@@ -74,14 +77,15 @@ def _load_message(stored: JsonObject) -> InputMessage:
     return InputMessage(stored["role"], parts)
 
 
-async def request_of_thread(db: DatabaseManager, team: str, user_id: str, thread_id: str) -> RunRequest:
+async def request_of_thread(db: DatabaseManager, team: str, principal: Principal, thread_id: str) -> RunRequest:
     """The latest request of a thread without its messages: parameters, key and extra fields, for a resumed run."""
-    rows = await db.get(UserInput, filters={"user_id": user_id, "thread_id": thread_id})
-    given = rows[0] if rows else UserInput(user_id=user_id, thread_id=thread_id)
+    named = principal.owner.thread(thread_id)._asdict()
+    rows = await db.get(UserInput, filters=named)
+    given = rows[0] if rows else UserInput(**named)
     return RunRequest(
         team=team,
         messages=(),
-        user_id=user_id,
+        principal=principal,
         thread_id=thread_id,
         params=ModelParams(
             temperature=given.temperature, max_tokens=given.max_tokens, top_p=given.top_p, seed=given.cache_seed

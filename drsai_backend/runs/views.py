@@ -12,9 +12,11 @@ import sqlalchemy as sa
 from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
+from drsai_backend.database.owned import of_thread, owned_by
 from drsai_backend.datamodel import AutoGenMessage, Run, RunStatus, Thread
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.lifecycle import UNFINISHED, WAITING
+from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.messages import read_message
@@ -136,22 +138,22 @@ class StoredMessage(BaseModel):
 
 
 def list_threads(
-    session: Session, user_id: str, after: str | None, limit: int, status: RunStatus | None = None
+    session: Session, owner: Owner, after: str | None, limit: int, status: RunStatus | None = None
 ) -> ThreadPage:
     """See `Engine.list_threads`. Raises InvalidRequest where `after` is no cursor."""
-    rows = _rows(session, threads_query(user_id, after, status).limit(limit + 1))
+    rows = _rows(session, threads_query(owner, after, status).limit(limit + 1))
     items = [ThreadSummary.model_validate(row) for row in rows[:limit]]
     return ThreadPage(items=items, next=_next(rows, limit))
 
 
-def list_input_requests(session: Session, user_id: str, after: str | None, limit: int) -> InputRequestPage:
+def list_input_requests(session: Session, owner: Owner, after: str | None, limit: int) -> InputRequestPage:
     """See `Engine.list_input_requests`. Raises InvalidRequest where `after` is no cursor."""
-    rows = _rows(session, threads_query(user_id, after, RunStatus.AWAITING_INPUT).limit(limit + 1))
+    rows = _rows(session, threads_query(owner, after, RunStatus.AWAITING_INPUT).limit(limit + 1))
     items = [InputRequestView.model_validate(row) for row in rows[:limit] if row["input_request"] is not None]
     return InputRequestPage(items=items, next=_next(rows, limit))
 
 
-def threads_query(user_id: str, after: str | None, status: RunStatus | None) -> Query:
+def threads_query(owner: Owner, after: str | None, status: RunStatus | None) -> Query:
     """The threads of a list, newest first, of which a page is to be taken."""
     t = _thread.c
     columns = (t.id, t.thread_id, t.title, t.status, t.team, t.created_at, t.updated_at, t.run_id, t.input_request)
@@ -159,9 +161,9 @@ def threads_query(user_id: str, after: str | None, status: RunStatus | None) -> 
     if status is not None and status in UNFINISHED:
         # Few of many: a thread of such a status has a run of it, and those have an index of their own.
         runs = sa.select(_run.c.thread_key).where(_of_status(status))
-        query = query.where(t.id.in_(runs), t.status == status, t.user_id + "" == user_id)
+        query = query.where(t.id.in_(runs), t.status == status, *owned_by(_thread, owner, by_index=False))
     else:
-        query = query.where(t.user_id == user_id)
+        query = query.where(*owned_by(_thread, owner))
         query = query if status is None else query.where(t.status == status)
     if after is not None:
         moment, key = _read_cursor(after)
@@ -202,16 +204,16 @@ def detail(thread: Thread) -> ThreadDetail:
     return shown
 
 
-def get_run(session: Session, user_id: str, run_id: str) -> RunView | None:
-    """One run of the user's; None: there is none."""
+def get_run(session: Session, owner: Owner, run_id: str) -> RunView | None:
+    """One run of the owner's; None: there is none."""
     query = sa.select(_run, _thread.c.thread_id, *_head).join(_thread, _run.c.thread_key == _thread.c.id)
-    rows = _rows(session, query.where(_run.c.run_id == run_id, _thread.c.user_id == user_id))
+    rows = _rows(session, query.where(_run.c.run_id == run_id, *owned_by(_thread, owner)))
     return _run_view(rows[0]) if rows else None
 
 
 def list_runs(
     session: Session,
-    user_id: str,
+    owner: Owner,
     thread_id: str | None,
     after: str | None,
     limit: int,
@@ -219,21 +221,21 @@ def list_runs(
 ) -> RunPage:
     """See `Engine.list_runs`. Raises NotFound for an unknown or foreign thread, InvalidRequest where `after` is no
     cursor."""
-    key = None if thread_id is None else _key_of(session, user_id, thread_id)
-    rows = _rows(session, runs_query(user_id, key, after, status).limit(limit + 1))
+    key = None if thread_id is None else _key_of(session, owner.thread(thread_id))
+    rows = _rows(session, runs_query(owner, key, after, status).limit(limit + 1))
     last = str(rows[limit - 1]["id"]) if len(rows) > limit else None
     return RunPage(items=[_run_view(row) for row in rows[:limit]], next=last)
 
 
-def runs_query(user_id: str, key: int | None, after: str | None, status: RunStatus | None) -> Query:
+def runs_query(owner: Owner, key: int | None, after: str | None, status: RunStatus | None) -> Query:
     """The runs of a list, newest first, of which a page is to be taken. `key`: of one thread."""
     query = sa.select(_run, _thread.c.thread_id, *_head).join(_thread, _run.c.thread_key == _thread.c.id)
     if key is not None:
         query = query.where(_run.c.thread_key == key)
     elif status is None or status.is_final:
-        query = query.where(_thread.c.user_id == user_id)
+        query = query.where(*owned_by(_thread, owner))
     else:
-        query = query.where(_thread.c.user_id + "" == user_id)
+        query = query.where(*owned_by(_thread, owner, by_index=False))
     if status is not None:
         query = query.where(_of_status(status))
     if after is not None:
@@ -254,20 +256,16 @@ def _run_view(row: JsonObject) -> RunView:
     return shown
 
 
-def _key_of(session: Session, user_id: str, thread_id: str) -> int:
-    key = (
-        session.connection()
-        .execute(sa.select(_thread.c.id).where(_thread.c.user_id == user_id, _thread.c.thread_id == thread_id))
-        .scalar()
-    )
+def _key_of(session: Session, name: ThreadName) -> int:
+    key = session.connection().execute(sa.select(_thread.c.id).where(*of_thread(_thread, name))).scalar()
     if key is None:
-        raise NotFound(f"no thread {thread_id!r}", param="thread_id")
+        raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
     return key
 
 
-def list_messages(session: Session, user_id: str, thread_id: str, after: int, limit: int) -> list[StoredMessage]:
+def list_messages(session: Session, name: ThreadName, after: int, limit: int) -> list[StoredMessage]:
     """See `Engine.list_messages`."""
-    key = _key_of(session, user_id, thread_id)
+    key = _key_of(session, name)
     m = _message.c
     rows = session.connection().execute(
         sa.select(m.seq, m.config, m.created_at, m.run_id, m.shown)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from cachetools import LRUCache
 
 from drsai_backend.database.runs.reads import ThreadHead
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.teams.recording.recorder import WarmState
-
-ThreadId = tuple[str, str]
 
 _THREAD = 1_500
 """Bytes of a thread besides the state of its team."""
@@ -33,7 +32,7 @@ class WarmThread:
         return _THREAD + (0 if self.state is None else self.state.size)
 
 
-class WarmThreads(LRUCache[ThreadId, WarmThread]):
+class WarmThreads(LRUCache[ThreadName, WarmThread]):
     """The warm threads of a process, least recently used first to go.
 
     Args:
@@ -45,11 +44,11 @@ class WarmThreads(LRUCache[ThreadId, WarmThread]):
         super().__init__(max_bytes, lambda thread: thread.size)
         self._max_threads = max_threads
 
-    def take(self, name: ThreadId) -> WarmThread | None:
-        """The warm thread of that `(user_id, thread_id)`, which is then the caller's alone."""
+    def take(self, name: ThreadName) -> WarmThread | None:
+        """The warm thread of that name, which is then the caller's alone."""
         return self.pop(name, None)
 
-    def put(self, name: ThreadId, thread: WarmThread) -> None:
+    def put(self, name: ThreadName, thread: WarmThread) -> None:
         self.pop(name, None)
         if thread.size <= self.maxsize:
             self[name] = thread

@@ -36,6 +36,7 @@ from sqlmodel import SQLModel
 
 from drsai_backend.database import is_live
 from drsai_backend.database.manager.model import ModelField, ModelInfo, model_info
+from drsai_backend.database.owned import NAME, of_thread
 from drsai_backend.database.retention import NAMED
 from drsai_backend.database.runs.reads import read_state
 from drsai_backend.datamodel import (
@@ -49,6 +50,7 @@ from drsai_backend.datamodel import (
     TurnStep,
     table_of,
 )
+from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import (
     Conflict,
@@ -80,7 +82,7 @@ TABLES: Final[tuple[type[SQLModel], ...]] = (*_KEYED, *NAMED)
 _THREAD: Final = model_info(Thread)
 _INFOS: Final[dict[type[SQLModel], ModelInfo]] = {model: model_info(model) for model in TABLES}
 # Where a row belongs is what changes; keys stay at home.
-_PLACE: Final = frozenset({"id", "thread_key", "user_id", "thread_id", "api_key"})
+_PLACE: Final = frozenset({"id", "thread_key", *NAME, "api_key"})
 # Counted anew, or of a worker that is not there.
 _ANEW: Final = frozenset({"revision", "journal_debt", "queued", "lease_owner", "lease_expires_at"})
 # Shown, and sent in headers.
@@ -92,29 +94,29 @@ _WORDS: Final = {bool: "true or false", int: "an integer", float: "a number", st
 _Tables: TypeAlias = dict[type[SQLModel], list[JsonObject]]
 
 
-def export_thread(session: Session, user_id: str, thread_id: str) -> bytes:
+def export_thread(session: Session, name: ThreadName) -> bytes:
     """Everything that is stored of a thread, as the bytes of a file. API keys are not in it.
 
     Raises:
-        NotFound: this user has no such thread.
+        NotFound: there is no thread of that name.
         ThreadBusy: a run is live on it.
         StateError: its stored state is damaged, or of a later version.
     """
-    where = _names(_THREAD, user_id, thread_id)
+    where = of_thread(_THREAD.table, name)
     live = is_live(session.get_bind().dialect.name).label("live")
     found = session.execute(sa.select(*_THREAD.table.c, live).where(*where)).mappings().first()
     if found is None:
-        raise NotFound(f"{user_id} has no thread {thread_id!r} here", param="thread_id")
+        raise NotFound(f"{name.user_id} has no thread {name.thread_id!r} here", param="thread_id")
     if found["live"]:
-        raise ThreadBusy(f"a run is live on thread {thread_id!r}: it cannot be exported now", param="status")
+        raise ThreadBusy(f"a run is live on thread {name.thread_id!r}: it cannot be exported now", param="status")
     key: int = found[_THREAD.table.c.id]
     document = decode_stored(read_state(session, key))
     content = _Content(
-        user_id=user_id,
-        thread_id=thread_id,
-        thread={name: found[item.column] for name, item in _travelling(_THREAD).items()},
+        user_id=name.user_id,
+        thread_id=name.thread_id,
+        thread={column: found[item.column] for column, item in _travelling(_THREAD).items()},
         document=None if document is None else encode_document(document),
-        tables={info.table.name: _read(session, info, key, user_id, thread_id) for info in _INFOS.values()},
+        tables={info.table.name: _read(session, info, key, name) for info in _INFOS.values()},
     )
     return _pack(content)
 
@@ -123,11 +125,13 @@ def import_thread(
     session: Session,
     data: bytes,
     *,
+    tenant: str = DEFAULT_TENANT,
     user_id: str | None = None,
     thread_id: str | None = None,
     max_bytes: int = MAX_FILE_BYTES,
-) -> tuple[str, str]:
-    """Store the thread of a file. Returns its user_id and thread_id: those of the file, or the given ones.
+) -> ThreadName:
+    """Store the thread of a file, in a tenant. Returns its name: `user_id` and `thread_id` are the given ones, or those
+    of the file, which knows of no tenant.
 
     Its runs keep their ids, unless one of them is taken here: then all get new ones. `max_bytes` bounds the file, and
     what it unpacks to; it takes up to about eight times as much memory.
@@ -142,17 +146,17 @@ def import_thread(
     if unknown := content.tables.keys() - {info.table.name for info in _INFOS.values()}:
         raise _later(min(unknown))
     user_id = _name("user_id", content.user_id, user_id)
-    thread_id = _name("thread_id", content.thread_id, thread_id)
+    name = ThreadName(check_name(tenant, "tenant"), user_id, _name("thread_id", content.thread_id, thread_id))
     thread = _parse(_THREAD, content.thread)
     tables: _Tables = {
         model: [_parse(info, row) for row in content.tables.pop(info.table.name, ())] for model, info in _INFOS.items()
     }
     document = content.document
     _check(thread, tables, document, max_bytes)
-    _refuse_taken(session, user_id, thread_id)
+    _refuse_taken(session, name)
     _rename_runs(session, thread, tables)
 
-    place = {"user_id": user_id, "thread_id": thread_id}
+    place = name._asdict()
     # As if the state had just been compacted; see `state.store`.
     debt = 0 if document is None else -2 * len(document)
     counts = {"revision": 1, "journal_debt": debt, "queued": len(tables[QueuedInput])}
@@ -161,13 +165,13 @@ def import_thread(
     ).scalar_one()
     for model, rows in tables.items():
         info = _INFOS[model]
-        own = {name: value for name, value in (*place.items(), ("thread_key", key)) if name in info.fields}
+        own = {column: value for column, value in (*place.items(), ("thread_key", key)) if column in info.fields}
         if rows:
             session.execute(sa.insert(info.table), [{**row, **own} for row in rows])
     if document is not None:
         snapshot = {"thread_key": key, "turn": thread["turn"], "payload": document}
         session.execute(sa.insert(table_of(ThreadSnapshot)).values(**snapshot))
-    return user_id, thread_id
+    return name
 
 
 def _name(param: str, stored: str, given: str | None) -> str:
@@ -235,25 +239,20 @@ def _too_large(limit: int) -> DamagedState:
     )
 
 
-def _names(info: ModelInfo, user_id: str, thread_id: str) -> tuple[sa.ColumnElement[bool], ...]:
-    return info.table.c.user_id == user_id, info.table.c.thread_id == thread_id
-
-
-def _read(session: Session, info: ModelInfo, key: int, user_id: str, thread_id: str) -> list[JsonObject]:
-    where = (info.table.c.thread_key == key,) if info.model in _KEYED else _names(info, user_id, thread_id)
+def _read(session: Session, info: ModelInfo, key: int, name: ThreadName) -> list[JsonObject]:
+    where = (info.table.c.thread_key == key,) if info.model in _KEYED else of_thread(info.table, name)
     fields = _travelling(info)
     query = sa.select(*(item.column for item in fields.values())).where(*where)
     order = (info.table.c.seq,) if info.model is AutoGenMessage else info.table.primary_key.columns
     return [dict(zip(fields, row, strict=True)) for row in session.execute(query.order_by(*order))]
 
 
-def _refuse_taken(session: Session, user_id: str, thread_id: str) -> None:
+def _refuse_taken(session: Session, name: ThreadName) -> None:
     for info in (_THREAD, *map(model_info, NAMED)):
-        if session.execute(sa.select(sa.literal(1)).where(*_names(info, user_id, thread_id)).limit(1)).first():
+        if session.execute(sa.select(sa.literal(1)).where(*of_thread(info.table, name)).limit(1)).first():
             what = "a thread" if info is _THREAD else f"rows of {info.table.name} for a thread"
-            raise Conflict(
-                f"{user_id} has {what} {thread_id!r} here already; give it another thread_id", param="thread_id"
-            )
+            text = f"{name.user_id} has {what} {name.thread_id!r} here already; give it another thread_id"
+            raise Conflict(text, param="thread_id")
 
 
 def _rename_runs(session: Session, thread: JsonObject, tables: _Tables) -> None:

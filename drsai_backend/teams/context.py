@@ -17,6 +17,7 @@ from autogen_core._component_config import WELL_KNOWN_PROVIDERS
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import UserInput
 from drsai_backend.errors import DrSaiError, TeamBuildError
 from drsai_backend.json_types import JsonObject
@@ -38,13 +39,13 @@ if TYPE_CHECKING:
 class RunContext:
     """One run, as its team factory and its agents see it (`self._run_context`).
 
-    `user_input` is what the request brought; its `api_key` is empty here, as the key is applied by `model_client()`.
-    `input_values` are its columns, and `params` its sampling parameters. `db_manager` reads and writes rows of all
-    tables. `meter` sums up what the run's model clients use, which `models` makes. The context lives as long as the run
-    and is never stored.
+    `principal` is who asked: tenant, user, roles and trusted claims, which nothing in a request can set. `user_input` is
+    what the request brought; its `api_key` is empty here, as the key is applied by `model_client()`. `input_values` are
+    its columns, and `params` its sampling parameters. `db_manager` reads and writes rows of all tables. `meter` sums up
+    what the run's model clients use, which `models` makes. The context lives as long as the run and is never stored.
     """
 
-    user_id: str
+    principal: Principal
     thread_id: str
     run_id: str
     input_values: JsonObject = field(repr=False)
@@ -56,10 +57,15 @@ class RunContext:
     _user_input: UserInput | None = field(default=None, init=False, repr=False)
 
     @property
+    def user_id(self) -> str:
+        """The user who asked."""
+        return self.principal.user_id
+
+    @property
     def user_input(self) -> UserInput:
         """What the request brought. Made when it is first asked for: few teams do, and a table object is dear."""
         if self._user_input is None:
-            self._user_input = UserInput(user_id=self.user_id, thread_id=self.thread_id, **self.input_values)
+            self._user_input = UserInput(**self.principal.owner.thread(self.thread_id)._asdict(), **self.input_values)
         return self._user_input
 
     def model_client(self, model: str | None = None, messages: MessageForm | None = None) -> RunModelClient:

@@ -10,15 +10,18 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import Annotated, cast
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header
 from fastapi.routing import APIRoute
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Send
+from starlette.types import Scope as ASGIScope
 
-from drsai_backend.api.auth import ANONYMOUS
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.auth import Access, allowed
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.errors import InternalError, RunMoved, error_response
 from drsai_backend.api.http.json import ERROR_CONTENT, answers, json_response
@@ -39,7 +42,9 @@ class ChatRoute(APIRoute):
     """The endpoint. FastAPI describes it, and a plain ASGI application answers: FastAPI's own way costs more than all
     the rest of a short answer."""
 
-    def __init__(self, engine: Engine, bodies: Bodies, *, max_messages: int, ping: float) -> None:
+    scope = Scope.CHAT
+
+    def __init__(self, engine: Engine, access: Access, bodies: Bodies, *, max_messages: int, ping: float) -> None:
         super().__init__(
             "/v1/chat/completions",
             _described,
@@ -63,15 +68,18 @@ class ChatRoute(APIRoute):
         )
         self.app = self._answer
         self._engine = engine
+        self._access = access
         self._bodies = bodies
         self._max_messages = max_messages
         self._ping = ping
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         check_query(scope, ())
+        caller = await self._access.authenticate(scope, self.scope)
         async with self._bodies.read(scope, receive) as body:
             models = self._engine.teams.names()
             call = await parse_call(body, scope, self._bodies, models=models, max_messages=self._max_messages)
+            call = self._asked_by(caller, call, scope)
             del body
             handle = await self._engine.start(call.request)
         headers = run_headers(handle.thread_id, handle.run_id)
@@ -95,6 +103,14 @@ class ChatRoute(APIRoute):
         response.raw_headers.extend(headers)
         await response(scope, receive, send)
 
+    def _asked_by(self, caller: Principal | None, call: ChatCall, scope: ASGIScope) -> ChatCall:
+        """The call of whoever asks. What `user` says to a key that may not act as others is OpenAI's tag of an end
+        user: kept with the request, and nobody's identity."""
+        request, tag = call.request, call.user
+        if caller is not None and tag is not None and not caller.may(Scope.ACT_AS):
+            request, tag = replace(request, extra={**request.extra, "user": tag}), None
+        return call._replace(request=replace(request, principal=self._access.acting(caller, scope, tag)))
+
     async def _whole(self, call: ChatCall, handle: Handle, receive: Receive) -> Response:
         writer = CompletionWriter(handle)
         with Watch(receive, self._ping):
@@ -115,19 +131,20 @@ class ChatRoute(APIRoute):
             response.headers["x-should-retry"] = "false"
         return response
 
-    async def _accepted(self, call: ChatCall, handle: Handle, scope: Scope) -> Response:
-        user_id = call.request.user_id
+    async def _accepted(self, call: ChatCall, handle: Handle, scope: ASGIScope) -> Response:
+        who = call.request.principal
         # Where the application is mounted, or what a proxy in front has taken away.
         path = quote(scope.get("root_path", "").rstrip("/"))
-        whose = "" if user_id == ANONYMOUS else f"?user={quote(user_id, safe='')}"
+        named = call.user is not None and who.user_id == call.user
+        whose = f"?user={quote(who.user_id, safe='')}" if named else ""
         location = f"{path}/v1/runs/{quote(handle.run_id, safe='')}{whose}"
-        run = await self._engine.get_run(user_id, handle.run_id)
+        run = await self._engine.get_run(who, handle.run_id)
         return json_response(run_object(run), 202, {"location": location})
 
     async def _cancel(self, call: ChatCall, handle: Handle) -> None:
         try:
             with suppress(IllegalTransition, NotFound):  # it has just ended
-                await self._engine.cancel_run(call.request.user_id, handle.run_id)
+                await self._engine.cancel_run(call.request.principal, handle.run_id)
         except DrSaiError as error:
             _log.warning("run %s was not cancelled when its client left: %s", handle.run_id, error.message)
         except Exception:  # noqa: BLE001 - nobody is left to be told
@@ -166,7 +183,7 @@ def _events(handle: Handle) -> AsyncGenerator[RunEvent]:
 
 def model_routes(engine: Engine) -> APIRouter:
     """The teams that can be asked, as OpenAI lists models."""
-    router = APIRouter(prefix="/v1/models", tags=["models"])
+    router = APIRouter(prefix="/v1/models", tags=["models"], dependencies=[allowed(Scope.AGENTS_READ)])
 
     def entry(name: str) -> JsonObject:
         return {

@@ -140,9 +140,11 @@ class ChatBody(Wire):
 
 
 class ChatCall(NamedTuple):
-    """A chat request that was understood. `left_aside`: the fields that nothing was done with."""
+    """A chat request that was understood, of nobody yet. `user`: whom it names; `left_aside`: the fields that nothing
+    was done with."""
 
     request: RunRequest
+    user: str | None
     include_usage: bool
     cancel_on_disconnect: bool
     left_aside: Sequence[str]
@@ -181,12 +183,11 @@ def _parse(body: JsonObject, scope: Scope, models: Collection[str]) -> ChatCall:
         if field in tools and len(dumps(tools[field])) > _TOOL_BYTES:
             raise InvalidRequest(f"`{field}` must have at most {_TOOL_BYTES} bytes as JSON", param=field)
     key = _header(scope, "Idempotency-Key")
-    user_id, thread_id = user_of(chat.user), _thread_of(chat, scope)
+    thread_id = _thread_of(chat, scope)
     messages, raw = read_messages(chat.messages, body["messages"])
     request = RunRequest(
         team=chat.model,
         messages=messages,
-        user_id=user_id,
         thread_id=thread_id,
         params=ModelParams(chat.temperature, chat.max_completion_tokens or chat.max_tokens, chat.top_p, chat.seed),
         api_key=chat.api_key,
@@ -201,7 +202,7 @@ def _parse(body: JsonObject, scope: Scope, models: Collection[str]) -> ChatCall:
         limits=RunLimits(chat.max_turns, chat.max_run_seconds, chat.max_run_tokens),
     )
     include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
-    return ChatCall(request, include_usage, chat.on_disconnect == "cancel", tuple(tools))
+    return ChatCall(request, user_of(chat.user), include_usage, chat.on_disconnect == "cancel", tuple(tools))
 
 
 def _thread_of(chat: ChatBody, scope: Scope) -> str | None:

@@ -14,8 +14,10 @@ from typing import Any, Final, TypeAlias, cast
 import sqlalchemy as sa
 
 from drsai_backend.database.manager.model import ModelField, ModelInfo
+from drsai_backend.database.owned import NAME, of_thread
 from drsai_backend.database.values import clean_text
 from drsai_backend.datamodel import AutoGenMessage, Thread, table_of
+from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
 from drsai_backend.errors import InvalidRequest
 
 Filters: TypeAlias = Mapping[str, object]
@@ -31,19 +33,26 @@ _OPERATORS: Final = ("eq", "ne", "in", "not_in", *_COMPARE, "like")
 _SEVERAL: Final = (list, tuple, set, frozenset)
 
 
-def conditions(info: ModelInfo, filters: Filters | None, dialect: str) -> list[sa.ColumnElement[bool]]:
-    """The WHERE clause, as terms that all must hold. InvalidRequest names a field or operator that cannot be used."""
+def conditions(
+    info: ModelInfo, filters: Filters | None, dialect: str, tenant: str = DEFAULT_TENANT
+) -> list[sa.ColumnElement[bool]]:
+    """The WHERE clause, as terms that all must hold. Filters that name a user and no tenant mean one of `tenant`.
+
+    InvalidRequest names a field or operator that cannot be used.
+    """
     if filters is None:
         return []
     if not isinstance(filters, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - users' scripts are untyped
         raise InvalidRequest("filters must be a dict of fields", param="filters")
     remaining = dict(filters)
+    if "user_id" in remaining and "tenant" in info.fields:
+        remaining.setdefault("tenant", tenant)
     terms: list[sa.ColumnElement[bool]] = []
-    if info.model is AutoGenMessage and all(isinstance(remaining.get(name), str) for name in ("user_id", "thread_id")):
-        # By way of the thread: messages are indexed by its key, not by the two names.
-        owner = {name: info.field(name).clean(remaining.pop(name)) for name in ("user_id", "thread_id")}
-        thread = table_of(Thread).c
-        key = sa.select(thread.id).where(*(thread[name] == value for name, value in owner.items()))
+    if info.model is AutoGenMessage and all(isinstance(remaining.get(name), str) for name in NAME):
+        # By way of the thread: messages are indexed by its key, not by its name.
+        thread = table_of(Thread)
+        named = ThreadName(*(info.field(name).clean(remaining.pop(name)) for name in NAME))
+        key = sa.select(thread.c.id).where(*of_thread(thread, named))
         terms.append(info.field("thread_key").column == key.scalar_subquery())
     for name, wanted in remaining.items():
         field = info.field(name)

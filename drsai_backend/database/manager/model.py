@@ -17,6 +17,7 @@ from sqlalchemy import inspect
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import SQLModel
 
+from drsai_backend.database.owned import NAME
 from drsai_backend.database.values import clean_json, clean_text, digest
 from drsai_backend.datamodel import AutoGenMessage, Record, Thread, UserInput
 from drsai_backend.errors import Conflict, InvalidRequest
@@ -30,7 +31,7 @@ _IMMUTABLE_TYPES: Final = (str, int, float, bytes, datetime, Enum)
 LONG_FIELDS: Final = ("messages", "state", "user_input", "tasks", "team_result", "meta")
 # A thread's fields that the engine and the manager keep.
 _THREAD_KEPT: Final = (
-    *("id", "user_id", "thread_id", "revision", "last_seq", "turn", "journal_debt"),
+    *("id", *NAME, "revision", "last_seq", "turn", "journal_debt"),
     *("run_id", "epoch", "lease_owner", "lease_expires_at"),
 )
 _MESSAGE_CHANGEABLE: Final = ("message_meta", "updated_at")

@@ -16,6 +16,7 @@ from sqlmodel import SQLModel
 from drsai_backend.database.manager.model import ModelInfo, model_info
 from drsai_backend.database.manager.rows import memory_of
 from drsai_backend.database.manager.thread_parts import is_live
+from drsai_backend.database.owned import NAME
 from drsai_backend.database.retention import delete_threads
 from drsai_backend.datamodel import AutoGenMessage, Thread
 from drsai_backend.errors import Conflict, InvalidRequest, ThreadBusy
@@ -103,7 +104,9 @@ def delete_rows(session: Session, dialect: str, info: ModelInfo, terms: Sequence
     if info.model is Thread:
         # In one order, or two deletions that overlap could wait for each other.
         c = info.table.c
-        query = sa.select(c.id, c.user_id, c.thread_id, is_live(dialect).label("live")).where(*terms).order_by(c.id)
+        query = (
+            sa.select(c.id, *(c[name] for name in NAME), is_live(dialect).label("live")).where(*terms).order_by(c.id)
+        )
         threads = session.execute(query.with_for_update()).all()
         for thread in threads:
             if thread.live:

@@ -10,8 +10,10 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.manager.model import Values, model_info
 from drsai_backend.database.manager.rows import Change, RowWriter, observe
+from drsai_backend.database.owned import NAME, any_of_threads, of_thread
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import RunStatus, Thread, UserInput, UTCDateTime, table_of, utcnow
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound, ThreadBusy
 
 _thread = table_of(Thread)
@@ -50,8 +52,8 @@ def store_message(session: Session, rows: RowWriter, change: Change) -> Values:
     for name in ("seq", "thread_key"):
         if change.initial.get(name) is not None:
             raise InvalidRequest(f"{name} of a new message is given by the database", param=name)
-    names = {name: change.initial.get(name) for name in ("user_id", "thread_id")}
-    query = sa.select(_thread.c.id, _thread.c.last_seq).where(*(_thread.c[n] == v for n, v in names.items()))
+    named = ThreadName(*(change.initial[name] for name in NAME))
+    query = sa.select(_thread.c.id, _thread.c.last_seq).where(*of_thread(_thread, named))
     thread = session.execute(query.with_for_update()).first()
     if thread is None:
         raise NotFound("the user has no thread of that thread_id", param="thread_id")
@@ -65,10 +67,7 @@ def store_message(session: Session, rows: RowWriter, change: Change) -> Values:
 
 
 # Shown by the view; a change of them in it means nothing.
-_VIEW_ONLY: Final = frozenset({"id", "created_at", "updated_at", "version", "user_id", "thread_id"})
-
-Names = tuple[str, str]
-"""user_id and thread_id."""
+_VIEW_ONLY: Final = frozenset({"id", "created_at", "updated_at", "version", *NAME})
 
 
 class UserInputView:
@@ -79,25 +78,25 @@ class UserInputView:
         self._info = model_info(UserInput)
         # The key's column is never even read.
         self._fields = {name: item for name, item in self._info.fields.items() if name != "api_key"}
-        owner = sa.tuple_(self._fields["user_id"].column, self._fields["thread_id"].column)
         self._all = sa.select(*(item.column for item in self._fields.values()))
-        self._views_of = self._all.where(owner.in_(sa.bindparam("threads", expanding=True)))
+        self._views_of = self._all.where(any_of_threads(self._info.table))
 
-    def read(self, session: Session, threads: Sequence[Names]) -> dict[Names, Values]:
+    def read(self, session: Session, threads: Sequence[ThreadName]) -> dict[ThreadName, Values]:
         """The views of threads, as JSON; threads without user input are left out."""
         connection = session.connection()
-        result: dict[Names, Values] = {}
+        result: dict[ThreadName, Values] = {}
         for part in batches(threads):
             for row in connection.execute(self._views_of, {"threads": part}).mappings():
                 values = {name: row[item.column] for name, item in self._fields.items()}
-                result[values["user_id"], values["thread_id"]] = UserInput(**values).model_dump(mode="json")
+                named = ThreadName(*(values[column] for column in NAME))
+                result[named] = UserInput(**values).model_dump(mode="json")
         return result
 
     def fingerprints(self, view: Values | None) -> Values:
         """What to remember of a view, field by field; empty when there was no row."""
         return {name: self._fields[name].fingerprint(view[name]) for name in self._changeable(view)} if view else {}
 
-    def write(self, session: Session, names: Names, view: Values | None, loaded: Values | None) -> bool:
+    def write(self, session: Session, name: ThreadName, view: Values | None, loaded: Values | None) -> bool:
         """Writes what differs from the view as it was read (`loaded`; None: it was not). True: something did.
 
         Raises:
@@ -105,19 +104,18 @@ class UserInputView:
             Conflict: somebody else changed one of the fields since.
         """
         if view is None:
-            return self._delete(session, names, loaded)
-        for name in view:
-            if name not in self._fields:
-                where = "UserInput, whose row encrypts it" if name == "api_key" else "extra_requests"
+            return self._delete(session, name, loaded)
+        for field in view:
+            if field not in self._fields:
+                where = "UserInput, whose row encrypts it" if field == "api_key" else "extra_requests"
                 raise InvalidRequest(
-                    f"user_input.{name} is no field of the view: it belongs into {where}", param="user_input"
+                    f"user_input.{field} is no field of the view: it belongs into {where}", param="user_input"
                 )
-        given: Values = {name: view[name] for name in self._changeable(view)}
+        given: Values = {field: view[field] for field in self._changeable(view)}
         if loaded is not None:
             given = {**dict.fromkeys(loaded), **given}  # A field that was taken out of the dict is None.
-        named: Values = {"user_id": names[0], "thread_id": names[1]}
-        change = observe(UserInput(**named, **given))
-        change.changed = {name: change.initial[name] for name in given}
+        change = observe(UserInput(**name._asdict(), **given))
+        change.changed = {field: change.initial[field] for field in given}
         if loaded is not None:
             changed = {n: v for n, v in change.changed.items() if self._fields[n].fingerprint(v) != loaded.get(n)}
             change.changed, change.loaded = changed, loaded
@@ -125,9 +123,9 @@ class UserInputView:
             return False
         return self._rows.store(session, change)[1]
 
-    def _delete(self, session: Session, names: Names, loaded: Values | None) -> bool:
+    def _delete(self, session: Session, thread: ThreadName, loaded: Values | None) -> bool:
         table = self._info.table
-        owned = (table.c.user_id == names[0], table.c.thread_id == names[1])
+        owned = of_thread(table, thread)
         row = session.execute(self._all.where(*owned).with_for_update()).mappings().first()
         if row is None:
             return False

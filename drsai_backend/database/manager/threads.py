@@ -18,8 +18,10 @@ from drsai_backend.database.manager.model import LONG_FIELDS, Values
 from drsai_backend.database.manager.rows import Change, RowWriter, is_still, memory_of, observe, refresh
 from drsai_backend.database.manager.thread_fields import FIELDS, read_fields, with_messages, write_fields
 from drsai_backend.database.manager.thread_parts import UserInputView, refuse_live
+from drsai_backend.database.owned import NAME
 from drsai_backend.database.values import batches, clean_json, clean_text, digest
 from drsai_backend.datamodel import SCHEMA_VERSION, AutoGenMessage, Thread, check_transition, table_of, utcnow
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import ConfigurationError, Conflict, InvalidRequest, MessagesChanged
 from drsai_backend.json_types import JsonObject
 
@@ -102,7 +104,7 @@ def show(thread: Thread, stored: StoredThread) -> None:
 def _refuse_kept(row: Change) -> None:
     """A new thread begins at zero, whatever its constructor was given."""
     for name, value in list(row.changed.items()):
-        if name in ("user_id", "thread_id") or not row.info.is_kept(name):
+        if name in NAME or not row.info.is_kept(name):
             continue
         if value:
             raise InvalidRequest(f"{name} of a thread is kept by the engine", param=name)
@@ -149,13 +151,13 @@ class ThreadIO:
         """The long attributes of threads. `messages` and `state`: whether to read those."""
         keys = [_key(thread) for thread in threads]
         fields = read_fields(session, keys)
-        views = self._views.read(session, [(thread.user_id, thread.thread_id) for thread in threads])
+        views = self._views.read(session, [_name(thread) for thread in threads])
         histories = _read_messages(session, keys) if messages else {}
         result: list[StoredThread] = []
         for thread, key in zip(threads, keys, strict=True):
             stored = StoredThread({}, {"messages": [], "state": None})
             history = histories[key] if messages else None
-            self._put(stored, fields[key], views.get((thread.user_id, thread.thread_id)), history)
+            self._put(stored, fields[key], views.get(_name(thread)), history)
             if state:
                 self._put_state(session, thread, stored)
             result.append(stored)
@@ -181,8 +183,7 @@ class ThreadIO:
         written |= self._store_state(session, thread, change)
         written |= write_fields(session, _key(thread), thread.run_id, change.long, change.loaded)
         if "user_input" in change.long:
-            names = (thread.user_id, thread.thread_id)
-            written |= self._views.write(session, names, change.long["user_input"], change.loaded.get("view"))
+            written |= self._views.write(session, _name(thread), change.long["user_input"], change.loaded.get("view"))
         # What messages and state moved on: `last_seq`, `turn` and the like.
         moved = {name: getattr(thread, name) for name, old in before.items() if getattr(thread, name) != old}
         differences = {**moved, **differences}
@@ -194,7 +195,7 @@ class ThreadIO:
     def _reload(self, session: Session, change: ThreadChange, before: Values, after: Values) -> StoredThread:
         thread = Thread(**after)
         key = _key(thread)
-        names = (thread.user_id, thread.thread_id)
+        named = _name(thread)
         stored = StoredThread(after)
         fresh = change.row.loaded is None
         history: list[JsonObject] | None = None
@@ -204,7 +205,7 @@ class ThreadIO:
             if thread.last_seq > len(history):
                 history = [*history, *_read_messages(session, [key], after=len(history))[key]]
         fields = read_fields(session, [key])
-        self._put(stored, fields[key], self._views.read(session, [names]).get(names), history)
+        self._put(stored, fields[key], self._views.read(session, [named]).get(named), history)
         if "state" in change.long or fresh or change.loaded.get("state_at") not in (None, _moment(before)):
             self._put_state(session, thread, stored)
         elif "state" in change.loaded:
@@ -246,7 +247,7 @@ class ThreadIO:
         refuse_live(session, self._rows.dialect, key, "messages")
         now = utcnow()
         common = {"created_at": now, "updated_at": now, "version": SCHEMA_VERSION, "thread_key": key}
-        names = {"user_id": thread.user_id, "thread_id": thread.thread_id}
+        names = _name(thread)._asdict()
         new = enumerate(change.history[len(stored) :], thread.last_seq + 1)
         rows = [{**common, **names, "seq": seq, "config": config} for seq, config in new]
         session.execute(sa.insert(_message), rows)
@@ -283,6 +284,10 @@ def _read_messages(session: Session, keys: Sequence[int], *, after: int = 0) -> 
 def _moment(values: Values) -> tuple[int, int]:
     """Tells whether the state may have changed: the engine counts turns, the manager revisions."""
     return values["revision"], values["turn"]
+
+
+def _name(thread: Thread) -> ThreadName:
+    return ThreadName(thread.tenant, thread.user_id, thread.thread_id)
 
 
 def _key(thread: Thread) -> int:

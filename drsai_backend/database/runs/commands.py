@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
+from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs import statements
 from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, live_threads
 from drsai_backend.database.runs.statements import now_of, queue, run, thread
@@ -22,6 +23,7 @@ from drsai_backend.database.runs.values import Lease, Progress, StepRow
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText
 from drsai_backend.datamodel.lifecycle import BUSY, DROP, GIVE_UP, RESUME, STOP
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.json_types import JsonObject
 
 # A run is asked for one thing at a time; the stronger wish stays.
@@ -30,7 +32,8 @@ _STRENGTH = {"steer": 0, "pause": 1, "cancel": 2}
 
 @dataclass(slots=True)
 class NewInput:
-    """A user input for the queue, and the run it will be. `request` is JSON, `api_key` ciphertext."""
+    """A user input for the queue, and the run it will be. `request` and `principal` are JSON, `api_key` is
+    ciphertext."""
 
     run_id: str
     team: str
@@ -41,6 +44,7 @@ class NewInput:
     idempotency_key: str | None
     fingerprint: str | None
     request_id: str | None = None
+    principal: JsonObject | None = None
     on_question: str = "wait"
     at: datetime = field(default_factory=utcnow)
 
@@ -64,13 +68,13 @@ def _stronger(control: str) -> sa.Case[str | None]:
     return sa.case((sa.or_(thread.c.control.is_(None), thread.c.control.in_(weaker)), control), else_=thread.c.control)
 
 
-def enqueue(session: Session, user_id: str, thread_id: str, new: NewInput, *, control: str | None) -> int | None:
+def enqueue(session: Session, name: ThreadName, new: NewInput, *, control: str | None) -> int | None:
     """Queue an input behind what its thread does. Returns the thread's key; None: the thread is free, and nothing was
     queued. A background input is queued in any case, and its thread made if there is none; where the thread waits for a
     person already, it is the answer, as any other new message is.
     """
     connection = session.connection()
-    mine = (thread.c.user_id == user_id, thread.c.thread_id == thread_id)
+    mine = of_thread(thread, name)
     busy = () if new.background else (sa.or_(thread.c.status.in_(BUSY), thread.c.queued > 0),)
     values: dict[str, object] = {"queued": thread.c.queued + 1}
     if control is not None:
@@ -85,7 +89,7 @@ def enqueue(session: Session, user_id: str, thread_id: str, new: NewInput, *, co
             return None
         key = connection.execute(
             sa.insert(thread)
-            .values(created_at=now, updated_at=now, version=SCHEMA_VERSION, user_id=user_id, thread_id=thread_id)
+            .values(created_at=now, updated_at=now, version=SCHEMA_VERSION, **name._asdict())
             .values(status=RunStatus.CREATED, revision=0, last_seq=0, turn=0, journal_debt=0, epoch=0, queued=1)
             .returning(thread.c.id)
         ).scalar_one()
@@ -105,7 +109,7 @@ def enqueue(session: Session, user_id: str, thread_id: str, new: NewInput, *, co
         .values(created_at=now, updated_at=now, started_at=now, version=SCHEMA_VERSION)
         .values(run_id=new.run_id, thread_key=key, team=new.team, status=RunStatus.CREATED, attempt=1)
         .values(idempotency_key=new.idempotency_key, fingerprint=new.fingerprint, background=new.background)
-        .values(first_seq=0, last_seq=0, epoch=0, request_id=new.request_id)
+        .values(first_seq=0, last_seq=0, epoch=0, request_id=new.request_id, principal=new.principal)
     )
     return key
 
@@ -286,7 +290,7 @@ def end_unheld(
     connection.execute(sa.delete(statements.step).where(statements.step.c.thread_key == head.key))
     if message is not None:
         row = {"config": message, "shown": False, "seq": last_seq, "run_id": head.run_id, "thread_key": head.key}
-        names = {"user_id": head.user_id, "thread_id": head.thread_id, "version": SCHEMA_VERSION}
+        names = {**head.name._asdict(), "version": SCHEMA_VERSION}
         statements.insert_message.run(connection, {**row, **names, "created_at": now, "updated_at": now})
     return True
 

@@ -9,10 +9,12 @@ from typing import Final, NamedTuple, cast
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from drsai_backend.database.owned import owned_by
 from drsai_backend.database.runs.reads import RunRow, ThreadHead, queued_answer, read_head_of
 from drsai_backend.database.runs.statements import message, run, thread
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.owner import Owner
 from drsai_backend.json_types import JsonObject
 
 PAGE: Final = 200
@@ -35,12 +37,13 @@ class LogPage:
     def mark(self) -> Mark:
         """How the thread stood when it was read."""
         head = self.head
-        return Mark(head.user_id, head.thread_id, head.revision, head.epoch, head.turn, head.last_seq, head.queued)
+        return Mark(*head.name, head.revision, head.epoch, head.turn, head.last_seq, head.queued)
 
 
 class Mark(NamedTuple):
     """What of a thread's row is another whenever its log has something new to tell."""
 
+    tenant: str
     user_id: str
     thread_id: str
     revision: int
@@ -98,8 +101,8 @@ def read_log(session: Session, key: int, *, seq: int, epoch: int, run_id: str | 
     return page
 
 
-def thread_of_run(session: Session, user_id: str, run_id: str) -> tuple[int, str] | None:
-    """Key and thread_id of the thread of a user's run."""
+def thread_of_run(session: Session, owner: Owner, run_id: str) -> tuple[int, str] | None:
+    """Key and thread_id of the thread of an owner's run."""
     query = sa.select(thread.c.id, thread.c.thread_id).join(run, run.c.thread_key == thread.c.id)
-    row = session.connection().execute(query.where(run.c.run_id == run_id, thread.c.user_id == user_id)).first()
+    row = session.connection().execute(query.where(run.c.run_id == run_id, *owned_by(thread, owner))).first()
     return None if row is None else (row[0], row[1])

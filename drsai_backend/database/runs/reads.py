@@ -14,9 +14,11 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from drsai_backend.database.owned import NAME, named
 from drsai_backend.database.runs.statements import journal, message, now_of, queue, run, thread
 from drsai_backend.datamodel import RunStatus, ThreadSnapshot
 from drsai_backend.datamodel.base import table_of, utcnow
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.json_types import JsonObject
 
 _snapshot = table_of(ThreadSnapshot)
@@ -27,6 +29,7 @@ class ThreadHead:
     """The short columns of a thread row, as one run needs them. `lease_expired`: by the clock that leases go by."""
 
     key: int
+    tenant: str
     user_id: str
     thread_id: str
     status: RunStatus
@@ -43,6 +46,11 @@ class ThreadHead:
     control: str | None = None
     queued: int = 0
     lease_expires_at: datetime | None = None
+
+    @property
+    def name(self) -> ThreadName:
+        """What finds the thread."""
+        return ThreadName(self.tenant, self.user_id, self.thread_id)
 
 
 @dataclass(slots=True)
@@ -83,6 +91,7 @@ class RunRow(TypedDict):
     limits: JsonObject | None
     stop_code: str | None
     request_id: str | None
+    principal: JsonObject | None
 
 
 class QueuedRow(TypedDict):
@@ -99,15 +108,14 @@ _Heads: TypeAlias = sa.Select[*tuple[Any, ...]]
 def _heads(dialect: str) -> _Heads:
     t = thread.c
     expired = sa.func.coalesce(t.lease_expires_at < now_of(dialect), sa.true())
-    columns = (t.id, t.user_id, t.thread_id, t.status, t.team, t.revision, t.last_seq, t.turn, t.journal_debt)
+    columns = (t.id, *(t[name] for name in NAME), t.status, t.team, t.revision, t.last_seq, t.turn, t.journal_debt)
     rest = (t.run_id, t.epoch, t.lease_owner, expired, t.input_request, t.control, t.queued, t.lease_expires_at)
     return sa.select(*columns, *rest)
 
 
 @cache  # It takes longer to build one than to carry it out.
 def _head_by_name(dialect: str) -> _Heads:
-    names = (thread.c.user_id == sa.bindparam("user"), thread.c.thread_id == sa.bindparam("thread"))
-    return _heads(dialect).where(*names)
+    return _heads(dialect).where(*named(thread))
 
 
 def _select_heads(session: Session, *where: sa.ColumnElement[bool]) -> list[ThreadHead]:
@@ -115,11 +123,11 @@ def _select_heads(session: Session, *where: sa.ColumnElement[bool]) -> list[Thre
     return [ThreadHead(*row) for row in session.connection().execute(query, {"now": utcnow()})]
 
 
-def read_head(session: Session, user_id: str, thread_id: str) -> ThreadHead | None:
-    """The head of a user's thread, or None."""
+def read_head(session: Session, name: ThreadName) -> ThreadHead | None:
+    """The head of the thread of that name, or None."""
     connection = session.connection()
-    names = {"user": user_id, "thread": thread_id, "now": utcnow()}
-    row = connection.execute(_head_by_name(connection.dialect.name), names).first()
+    query = _head_by_name(connection.dialect.name)
+    row = connection.execute(query, {**name._asdict(), "now": utcnow()}).first()
     return None if row is None else ThreadHead(*row)
 
 

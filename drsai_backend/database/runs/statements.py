@@ -9,6 +9,7 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from drsai_backend.database.backends.prepared import Prepared
+from drsai_backend.database.owned import NAME
 from drsai_backend.datamodel import (
     AutoGenMessage,
     JournalEntry,
@@ -100,8 +101,8 @@ def store_user_input(dialect: str) -> sa.ClauseElement:
     make = sqlite_insert if dialect == "sqlite" else postgresql_insert
     names = [column.name for column in _user_input.c if column.name != "id"]
     statement = make(_user_input).values({name: sa.bindparam(name, type_=_user_input.c[name].type) for name in names})
-    fresh = {name: statement.excluded[name] for name in names if name not in ("user_id", "thread_id", "created_at")}
-    return statement.on_conflict_do_update(index_elements=["user_id", "thread_id"], set_=fresh)
+    fresh = {name: statement.excluded[name] for name in names if name not in (*NAME, "created_at")}
+    return statement.on_conflict_do_update(index_elements=list(NAME), set_=fresh)
 
 
 _this_run = sa.update(run).where(run.c.run_id == sa.bindparam("run"))
@@ -199,7 +200,7 @@ def join(_: str) -> sa.ClauseElement:
 _RARE = ("background", "retries", "retry_turn", "deadline", "error_message", "stop_reason", "stop_code")
 _LATER = ("turns", "seconds", "usage_before", "told")
 insert_run = Prepared(lambda _: _insert(run, "id", "finished_at", "joined", *_LATER, *_RARE))
-_UNSAID = ("answers", "usage", "limits", *_LATER, *_RARE)
+_UNSAID = ("answers", "usage", "limits", "principal", *_LATER, *_RARE)
 insert_joined = Prepared(lambda _: _insert(run, "id", *_UNSAID))
 insert_message = Prepared(lambda _: _insert(message, "id", "message_meta"))
 insert_entry = Prepared(lambda _: _insert(journal))

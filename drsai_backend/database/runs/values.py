@@ -11,6 +11,7 @@ from drsai_backend.database.backends.prepared import Step
 from drsai_backend.database.runs.reads import ThreadHead
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.base import JsonText
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import LeaseLost
 from drsai_backend.json_types import JsonObject
 
@@ -73,8 +74,7 @@ class FirstWrite:
     `limits` are those that the request asked for; `at` is when it came."""
 
     head: ThreadHead | None
-    user_id: str
-    thread_id: str
+    name: ThreadName
     team: str
     run_id: str
     owner: str
@@ -95,8 +95,9 @@ class FirstWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun(FirstWrite):
-    """The first write of a run that has no row yet."""
+    """The first write of a run that has no row yet. `principal`: who asked, as `Run.principal` keeps it."""
 
+    principal: JsonObject | None = None
     idempotency_key: str | None = None
     fingerprint: str | None = None
 
@@ -135,8 +136,7 @@ class Lease:
     """
 
     key: int
-    user_id: str
-    thread_id: str
+    name: ThreadName
     run_id: str
     epoch: int
     owner: str
@@ -152,7 +152,7 @@ class Lease:
 
     def lost(self) -> LeaseLost:
         """The error for a holder that is the holder no more."""
-        return LeaseLost(f"thread {self.thread_id!r} is run by another worker now", param="thread_id")
+        return LeaseLost(f"thread {self.name.thread_id!r} is run by another worker now", param="thread_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

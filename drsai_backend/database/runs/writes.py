@@ -48,7 +48,7 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
     now, head = begin.at, begin.head
     guard: Step | None = None
     last_seq = (0 if head is None else head.last_seq) + len(begin.messages)
-    names = (begin.user_id, begin.thread_id, begin.run_id)
+    names = (begin.name, begin.run_id)
     resumed = begin if isinstance(begin, ResumedRun) else None
     dequeued = begin.run_id if isinstance(begin, QueuedRun) else None if resumed is None else resumed.queued_answer
     status = taken(RunStatus.CREATED if head is None else head.status)
@@ -56,8 +56,7 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
         "created_at": now,
         "updated_at": now,
         "version": SCHEMA_VERSION,
-        "user_id": begin.user_id,
-        "thread_id": begin.thread_id,
+        **begin.name._asdict(),
         "status": status,
         "new_status": status,
         "team": begin.team,
@@ -122,6 +121,7 @@ def _run_steps(begin: FirstWrite, lease: Lease, common: dict[str, object]) -> li
     if isinstance(begin, NewRun):
         key = {"idempotency_key": begin.idempotency_key, "fingerprint": begin.fingerprint}
         rest = {"answers": None, "first_seq": first_seq, "last_seq": 0, "usage": Progress().usage}
+        rest["principal"] = begin.principal
         return [(statements.insert_run, {**row, **key, **rest, "limits": begin.limits})]
     if not isinstance(begin, ResumedRun):
         values = {**common, **Progress().values(begin.run_id, now), "new_epoch": lease.epoch, "new_first": first_seq}
@@ -159,12 +159,11 @@ def _run_steps(begin: FirstWrite, lease: Lease, common: dict[str, object]) -> li
 
 def confirm_begin(session: Session, begin: FirstWrite) -> Lease | None:
     """The lease of a run whose first COMMIT was cut off, if it went through; None: it did not."""
-    head = read_head(session, begin.user_id, begin.thread_id)
+    head = read_head(session, begin.name)
     seen = 0 if begin.head is None else begin.head.epoch
     if head is None or (head.run_id, head.epoch, head.lease_owner) != (begin.run_id, seen + 1, begin.owner):
         return None
-    names = (head.user_id, head.thread_id, begin.run_id)
-    return Lease(head.key, *names, head.epoch, begin.owner, head.turn, head.last_seq, head.control)
+    return Lease(head.key, head.name, begin.run_id, head.epoch, begin.owner, head.turn, head.last_seq, head.control)
 
 
 def _message_steps(lease: Lease, messages: Iterable[NewMessage], now: datetime) -> list[Step]:
@@ -172,8 +171,7 @@ def _message_steps(lease: Lease, messages: Iterable[NewMessage], now: datetime) 
         "created_at": now,
         "updated_at": now,
         "version": SCHEMA_VERSION,
-        "user_id": lease.user_id,
-        "thread_id": lease.thread_id,
+        **lease.name._asdict(),
         "thread_key": lease.key,
         "run_id": lease.run_id,
     }

@@ -68,7 +68,7 @@ class RunWriter:
     @property
     def names(self) -> dict[str, str]:
         """For log lines, also where nothing adds them (`log_context`)."""
-        return {"thread_id": self.live.thread_id, "run_id": self.live.run_id}
+        return {"thread_id": self.live.name.thread_id, "run_id": self.live.run_id}
 
     async def append(self, turn: Turn, *, counts: bool, also: Sequence[Statement] = ()) -> None:
         """Store a turn, then show its messages. `counts`: somebody has spoken in it; `also` is stored with it."""

@@ -19,6 +19,7 @@ from drsai_backend.database.runs.log import LogPage, read_log, thread_of_run
 from drsai_backend.database.runs.reads import RunRow, ThreadHead, read_head
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import PENDING
+from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import DatabaseUnavailable, NotFound
 from drsai_backend.runs.events import (
     ENDED,
@@ -35,7 +36,6 @@ from drsai_backend.runs.events import (
 from drsai_backend.runs.failures import code_of
 from drsai_backend.runs.feed.live_run import LiveRun, Reader, as_done
 from drsai_backend.runs.feed.watch import Watch
-from drsai_backend.runs.warm import ThreadId
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -55,49 +55,49 @@ class Feeds:
     """
 
     def __init__(
-        self, database: Database, live: Callable[[ThreadId], LiveRun | None], closing: Callable[[], bool]
+        self, database: Database, live: Callable[[ThreadName], LiveRun | None], closing: Callable[[], bool]
     ) -> None:
         self._database = database
         self._live = live
         self._closing = closing
         self._watch = Watch(database, closing)
 
-    def changed(self, name: ThreadId) -> None:
+    def changed(self, name: ThreadName) -> None:
         """A run has begun or ended on this thread in this process."""
         self._watch.changed(name)
 
-    async def thread(self, user_id: str, thread_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
+    async def thread(self, name: ThreadName, after: Position | None = None) -> AsyncIterator[Logged]:
         """The log of a thread, run after run; it ends when the thread is deleted or the process shuts down.
 
         Raises:
-            NotFound: no such thread of this user.
+            NotFound: there is no such thread.
         """
-        head = await self._database.read(lambda session: read_head(session, user_id, thread_id))
+        head = await self._database.read(lambda session: read_head(session, name))
         if head is None:
-            raise NotFound(f"no thread {thread_id!r}", param="thread_id")
-        async for logged in self._follow((user_id, thread_id), head.key, None, after or Position()):
+            raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
+        async for logged in self._follow(name, head.key, None, after or Position()):
             yield logged
 
     async def run(
-        self, user_id: str, run_id: str, after: Position | None = None, *, is_stored: bool = False
+        self, owner: Owner, run_id: str, after: Position | None = None, *, is_stored: bool = False
     ) -> AsyncIterator[Logged]:
         """The log of one run; ends with its `RunEnded`, also when that says that it waits. A run whose input was
         handed to another one is followed there. While it is in the queue, `QueuedBehind` tells of each question that
         keeps it there. `is_stored`: the run is known to be there, so a database that is away is waited for.
 
         Raises:
-            NotFound: no such run of this user.
+            NotFound: no such run of this owner.
             DatabaseUnavailable: the database is away.
         """
         read = self._patiently if is_stored else self._database.read
-        found = await read(lambda session: thread_of_run(session, user_id, run_id))
+        found = await read(lambda session: thread_of_run(session, owner, run_id))
         if found is None:
             raise NotFound(f"no run {run_id!r}", param="run_id")
         key, thread_id = found
-        async for logged in self._follow((user_id, thread_id), key, run_id, after or Position()):
+        async for logged in self._follow(owner.thread(thread_id), key, run_id, after or Position()):
             yield logged
 
-    async def _follow(self, name: ThreadId, key: int, run_id: str | None, at: Position) -> AsyncIterator[Logged]:
+    async def _follow(self, name: ThreadName, key: int, run_id: str | None, at: Position) -> AsyncIterator[Logged]:
         asked = ""
         while True:
             live = self._live(name)
@@ -113,7 +113,7 @@ class Feeds:
                     continue
             page = await self._read(key, at, run_id)
             # SQLite gives the key of a thread that was deleted to another one.
-            if page is None or (page.head.user_id, page.head.thread_id) != name:
+            if page is None or page.head.name != name:
                 return
             if run_id is not None and page.runs and page.runs[0]["joined"] is not None:
                 run = page.runs[0]
@@ -239,8 +239,7 @@ class FollowedRun:
 
     _log: AsyncIterator[Logged]
     run_id: str
-    thread_id: str
-    user_id: str
+    name: ThreadName
     team: str
     speakers: int
     created: int
@@ -248,6 +247,16 @@ class FollowedRun:
     failed_agent: str | None = None
     _said: list[MessageDone] = field(default_factory=list[MessageDone])
     _ended: RunEnded | None = None
+
+    @property
+    def thread_id(self) -> str:
+        """The thread that it runs on."""
+        return self.name.thread_id
+
+    @property
+    def user_id(self) -> str:
+        """Whose thread it is."""
+        return self.name.user_id
 
     async def events(self) -> AsyncIterator[RunEvent]:
         """Every event of the run from its beginning; ends after `RunEnded`, also where that says that the run is still

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from autogen_core import CancellationToken
 
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.runs.events import (
     ENDED,
     STARTED,
@@ -50,8 +51,7 @@ class LiveRun:
     """
 
     run_id: str
-    thread_id: str
-    user_id: str
+    name: ThreadName
     team: str
     created: int
     speakers: int
@@ -185,8 +185,8 @@ class RunHandle:
 
     Attributes:
         run_id: names the run.
-        thread_id: the thread that it runs on.
-        user_id: whose thread it is.
+        name: what finds the thread that it runs on.
+        thread_id, user_id: of that name.
         team: the name that its team is served under.
         created: when it was started, in seconds since 1970.
         speakers: how many agents may speak; 1: a lone one.
@@ -200,8 +200,9 @@ class RunHandle:
         self._said: list[MessageDone] = []
         self._ended: RunEnded | None = None
         self.run_id = live.run_id
-        self.thread_id = live.thread_id
-        self.user_id = live.user_id
+        self.name = live.name
+        self.thread_id = live.name.thread_id
+        self.user_id = live.name.user_id
         self.team = live.team
         self.created = live.created
         self.speakers = live.speakers

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.runs.reads import RunRow, ThreadHead, find_run, read_head, read_run, read_run_messages
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import PENDING
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import IdempotencyMismatch
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.events import STARTED, MessageDone, MessageRead, Position, RunEnded
@@ -50,13 +51,13 @@ class StoredRequest:
         return self.row["told"] is not None or self.run["status"] not in PENDING
 
 
-def find_request(session: Session, user_id: str, thread_id: str, key: str, fingerprint: str) -> StoredRequest | None:
+def find_request(session: Session, name: ThreadName, key: str, fingerprint: str) -> StoredRequest | None:
     """The request that this idempotency key stands for, or None.
 
     Raises:
         IdempotencyMismatch: it was used with another request.
     """
-    head = read_head(session, user_id, thread_id)
+    head = read_head(session, name)
     row = None if head is None else find_run(session, head.key, key)
     if head is None or row is None:
         return None
@@ -84,7 +85,7 @@ def replay(stored: StoredRequest) -> LiveRun:
     kept: JsonObject = stored.row["told"] or {}
     said = [done for message in stored.messages if isinstance(done := as_done(message), MessageDone)]
     speakers = kept.get("speakers") or len({done.message.source for done in said if done.shown})
-    live = LiveRun(stored.run_id, head.thread_id, head.user_id, run["team"], stored.created, speakers)
+    live = LiveRun(stored.run_id, head.name, run["team"], stored.created, speakers)
     for done in said:
         live.emit(done)
     live.emit(_ended(kept) if kept else ended_of(run, head))

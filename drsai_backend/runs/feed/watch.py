@@ -12,8 +12,8 @@ from typing import Final
 
 from drsai_backend.database import Database
 from drsai_backend.database.runs.log import Mark, read_marks
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import DatabaseError
-from drsai_backend.runs.warm import ThreadId
 
 log = logging.getLogger("drsai.engine")
 
@@ -45,10 +45,10 @@ class Watch:
 
     _database: Database
     _closing: Callable[[], bool]
-    _threads: dict[ThreadId, _Watched] = field(default_factory=dict[ThreadId, _Watched])
+    _threads: dict[ThreadName, _Watched] = field(default_factory=dict[ThreadName, _Watched])
     _looking: asyncio.Task[None] | None = None
 
-    def changed(self, name: ThreadId) -> None:
+    def changed(self, name: ThreadName) -> None:
         """Something has happened on this thread in this process."""
         watched = self._threads.get(name)
         if watched is not None:
@@ -56,7 +56,7 @@ class Watch:
             for waiter in watched.waiters:
                 _wake(waiter)
 
-    async def wait(self, name: ThreadId, key: int, mark: Mark) -> None:
+    async def wait(self, name: ThreadName, key: int, mark: Mark) -> None:
         """Return when the thread is not as it was at `mark` any more, was deleted, or the process shuts down. It may
         return without any reason."""
         loop = asyncio.get_running_loop()

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Final, Protocol
 
 from drsai_backend import log_context
+from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.runs.commands import (
@@ -76,7 +77,7 @@ class Recovery:
 
     def is_orphan(self, head: ThreadHead) -> bool:
         """Whether nobody runs this RUNNING thread any more."""
-        return not self._running.is_taken((head.user_id, head.thread_id)) and is_orphan(head, self._worker_id)
+        return not self._running.is_taken(head.name) and is_orphan(head, self._worker_id)
 
     def knows(self, head: ThreadHead) -> bool:
         """Whether this process serves the thread's team. Another worker may."""
@@ -106,7 +107,7 @@ class Recovery:
 
     async def _look_at(self, key: int) -> None:
         head = await self._db.database.read(lambda session: read_head_of(session, key))
-        if head is None or self._running.closing or self._running.is_taken((head.user_id, head.thread_id)):
+        if head is None or self._running.closing or self._running.is_taken(head.name):
             return
         if head.status is RunStatus.RUNNING:
             if self.is_orphan(head) and self.knows(head):
@@ -156,11 +157,11 @@ class Recovery:
     async def resume(self, head: ThreadHead, options: ResumeOptions) -> LiveRun | None:
         """Resume a run that nobody holds. None: somebody else was faster, or it cannot be resumed and has ended as
         ERROR."""
-        name = (head.user_id, head.thread_id)
+        name = head.name
         assert head.team is not None
         try:
             registered = self._teams.get(head.team)
-            request = await request_of_thread(self._db, head.team, *name)
+            request = await request_of_thread(self._db, head.team, Principal.load(name.owner, None), name.thread_id)
             if self._running.is_taken(name) or (options.attempt and self._is_full()):
                 return None
             return await self._running.launch(
@@ -239,7 +240,7 @@ class Recovery:
         Raises:
             DatabaseUnavailable: nothing is known of it now.
         """
-        run_id, name, team = row["run_id"], (head.user_id, head.thread_id), ""
+        run_id, name, team = row["run_id"], head.name, ""
         try:
             run = await self._db.database.read(lambda session: read_run(session, run_id))
             assert run is not None
@@ -247,7 +248,8 @@ class Recovery:
             team = run["team"]
             registered = self._teams.get(team)
             key = None if row["api_key"] is None else self._db.secrets.decrypt(row["api_key"])
-            request = from_json(row["request"], team=team, user_id=name[0], thread_id=name[1], api_key=key)
+            asked_by = Principal.load(name.owner, run["principal"])
+            request = from_json(row["request"], team=team, principal=asked_by, thread_id=name.thread_id, api_key=key)
             if not self._running.is_taken(name) and not self._is_full():
                 await self._running.launch(
                     name, lambda: self._starter.start(request, registered.factory, queued=run_id, answers=answers)

@@ -22,6 +22,7 @@ from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import Workbench
 
 from drsai_backend import log_context
+from drsai_backend.access.principal import Principal
 from drsai_backend.agents import RunBound, bind
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import InvalidRequest, TeamBuildError
@@ -71,9 +72,11 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
     """
     request, at = given.request, utcnow()
     run_id = plan.run_id or given.queued or new_run_id()
-    context = context_of(services, request, given.thread_id, run_id, plan)
     resumed = thread if thread is not None and plan.resumes else None
     run = None if resumed is None else resumed.run
+    # Whoever answers a question, or has a run resumed: it stays the run of who asked.
+    principal = request.principal if run is None else Principal.load(request.principal.owner, run["principal"])
+    context = context_of(services, request, principal, run_id, plan)
     limits, turns, seconds = request.limits, 0, given.resume.ran
     if run is not None:
         limits = RunLimits(**(run["limits"] or {})).lowered(limits)
@@ -82,10 +85,10 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
     bounds = Bounds(services.limits(request.team).lowered(limits), context.meter, turns, seconds)
     broker = InputBroker(list(plan.answers or []))
     context.meter.check = partial(_may_ask, bounds, broker)
-    log_context.bind(log_context.current_request(), given.thread_id, run_id)
+    log_context.bind(log_context.current_request(), request.name.thread_id, run_id)
     team, members = await build_team_of(services, given.factory, context, request.team, held)
     speakers = sum(1 for _ in leaf_agents(team))
-    live = LiveRun(run_id, given.thread_id, request.user_id, request.team, int(at.timestamp()), speakers)
+    live = LiveRun(run_id, request.name, request.team, int(at.timestamp()), speakers)
     recorded = () if resumed is None else resumed.steps
     steps = TurnSteps((Step(row.agent, row.step, row.digest, row.value) for row in recorded), on_tool=live.emit)
     inject(members, context, broker, steps, plan.system or None)
@@ -112,7 +115,7 @@ async def build_team_of(
     return team, members
 
 
-def context_of(services: Services, request: RunRequest, thread_id: str, run_id: str, plan: Plan) -> RunContext:
+def context_of(services: Services, request: RunRequest, principal: Principal, run_id: str, plan: Plan) -> RunContext:
     """What the team's factory and its agents know of the run. Its `input_values` are stored as the user input."""
     values: dict[str, object] = {
         "user_messages": plan.raw,
@@ -125,7 +128,7 @@ def context_of(services: Services, request: RunRequest, thread_id: str, run_id: 
         "stream": request.stream,
         "extra_requests": request.extra or None,
     }
-    who = (request.user_id, thread_id, run_id, values)
+    who = (principal, request.name.thread_id, run_id, values)
     return RunContext(*who, services.db, services.models, request.params, request.api_key)
 
 

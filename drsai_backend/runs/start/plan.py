@@ -247,7 +247,7 @@ def fingerprint(request: RunRequest) -> str:
         [each.role, each.text] if each.message is None else [each.role, dump_of(each.message)]
         for each in request.messages
     ]
-    value = [request.team, request.user_id, request.thread_id, texts, request.params.create_args(), request.extra]
+    value = [request.team, *request.name[1:], texts, request.params.create_args(), request.extra]
     digest = hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS, default=str))
     for index, message in enumerate(request.messages):
         for place, part in enumerate(message.content):

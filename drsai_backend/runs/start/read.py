@@ -15,6 +15,7 @@ from drsai_backend.database.runs.steps import read_steps
 from drsai_backend.database.runs.values import StepRow
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import UNFINISHED
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.events import RunRequest
@@ -60,7 +61,6 @@ class Input:
 
     request: RunRequest
     factory: TeamFactory
-    thread_id: str
     queued: str | None = None
     resume: ResumeOptions = ResumeOptions()
 
@@ -79,9 +79,9 @@ class StoredThread:
     warm: WarmThread | None = None
 
 
-async def read(services: Services, request: RunRequest, thread_id: str, *, trust_warm: bool) -> StoredThread | None:
+async def read(services: Services, request: RunRequest, *, trust_warm: bool) -> StoredThread | None:
     """The thread, warm or from the database; None: it does not exist."""
-    name = (request.user_id, thread_id)
+    name = request.name
     warm = services.warm.take(name)
     # Of a run that is resumed, its row is wanted, too.
     if warm is not None and trust_warm and warm.head.status is not RunStatus.AWAITING_INPUT:
@@ -90,16 +90,16 @@ async def read(services: Services, request: RunRequest, thread_id: str, *, trust
     database = services.db.database
     if database.dialect == "sqlite":
         # Most threads that this process does not know are new, which costs no hop to find out. A PostgreSQL is far.
-        head = await database.read(lambda session: read_head(session, *name), short=True)
+        head = await database.read(lambda session: read_head(session, name), short=True)
         if head is None:
             return None
     texts = len(request.messages)
-    return await database.read(lambda session: read_thread(session, *name, texts))
+    return await database.read(lambda session: read_thread(session, name, texts))
 
 
-def read_thread(session: Session, user_id: str, thread_id: str, texts: int) -> StoredThread | None:
+def read_thread(session: Session, name: ThreadName, texts: int) -> StoredThread | None:
     """Read everything about a thread in one go, with that many of the user's texts; None: it does not exist."""
-    head = read_head(session, user_id, thread_id)
+    head = read_head(session, name)
     if head is None:
         return None
     is_unfinished = head.status in UNFINISHED and head.run_id is not None

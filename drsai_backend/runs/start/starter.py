@@ -92,12 +92,11 @@ class RunStarter:
             InvalidRequest, StateError, TeamBuildError, DatabaseError: see `drsai_backend.errors`.
             Conflict: other writers were faster, again and again; or the answer's question is not waited for any more.
         """
-        assert request.thread_id is not None
-        given = Input(request, factory, request.thread_id, queued)
+        given = Input(request, factory, queued)
         for attempt in range(_ATTEMPTS):
             thread = None
             if not is_new:
-                thread = await read(self._services, request, given.thread_id, trust_warm=attempt == 0)
+                thread = await read(self._services, request, trust_warm=attempt == 0)
             if thread is not None and request.answer is None:
                 _refuse_busy(thread.head, queued=queued is not None, answers=answers)
             made = plan(request, thread)
@@ -120,11 +119,11 @@ class RunStarter:
             Conflict: the thread is not what `head` says any more.
             StateError, TeamBuildError, DatabaseError: see `drsai_backend.errors`.
         """
-        thread = await read(self._services, request, head.thread_id, trust_warm=False)
+        thread = await read(self._services, request, trust_warm=False)
         seen = (head.epoch, head.turn, head.status)
         if thread is None or (thread.head.epoch, thread.head.turn, thread.head.status) != seen:
             raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
-        given = Input(request, factory, head.thread_id, resume=options)
+        given = Input(request, factory, resume=options)
         return await self._take(given, thread, plan_resumed(thread))
 
     async def speakers(self, request: RunRequest, factory: TeamFactory) -> int:
@@ -135,7 +134,7 @@ class RunStarter:
             TeamBuildError: the team's factory failed.
         """
         services, held = self._services, Held()
-        context = context_of(services, request, request.thread_id or "", "", Plan(new=request.messages))
+        context = context_of(services, request, request.principal, "", Plan(new=request.messages))
         team, members = await build_team_of(services, factory, context, request.team, held)
         services.resources.release(held)
         share_message_types(members, nested_teams(members))
@@ -203,8 +202,7 @@ def _first_write(
     title = " ".join(next((message.text for message in plan.new if message.role == "user"), "").split())
     common: dict[str, Any] = {
         "head": None if thread is None else thread.head,
-        "user_id": request.user_id,
-        "thread_id": given.thread_id,
+        "name": request.name,
         "team": request.team,
         "run_id": built.live.run_id,
         "owner": services.worker_id,
@@ -220,7 +218,9 @@ def _first_write(
     keyed = request.idempotency_key
     unique: dict[str, Any] = {"idempotency_key": keyed, "fingerprint": fingerprint(request) if keyed else None}
     if plan.run_id is None:
-        return NewRun(**common, **unique) if given.queued is None else QueuedRun(**common)
+        if given.queued is not None:
+            return QueuedRun(**common)
+        return NewRun(**common, **unique, principal=request.principal.dump())
     run = None if thread is None else thread.run
     options = given.resume
     return ResumedRun(

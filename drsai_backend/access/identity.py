@@ -1,0 +1,63 @@
+"""Who asks, by the key or token that a request brings."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from drsai_backend.access.principal import Principal
+from drsai_backend.errors import Unauthenticated
+
+_HOW: Final = "send an API key as `Authorization: Bearer sk-drsai-…`"
+
+
+class Keys(Protocol):
+    """API keys, as `drsai_backend.access.key_store.ApiKeys` has them."""
+
+    async def check(self, text: str) -> Principal:
+        """Whose key it is. Raises Unauthenticated."""
+        ...
+
+    async def any_exist(self) -> bool:
+        """Whether one was ever made."""
+        ...
+
+
+class Tokens(Protocol):
+    """JSON Web Tokens, as `drsai_backend.access.tokens.TokenVerifier` checks them."""
+
+    async def verify(self, token: str) -> Principal:
+        """Who a token says it is. Raises Unauthenticated."""
+        ...
+
+
+class Authenticator:
+    """Tells who asks.
+
+    Args:
+        keys: the API keys.
+        tokens: checks tokens; None: none are taken.
+        required: False: nobody needs a key until the first one is made.
+    """
+
+    def __init__(self, keys: Keys, tokens: Tokens | None = None, *, required: bool = False) -> None:
+        self._keys = keys
+        self._tokens = tokens
+        self._required = required or tokens is not None
+
+    async def is_required(self) -> bool:
+        """Whether who asks needs a key or a token now."""
+        return self._required or await self._keys.any_exist()
+
+    async def identify(self, credential: str | None) -> Principal | None:
+        """Who brings this key or token. None: it does not matter, for no key is needed here.
+
+        Raises:
+            Unauthenticated: there is none, or it is not valid.
+        """
+        if not await self.is_required():
+            return None
+        if credential is None:
+            raise Unauthenticated(f"this server needs an API key: {_HOW}")
+        if self._tokens is not None and credential.count(".") == 2:
+            return await self._tokens.verify(credential)
+        return await self._keys.check(credential)
