@@ -14,6 +14,7 @@ from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ModelCli
 from pydantic import BaseModel
 
 from drsai_backend import jobs
+from drsai_backend.access.identity import Authenticator
 from drsai_backend.access.principal import ANONYMOUS, Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
@@ -79,6 +80,7 @@ class DrSai:
         key, store = settings.secret_key, JournalStateStore()
         self.db = DatabaseManager(database=self.database, secret_key=key, state_store=store)
         self.models = ModelClientFactory(settings, model_provider)
+        self.authenticator = Authenticator(_NoKeys())
         self._worker = worker
         if not worker:
             teams = {}
@@ -156,8 +158,10 @@ class DrSai:
         object, with `lifespan`.
         """
         from drsai_backend.api import create_app
+        from drsai_backend.api.auth import Access
 
-        return create_app(self.engine, self.settings, lifespan=self.lifespan, is_demo=self.models.is_demo)
+        access = Access(self.authenticator)
+        return create_app(self.engine, self.settings, access, lifespan=self.lifespan, is_demo=self.models.is_demo)
 
     async def start(
         self,
@@ -388,6 +392,14 @@ class DrSai:
         from drsai_backend.sync import SyncDrSai
 
         return SyncDrSai(self)
+
+
+class _NoKeys:
+    async def check(self, text: str) -> Principal:
+        raise NotImplementedError
+
+    async def any_exist(self) -> bool:
+        return False
 
 
 def _trusted(user_id: str, tenant: str) -> Principal:

@@ -32,6 +32,7 @@ _OBJECT: Final = {"type": "object", "anyOf": [{"required": [key]} for key in _FI
 USER_SCHEMA: Final[JsonObject] = {"anyOf": [NAME_SCHEMA, _OBJECT, {"type": "null"}]}
 
 _BY_KEY: Final = (b"api-key", b"x-api-key")
+_NEEDED: Final = "drsai_scope"
 _BY_GATEWAY: Final = ("X-OpenWebUI-User-Email", "X-OpenWebUI-User-Id")
 
 
@@ -155,34 +156,32 @@ NamedUser = Annotated[str | None, _QUERY, AfterValidator(user_of)]
 """The user that a query names; its default is None."""
 
 
-class Needs:
-    """A dependency that has found out who asks, and that they may."""
-
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
-
-    async def __call__(self, request: Request, user: NamedUser = None) -> Principal:
-        return await access_of(request).principal(request.scope, self.scope, user)
-
-
 def allowed(scope: Scope) -> Any:
-    """The default of a route's parameter that is the `Principal` who asks, and has the scope."""
-    return Depends(Needs(scope))
+    """A dependency that is the `Principal` who asks, and has the scope; see `needed_scope`."""
 
+    async def who_asks(request: Request, user: NamedUser = None) -> Principal:
+        return await access_of(request).principal(request.scope, scope, user)
 
-class NeedsCaller:
-    """A dependency for a request whose body may name the user: who asks, before it is read."""
-
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
-
-    async def __call__(self, request: Request) -> Principal | None:
-        return await access_of(request).authenticate(request.scope, self.scope)
+    return _declaring(scope, who_asks)
 
 
 def allowed_caller(scope: Scope) -> Any:
-    """The default of a route's parameter that is handed to `read_body`."""
-    return Depends(NeedsCaller(scope))
+    """A dependency for a request whose body may name the user: who asks, to be handed to `read_body`."""
+
+    async def caller(request: Request) -> Principal | None:
+        return await access_of(request).authenticate(request.scope, scope)
+
+    return _declaring(scope, caller)
+
+
+def _declaring(scope: Scope, dependency: Callable[..., object]) -> Any:
+    setattr(dependency, _NEEDED, scope)
+    return Depends(dependency)
+
+
+def needed_scope(dependency: object) -> Scope | None:
+    """The scope that a dependency asks for, if it is one of these."""
+    return getattr(dependency, _NEEDED, None)
 
 
 async def open_to_all() -> None:

@@ -150,11 +150,10 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     def control(
         name: str, act: Callable[[Principal, str], Awaitable[ThreadDetail]], scope: Scope, summary: str
     ) -> None:
+        asking = allowed_caller(scope)
+
         async def endpoint(
-            request: Request,
-            thread_id: ThreadId,
-            caller: Annotated[Principal | None, allowed_caller(scope)],
-            user: NamedUser = None,
+            request: Request, thread_id: ThreadId, caller: Principal | None = asking, user: NamedUser = None
         ) -> Response:
             _, who = await read_body(bodies, request, UserBody, caller, user)
             return json_response(thread_object(await act(who, thread_id)))

@@ -24,6 +24,7 @@ from rich.text import Text
 
 from drsai_backend import jobs
 from drsai_backend.api import create_app
+from drsai_backend.api.auth import Access
 from drsai_backend.api.http.middleware import Hosts
 from drsai_backend.cli.database import show_url
 from drsai_backend.cli.logs import configure_logging
@@ -65,7 +66,7 @@ async def _serve(
     bound = str(listening.getsockname()[0])
     async with DrSai(teams, settings=settings) as drsai:
         config = uvicorn.Config(
-            create_app(drsai.engine, settings, hosts=_hosts(settings, bound)),
+            create_app(drsai.engine, settings, Access(drsai.authenticator), hosts=_hosts(settings, bound)),
             lifespan="off",  # the database is open already
             ws="none",
             log_config=None,

@@ -39,10 +39,11 @@ if TYPE_CHECKING:
 class RunContext:
     """One run, as its team factory and its agents see it (`self._run_context`).
 
-    `principal` is who asked: tenant, user, roles and trusted claims, which nothing in a request can set. `user_input` is
-    what the request brought; its `api_key` is empty here, as the key is applied by `model_client()`. `input_values` are
-    its columns, and `params` its sampling parameters. `db_manager` reads and writes rows of all tables. `meter` sums up
-    what the run's model clients use, which `models` makes. The context lives as long as the run and is never stored.
+    `principal` is who asked: tenant, user, roles and trusted claims, which nothing in a request can set. `user_input`
+    is what the request brought; its `api_key` is empty here, as the key is applied by `model_client()`. `input_values`
+    are its columns, and `params` its sampling parameters. `db_manager` reads and writes rows of all tables. `meter`
+    sums up what the run's model clients use, which `models` makes. The context lives as long as the run and is never
+    stored.
     """
 
     principal: Principal

@@ -15,13 +15,31 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
+from drsai_backend.access.identity import Authenticator
+from drsai_backend.access.principal import Principal
 from drsai_backend.api import create_app
+from drsai_backend.api.auth import Access
+from drsai_backend.errors import Unauthenticated
 from tests.api.fakes import FakeEngine
 
 try:
     import httpx2 as openai_httpx  # what openai 3 uses
 except ImportError:
     openai_httpx = httpx  # type: ignore[assignment]
+
+
+class NoKeys:
+    """No key was ever made."""
+
+    async def check(self, text: str) -> Principal:
+        raise Unauthenticated("there is no such key")
+
+    async def any_exist(self) -> bool:
+        return False
+
+
+OPEN = Access(Authenticator(NoKeys()))
+"""Everybody may ask, as whom they name."""
 
 
 @dataclass
@@ -49,7 +67,7 @@ def openai_client(app: FastAPI, **options: Any) -> openai.AsyncOpenAI:
 async def serving(engine: FakeEngine, settings: FakeSettings, **options: Any) -> AsyncGenerator[int]:
     """A real server; its port."""
     listening = socket.create_server(("127.0.0.1", 0))
-    app = create_app(engine, settings, **options)
+    app = create_app(engine, settings, OPEN, **options)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", ws="none", log_config=None, access_log=False))
     task = asyncio.create_task(server.serve([listening]))
     yield listening.getsockname()[1]
@@ -77,7 +95,7 @@ def settings() -> FakeSettings:
 
 @pytest.fixture
 def app(engine: FakeEngine, settings: FakeSettings) -> FastAPI:
-    return create_app(engine, settings)
+    return create_app(engine, settings, OPEN)
 
 
 @pytest.fixture

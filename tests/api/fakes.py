@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from autogen_agentchat.messages import TextMessage
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DrSaiError, NotFound, StaleAnswer, UnknownModel
 from drsai_backend.runs.events import (
@@ -84,7 +85,7 @@ class FakeHandle:
         self.run_id = run_id
         self.thread_id = thread_id
         self.team = request.team
-        self.user_id = request.user_id
+        self.user_id = request.principal.user_id
         self.created = 1_700_000_000
         self.speakers = speakers
         self.played: list[RunEvent] = []
@@ -231,48 +232,48 @@ class FakeEngine:
             new_messages(request.messages, [], known=False, last_system=None)
         self.requests.append(request)
         thread_id = request.thread_id or f"thread-{len(self.requests)}"
-        self.threads.setdefault((request.user_id, thread_id), len(self.threads))
+        self.threads.setdefault((request.principal.user_id, thread_id), len(self.threads))
         speakers, script = self.scripts[request.team]
         at = Position(0, len(self.requests))
         handle = FakeHandle(request, f"run-{len(self.requests)}", thread_id, speakers, script, at)
         self.handles.append(handle)
         return handle
 
-    async def answer(self, user_id: str, thread_id: str, answer: Answer) -> FakeHandle:
-        self._detail(user_id, thread_id)
+    async def answer(self, who: Principal, thread_id: str, answer: Answer) -> FakeHandle:
+        self._detail(who, thread_id)
         if answer.request_id != "q1":
             raise StaleAnswer("the thread does not wait for this answer", param="id")
-        self.asked.append(("answer", user_id, thread_id, answer))
+        self.asked.append(("answer", who.user_id, thread_id, answer))
         team = next(iter(self.scripts))
-        return await self.start(RunRequest(team, [], user_id, thread_id, answer=answer))
+        return await self.start(RunRequest(team, [], who, thread_id, answer=answer))
 
-    async def _control(self, act: str, user_id: str, thread_id: str) -> ThreadDetail:
-        detail = self._detail(user_id, thread_id)
-        self.asked.append((act, user_id, thread_id))
+    async def _control(self, act: str, who: Principal, thread_id: str) -> ThreadDetail:
+        detail = self._detail(who, thread_id)
+        self.asked.append((act, who.user_id, thread_id))
         return detail.model_copy(update={"control": act})
 
-    async def cancel(self, user_id: str, thread_id: str) -> ThreadDetail:
-        return await self._control("cancel", user_id, thread_id)
+    async def cancel(self, who: Principal, thread_id: str) -> ThreadDetail:
+        return await self._control("cancel", who, thread_id)
 
-    async def pause(self, user_id: str, thread_id: str) -> ThreadDetail:
-        return await self._control("pause", user_id, thread_id)
+    async def pause(self, who: Principal, thread_id: str) -> ThreadDetail:
+        return await self._control("pause", who, thread_id)
 
-    async def resume(self, user_id: str, thread_id: str) -> ThreadDetail:
-        return await self._control("resume", user_id, thread_id)
+    async def resume(self, who: Principal, thread_id: str) -> ThreadDetail:
+        return await self._control("resume", who, thread_id)
 
-    async def cancel_run(self, user_id: str, run_id: str) -> RunView:
-        view = await self.get_run(user_id, run_id)
-        self.asked.append(("cancel_run", user_id, run_id))
+    async def cancel_run(self, who: Principal, run_id: str) -> RunView:
+        view = await self.get_run(who, run_id)
+        self.asked.append(("cancel_run", who.user_id, run_id))
         return view
 
-    def _handle(self, user_id: str, run_id: str) -> FakeHandle:
+    def _handle(self, who: Principal, run_id: str) -> FakeHandle:
         for handle in self.handles:
-            if (handle.user_id, handle.run_id) == (user_id, run_id):
+            if (handle.user_id, handle.run_id) == (who.user_id, run_id):
                 return handle
         raise NotFound(f"there is no run {run_id!r}", param="run_id")
 
-    async def get_run(self, user_id: str, run_id: str) -> RunView:
-        handle = self._handle(user_id, run_id)
+    async def get_run(self, who: Principal, run_id: str) -> RunView:
+        handle = self._handle(who, run_id)
         ended = handle.played[-1] if handle.played else None
         return RunView(
             run_id=run_id,
@@ -284,30 +285,30 @@ class FakeEngine:
         )
 
     async def list_runs(
-        self, user_id: str, thread_id: str | None, *, after: str | None, limit: int, status: RunStatus | None = None
+        self, who: Principal, thread_id: str | None, *, after: str | None, limit: int, status: RunStatus | None = None
     ) -> RunPage:
-        self._detail(user_id, thread_id)
+        self._detail(who, thread_id)
         own = [handle.run_id for handle in self.handles if handle.thread_id == thread_id][::-1]
         start = own.index(after) + 1 if after else 0
         page = own[start : start + limit]
         return RunPage(
-            items=[await self.get_run(user_id, run_id) for run_id in page],
+            items=[await self.get_run(who, run_id) for run_id in page],
             next=page[-1] if start + limit < len(own) else None,
         )
 
-    async def follow_run(self, user_id: str, run_id: str, after: Position | None) -> AsyncIterator[Logged]:
-        handle = self._handle(user_id, run_id)
+    async def follow_run(self, who: Principal, run_id: str, after: Position | None) -> AsyncIterator[Logged]:
+        handle = self._handle(who, run_id)
         with self._following():
             async for logged in _follow(handle, after):
                 yield logged
                 if isinstance(logged.event, RunEnded):
                     return
 
-    async def check_thread(self, user_id: str, thread_id: str) -> None:
-        self._detail(user_id, thread_id)
+    async def check_thread(self, who: Principal, thread_id: str) -> None:
+        self._detail(who, thread_id)
 
-    async def follow_thread(self, user_id: str, thread_id: str, after: Position | None) -> AsyncIterator[Logged]:
-        self._detail(user_id, thread_id)
+    async def follow_thread(self, who: Principal, thread_id: str, after: Position | None) -> AsyncIterator[Logged]:
+        self._detail(who, thread_id)
         with self._following():
             told = 0
             while True:
@@ -330,8 +331,8 @@ class FakeEngine:
         """Let every run end."""
         await asyncio.gather(*(handle.task for handle in self.handles), return_exceptions=True)
 
-    def _detail(self, user_id: str, thread_id: str) -> ThreadDetail:
-        number = self.threads.get((user_id, thread_id))
+    def _detail(self, who: Principal, thread_id: str) -> ThreadDetail:
+        number = self.threads.get((who.user_id, thread_id))
         if number is None:
             raise NotFound(f"there is no thread {thread_id!r}", param="thread_id")
         time = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=number)
@@ -347,26 +348,26 @@ class FakeEngine:
             run_id="run-1",
         )
 
-    async def list_input_requests(self, user_id: str, *, after: str | None, limit: int) -> InputRequestPage:
+    async def list_input_requests(self, who: Principal, *, after: str | None, limit: int) -> InputRequestPage:
         return InputRequestPage(items=[])
 
     async def list_threads(
-        self, user_id: str, *, after: str | None, limit: int, status: RunStatus | None = None
+        self, who: Principal, *, after: str | None, limit: int, status: RunStatus | None = None
     ) -> ThreadPage:
-        own = [thread_id for owner, thread_id in self.threads if owner == user_id][::-1]
+        own = [thread_id for owner, thread_id in self.threads if owner == who.user_id][::-1]
         start = own.index(after) + 1 if after else 0
         items = [
-            ThreadSummary.model_validate(self._detail(user_id, thread_id).model_dump())
+            ThreadSummary.model_validate(self._detail(who, thread_id).model_dump())
             for thread_id in own[start : start + limit]
         ]
         more = start + limit < len(own)
         return ThreadPage(items=items, next=items[-1].thread_id if more else None)
 
-    async def get_thread(self, user_id: str, thread_id: str) -> ThreadDetail:
-        return self._detail(user_id, thread_id)
+    async def get_thread(self, who: Principal, thread_id: str) -> ThreadDetail:
+        return self._detail(who, thread_id)
 
-    async def list_messages(self, user_id: str, thread_id: str, *, after: int, limit: int) -> Sequence[StoredMessage]:
-        detail = self._detail(user_id, thread_id)
+    async def list_messages(self, who: Principal, thread_id: str, *, after: int, limit: int) -> Sequence[StoredMessage]:
+        detail = self._detail(who, thread_id)
         messages = [said("assistant", f"message {seq}", seq) for seq in range(1, 4)]
         return [
             StoredMessage(
@@ -383,6 +384,6 @@ class FakeEngine:
             if done.seq > after
         ][:limit]
 
-    async def delete_thread(self, user_id: str, thread_id: str) -> None:
-        self._detail(user_id, thread_id)
-        del self.threads[user_id, thread_id]
+    async def delete_thread(self, who: Principal, thread_id: str) -> None:
+        self._detail(who, thread_id)
+        del self.threads[who.user_id, thread_id]

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from drsai_backend.api import create_app
-from tests.api.conftest import FakeSettings
+from tests.api.conftest import OPEN, FakeSettings
 from tests.api.fakes import FakeEngine
 
 CHAT = "/v1/chat/completions"
@@ -27,7 +27,7 @@ def user(content: Any) -> dict[str, Any]:
 
 
 def over(engine: FakeEngine, **settings: Any) -> httpx.AsyncClient:
-    app = create_app(engine, FakeSettings(**{"max_body_bytes": 20_000_000, **settings}))
+    app = create_app(engine, FakeSettings(**{"max_body_bytes": 20_000_000, **settings}), OPEN)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test")
 
 

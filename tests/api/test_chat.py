@@ -227,9 +227,9 @@ async def test_every_answer_names_thread_run_and_request(http: httpx.AsyncClient
 
 async def test_silence_is_filled_with_comments(engine: FakeEngine) -> None:
     from drsai_backend.api import create_app
-    from tests.api.conftest import FakeSettings
+    from tests.api.conftest import OPEN, FakeSettings
 
-    app = create_app(engine, FakeSettings(), ping_seconds=0.1)
+    app = create_app(engine, FakeSettings(), OPEN, ping_seconds=0.1)
     model = engine.play(TextDelta("a", "one"), 0.45, TextDelta("a", " two"), said("a", "one two"), COMPLETED)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test") as http:
         response = await http.post("/v1/chat/completions", json={"model": model, "messages": HELLO, "stream": True})

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import httpx
 import pytest
 from fastapi import APIRouter, FastAPI, HTTPException
 
-from drsai_backend.api.auth import ANONYMOUS, User
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.auth import allowed
 from tests.api.fakes import FakeEngine
+
+Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 
 
 @pytest.fixture(autouse=True)
@@ -15,8 +20,8 @@ def titles(app: FastAPI, engine: FakeEngine) -> None:
     router = APIRouter(prefix="/v1/titles")
 
     @router.get("/{thread_id}")
-    async def get_title(thread_id: str, user: User = ANONYMOUS) -> dict[str, str | None]:
-        return {"title": (await engine.get_thread(user, thread_id)).title}
+    async def get_title(thread_id: str, who: Reader) -> dict[str, str | None]:
+        return {"title": (await engine.get_thread(who, thread_id)).title}
 
     @router.delete("/{thread_id}")
     async def delete_title(thread_id: str) -> None:

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from drsai_backend.api import create_app
 from drsai_backend.errors import DatabaseUnavailable
-from tests.api.conftest import FakeSettings
+from tests.api.conftest import OPEN, FakeSettings
 from tests.api.fakes import FakeEngine
 
 CHAT = "/v1/chat/completions"
@@ -81,7 +81,7 @@ async def test_cors_is_off_unless_set(http: httpx.AsyncClient) -> None:
 
 
 async def test_cors(engine: FakeEngine) -> None:
-    async with over(create_app(engine, FakeSettings(cors_origins=["https://ui.example"]))) as http:
+    async with over(create_app(engine, FakeSettings(cors_origins=["https://ui.example"]), OPEN)) as http:
         origin = {"Origin": "https://ui.example"}
         preflight = await http.options(
             CHAT,
@@ -151,7 +151,7 @@ async def test_a_lifespan_runs_around_the_server(engine: FakeEngine) -> None:
         yield
         seen.append("stop")
 
-    app = create_app(engine, FakeSettings(), lifespan=lifespan)
+    app = create_app(engine, FakeSettings(), OPEN, lifespan=lifespan)
     async with app.router.lifespan_context(app):
         assert seen == ["start"]
     assert seen == ["start", "stop"]

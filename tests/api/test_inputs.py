@@ -35,7 +35,7 @@ async def test_parameters_reach_the_engine(client: openai.AsyncOpenAI, engine: F
     assert request.params == ModelParams(temperature=1.0, top_p=0.5, max_tokens=10, seed=-3)
     assert [(message.role, message.text) for message in request.messages] == [("system", "be brief"), ("user", "hello")]
     assert request.raw_messages == [{"role": "developer", "content": "be brief"}, *HELLO]
-    assert (request.team, request.user_id, request.thread_id, request.n) == ("assistant", "ann", "c1", 1)
+    assert (request.team, request.principal.user_id, request.thread_id, request.n) == ("assistant", "ann", "c1", 1)
     assert request.idempotency_key == "key-1"
     assert request.api_key is not None
     assert request.api_key.get_secret_value() == "sk-secret"
@@ -47,7 +47,7 @@ async def test_nulls_are_as_good_as_nothing(http: httpx.AsyncClient, engine: Fak
     response = await http.post(URL, json=chat(**dict.fromkeys(names.split())))
     assert response.status_code == 200
     request = engine.requests[0]
-    assert (request.user_id, request.thread_id, request.params, request.extra) == ("anonymous", None, ModelParams(), {})
+    assert (request.principal.user_id, request.thread_id, request.params, request.extra) == ("anonymous", None, ModelParams(), {})
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ async def test_max_completion_tokens_wins(http: httpx.AsyncClient, engine: FakeE
 )
 async def test_who_the_user_is(http: httpx.AsyncClient, engine: FakeEngine, user: Any, expected: str) -> None:
     assert (await http.post(URL, json=chat(user=user))).status_code == 200
-    assert engine.requests[0].user_id == expected
+    assert engine.requests[0].principal.user_id == expected
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from pydantic import SecretStr
 from sqlalchemy.orm import Session
 
 from drsai_backend import DrSai, decode_state
+from drsai_backend.access.principal import Principal
 from drsai_backend.agents import idempotent
 from drsai_backend.config import Settings
 from drsai_backend.datamodel import AutoGenMessage, Run, RunStatus, Thread, utcnow
@@ -63,7 +64,7 @@ async def places(urls: list[str]) -> AsyncIterator[list[Place]]:
 
 
 async def _move(source: DrSai, target: DrSai, **names: str) -> None:
-    data = await source.database.read(lambda session: export_thread(session, "anonymous", "t"))
+    data = await source.database.read(lambda session: export_thread(session, Principal().owner.thread("t")))
     await target.database.write(lambda session: import_thread(session, data, **names))
 
 
@@ -75,7 +76,7 @@ async def _thread_of(drsai: DrSai, thread_id: str) -> Thread:
 async def _ended(drsai: DrSai, run_id: str) -> Thread:
     """The thread after its run."""
     async with asyncio.timeout(10):
-        async for _ in drsai.engine.follow_run("anonymous", run_id):
+        async for _ in drsai.engine.follow_run(Principal(), run_id):
             pass
     return await _thread_of(drsai, "t")
 
@@ -179,7 +180,7 @@ async def test_a_run_whose_worker_died_goes_on_in_the_middle_of_its_turn(places:
 
     def dead(session: Session) -> bytes:
         session.execute(sa.update(_thread).values(lease_expires_at=utcnow() - timedelta(seconds=1)))
-        return export_thread(session, "anonymous", "t")
+        return export_thread(session, Principal().owner.thread("t"))
 
     data = await source.database.write(dead)
     away.gate.set()

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import AutoGenMessage, QueuedInput, RunStatus, Thread, UserInput, utcnow
 from drsai_backend.datamodel.base import table_of
+from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
 from drsai_backend.errors import (
     Conflict,
     DamagedState,
@@ -50,7 +51,7 @@ async def test_every_row_travels_and_no_secret(managers: list[DatabaseManager]) 
         # Not real ones; the threads of test_portable have those.
         for name in state:
             session.execute(sa.delete(tables_of_threads()[name]))
-        return rows_of(session, "ada", "t", key), export_thread(session, "ada", "t")
+        return rows_of(session, "ada", "t", key), export_thread(session, ThreadName(DEFAULT_TENANT, "ada", "t"))
 
     before, data = await source.write(store)
     text = zstandard.ZstdDecompressor().decompress(data[54:])
@@ -60,7 +61,7 @@ async def test_every_row_travels_and_no_secret(managers: list[DatabaseManager]) 
     def load(session: Session) -> tuple[dict[str, Any], Any]:
         # Keys of rows are the database's own: they must not matter.
         add_thread(session, "bob", "other")
-        assert import_thread(session, data, user_id="eve", thread_id="new") == ("eve", "new")
+        assert import_thread(session, data, user_id="eve", thread_id="new") == ("default", "eve", "new")
         row = session.execute(sa.select(_thread).where(_thread.c.user_id == "eve")).mappings().one()
         return rows_of(session, "eve", "new", row["id"]), row
 
@@ -94,9 +95,9 @@ async def test_a_thread_whose_worker_died_stays_running(managers: list[DatabaseM
 
     await source.write(lambda session: store(session, timedelta(seconds=60)))
     with pytest.raises(ThreadBusy):
-        await source.read(lambda session: export_thread(session, "ada", "t"))
+        await source.read(lambda session: export_thread(session, ThreadName(DEFAULT_TENANT, "ada", "t")))
     await source.write(lambda session: store(session, timedelta(seconds=-1)))
-    data = await source.read(lambda session: export_thread(session, "ada", "t"))
+    data = await source.read(lambda session: export_thread(session, ThreadName(DEFAULT_TENANT, "ada", "t")))
     await target.write(lambda session: import_thread(session, data))
     [row] = await target.read(lambda session: session.execute(sa.select(_thread)).mappings().all())
     assert (row["status"], row["lease_owner"], row["lease_expires_at"]) == (RunStatus.RUNNING, None, None)
@@ -107,12 +108,12 @@ async def test_a_thread_that_never_ran(managers: list[DatabaseManager]) -> None:
     source, target = managers
     thread = Thread(user_id="ada", thread_id="t", messages=[{"type": "TextMessage", "content": "hi"}], meta={"a": 1})
     await source.upsert(thread)
-    data = await source.database.read(lambda session: export_thread(session, "ada", "t"))
+    data = await source.database.read(lambda session: export_thread(session, ThreadName(DEFAULT_TENANT, "ada", "t")))
     await target.database.write(lambda session: import_thread(session, data))
     [moved] = await target.get(Thread)
     assert (moved.status, moved.messages, moved.meta) == (RunStatus.CREATED, thread.messages, thread.meta)
     with pytest.raises(NotFound):
-        await source.database.read(lambda session: export_thread(session, "bob", "t"))
+        await source.database.read(lambda session: export_thread(session, ThreadName(DEFAULT_TENANT, "bob", "t")))
 
 
 async def test_a_long_thread(managers: list[DatabaseManager]) -> None:
@@ -120,7 +121,7 @@ async def test_a_long_thread(managers: list[DatabaseManager]) -> None:
     messages = [{"type": "TextMessage", "source": "ann", "content": f"Message {n}. " * 20} for n in range(10_000)]
     await source.upsert(Thread(user_id="ada", thread_id="t", messages=messages))
     started = utcnow()
-    data = await source.database.read(lambda session: export_thread(session, "ada", "t"))
+    data = await source.database.read(lambda session: export_thread(session, ThreadName(DEFAULT_TENANT, "ada", "t")))
     await target.database.write(lambda session: import_thread(session, data))
     assert utcnow() - started < timedelta(seconds=20)
     assert len(data) < sum(len(message["content"]) for message in messages) / 5
@@ -134,7 +135,7 @@ async def test_a_long_thread(managers: list[DatabaseManager]) -> None:
 async def _exported(manager: DatabaseManager) -> bytes:
     messages = [{"type": "TextMessage", "source": "ann", "content": "hi"}] * 2
     await manager.upsert(Thread(user_id="ada", thread_id="t", messages=messages))
-    return await manager.database.read(lambda session: export_thread(session, "ada", "t"))
+    return await manager.database.read(lambda session: export_thread(session, ThreadName(DEFAULT_TENANT, "ada", "t")))
 
 
 def _sealed(version: int, body: bytes) -> bytes:

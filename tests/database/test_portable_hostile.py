@@ -29,6 +29,7 @@ from drsai_backend.config import Settings
 from drsai_backend.database import Database
 from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.datamodel.base import table_of
+from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
 from drsai_backend.errors import DamagedState, DrSaiError, InvalidRequest
 from drsai_backend.runs import views
 from drsai_backend.state import decode_document
@@ -52,6 +53,9 @@ def _opened(data: bytes) -> dict[str, Any]:
     return orjson.loads(zstandard.ZstdDecompressor().decompress(data[54:]))
 
 
+_NAME = ThreadName(DEFAULT_TENANT, "ada", "t")
+
+
 @pytest.fixture(scope="module")
 def home(sqlite_template: bytes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     path = tmp_path_factory.mktemp("hostile") / "drsai.db"
@@ -73,7 +77,7 @@ def _asked(path: Path) -> bytes:
         async with DrSai({"team": team}, f"sqlite:///{path}", settings=settings) as drsai:
             result = await drsai.run("team", "Start.", user_id="ada", thread_id="t")
             assert result.status is RunStatus.AWAITING_INPUT
-            return await drsai.database.read(lambda session: export_thread(session, "ada", "t"))
+            return await drsai.database.read(lambda session: export_thread(session, _NAME))
 
     return asyncio.run(work())
 
@@ -83,7 +87,7 @@ def _rowful(session: Session) -> bytes:
     add_thread(session, "ada", "t")
     for name in ("journalentry", "threadsnapshot"):
         session.execute(sa.text(f"DELETE FROM {name}"))
-    data = export_thread(session, "ada", "t")
+    data = export_thread(session, _NAME)
     raise _Result(data)
 
 
@@ -174,11 +178,11 @@ def test_a_changed_file_is_the_same_thread_or_refused(
     file = _sealed(sealed)
 
     def store(session: Session) -> None:
-        names = import_thread(session, file)
-        views.list_threads(session, names[0], None, 10)
-        views.list_messages(session, *names, 0, 100)
-        views.list_runs(session, *names, None, 10)
-        raise _Result(names, export_thread(session, *names))
+        name = import_thread(session, file)
+        views.list_threads(session, name.owner, None, 10)
+        views.list_messages(session, name, 0, 100)
+        views.list_runs(session, name.owner, name.thread_id, None, 10)
+        raise _Result(name, export_thread(session, name))
 
     with pytest.raises((DrSaiError, _Result)) as outcome:
         home.write_sync(store)
@@ -186,7 +190,7 @@ def test_a_changed_file_is_the_same_thread_or_refused(
         assert outcome.value.param == "file", outcome.value
         assert home.read_sync(lambda session: session.execute(sa.select(table_of(Thread))).all()) == []
         return
-    (user_id, thread_id), exported = outcome.value.args
+    (_, user_id, thread_id), exported = outcome.value.args
     again = _opened(exported)
     assert (user_id, thread_id) == (content["user_id"], content["thread_id"])
     if document is None:
@@ -258,7 +262,7 @@ def test_names_that_are_given_are_checked(home: Database, files: list[dict[str, 
     def renamed(session: Session) -> None:
         raise _Result(import_thread(session, _sealed(content), thread_id="t"))
 
-    assert _in_vain(home, renamed) == ("ada", "t")
+    assert _in_vain(home, renamed) == ("default", "ada", "t")
 
 
 def test_a_larger_limit_is_the_callers_to_give(home: Database, files: list[dict[str, Any]]) -> None:

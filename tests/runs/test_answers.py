@@ -15,6 +15,7 @@ from autogen_core import FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage
 
 from drsai_backend import Answer, AssistantAgent, DrSai, DrSaiAgent, RunStatus, Thread, requires_approval
+from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import TurnStep, utcnow
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound, StaleAnswer
 from drsai_backend.runs.events import MessageRead, RunEnded
@@ -197,7 +198,7 @@ async def test_a_decision_is_kept_and_told(make: Make, said: str, kept: dict[str
     assert [done.shown for done in live] == [False]
     [again] = [
         logged.event
-        async for logged in other.engine.follow_run("anonymous", handle.run_id)
+        async for logged in other.engine.follow_run(Principal(), handle.run_id)
         if isinstance(logged.event, MessageRead) and logged.event.config["type"] == message["type"]
     ]
     assert (again.seq, again.config) == (live[0].seq, message)
@@ -228,7 +229,7 @@ async def test_a_worker_that_dies_after_the_decision_keeps_it(make: Make, has_le
 async def test_a_question_that_was_withdrawn_says_so(make: Make) -> None:
     drsai = await make({"crew": Office()})
     question = await asked(drsai)
-    log = drsai.engine.follow_thread("anonymous", "t")
+    log = drsai.engine.follow_thread(Principal(), "t")
     seen: list[Any] = []
     async with asyncio.timeout(10):
         async for logged in log:
@@ -289,7 +290,7 @@ async def test_a_deadline_ends_the_wait(make: Make) -> None:
     assert question["deadline"] is not None
     thread = await ended(drsai)
     assert (thread.status, thread.input_request) == (RunStatus.STOPPED, None)
-    [run] = (await drsai.engine.list_runs("anonymous", "t", after=None, limit=5)).items
+    [run] = (await drsai.engine.list_runs(Principal(), "t", after=None, limit=5)).items
     assert "in time" in (run.stop_reason or "")
     [message] = await received(drsai)
     assert (message["decision"], message["user_id"], message["input_request"]) == ("expired", None, question)

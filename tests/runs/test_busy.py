@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from drsai_backend import DrSai, RunStatus
+from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import QueuedInput, Run
 from drsai_backend.errors import InvalidRequest, TeamBuildError, ThreadBusy
 from tests.support.teams.crew import Crew
@@ -159,7 +160,7 @@ async def test_a_queued_input_can_be_withdrawn(make: Make) -> None:
     drsai = await make({"crew": crew}, **QUICK)
     first = await drsai.engine.start(request("x"))
     second = await drsai.engine.start(request("y"))
-    view = await drsai.engine.cancel_run("anonymous", second.run_id)
+    view = await drsai.engine.cancel_run(Principal(), second.run_id)
     assert view.status is RunStatus.STOPPED
     assert (await second.wait()).status is RunStatus.STOPPED
     crew.ann.release()
@@ -176,7 +177,7 @@ async def test_a_background_run_begins_by_itself(make: Make, thread_id: str | No
     drsai = await make({"crew": crew}, **QUICK)
     handle = await drsai.engine.start(request("x", background=True, thread_id=thread_id))
     assert (await handle.wait()).status is RunStatus.COMPLETED
-    view = await drsai.engine.get_run("anonymous", handle.run_id)
+    view = await drsai.engine.get_run(Principal(), handle.run_id)
     assert (view.status, view.background, view.first_seq, view.last_seq) == (RunStatus.COMPLETED, True, 1, 4)
     assert [done.message.source for done in handle.transcript()] == ROUND
 
@@ -195,8 +196,8 @@ async def test_runs_are_listed(make: Make) -> None:
     drsai = await make({"crew": Crew()}, **QUICK)
     for text in "abc":
         await drsai.run("crew", text, thread_id="t")
-    page = await drsai.engine.list_runs("anonymous", "t", after=None, limit=2)
-    rest = await drsai.engine.list_runs("anonymous", "t", after=page.next, limit=2)
+    page = await drsai.engine.list_runs(Principal(), "t", after=None, limit=2)
+    rest = await drsai.engine.list_runs(Principal(), "t", after=page.next, limit=2)
     assert [run.first_seq for run in (*page.items, *rest.items)] == [9, 5, 1]
     assert rest.next is None
 
@@ -209,7 +210,7 @@ async def paused(drsai: DrSai, crew: Crew) -> None:
     crew.bob.hold()
     handle = await drsai.engine.start(request("x"))
     await turns(drsai, 1)
-    await drsai.engine.pause("anonymous", "t")
+    await drsai.engine.pause(Principal(), "t")
     crew.bob.release()
     assert (await handle.wait()).status is RunStatus.PAUSED
 
@@ -220,7 +221,7 @@ async def test_a_pause_takes_hold_at_the_boundary_and_survives_restarts(make: Ma
     workers = await two(make, crew)
     first = await workers[0].engine.start(request("x"))
     await turns(workers[0], 1)
-    await workers[where].engine.pause("anonymous", "t")
+    await workers[where].engine.pause(Principal(), "t")
     crew.bob.release()
     assert (await first.wait()).status is RunStatus.PAUSED
     thread = await thread_of(workers[0])
@@ -228,7 +229,7 @@ async def test_a_pause_takes_hold_at_the_boundary_and_survives_restarts(make: Ma
     third = await make({"crew": crew}, **QUICK)
     await asyncio.sleep(0.3)
     assert (await thread_of(third)).status is RunStatus.PAUSED
-    await third.engine.resume("anonymous", "t")
+    await third.engine.resume(Principal(), "t")
     thread = await ended(third)
     assert (thread.status, sources(thread)) == (RunStatus.COMPLETED, ROUND)
     assert crew.calls == (1, 1, 1)
@@ -240,8 +241,8 @@ async def test_a_pause_can_be_taken_back(make: Make) -> None:
     drsai = await make({"crew": crew}, **QUICK)
     handle = await drsai.engine.start(request("x"))
     await turns(drsai, 1)
-    await drsai.engine.pause("anonymous", "t")
-    await drsai.engine.resume("anonymous", "t")
+    await drsai.engine.pause(Principal(), "t")
+    await drsai.engine.resume(Principal(), "t")
     crew.bob.release()
     assert (await handle.wait()).status is RunStatus.COMPLETED
 
@@ -272,7 +273,7 @@ async def test_cancel_ends_the_model_call_in_flight(make: Make, where: int) -> N
     workers = await two(make, crew)
     handle = await workers[0].engine.start(request("x"))
     await turns(workers[0], 1)
-    detail = await workers[where].engine.cancel("anonymous", "t")
+    detail = await workers[where].engine.cancel(Principal(), "t")
     assert detail.status is RunStatus.STOPPED
     assert (await handle.wait()).status is RunStatus.STOPPED
     assert sources(await thread_of(workers[0])) == ["user", "ann"]
@@ -284,7 +285,7 @@ async def test_cancel_a_paused_run(make: Make) -> None:
     crew = Crew()
     drsai = await make({"crew": crew}, **QUICK)
     await paused(drsai, crew)
-    assert (await drsai.engine.cancel("anonymous", "t")).status is RunStatus.STOPPED
+    assert (await drsai.engine.cancel(Principal(), "t")).status is RunStatus.STOPPED
     [thread] = await drsai.db.get(type(await thread_of(drsai)), filters=WHERE)
     assert thread.control is None
 

@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from drsai_backend import RunStatus
+from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import Thread
 from tests.support.calls import Gate, Slow
 from tests.support.teams.crew import Asker, Crew
@@ -22,7 +23,7 @@ async def test_a_cancel_while_a_turn_is_stored(make: Make) -> None:
     slow = Slow(drsai.database, "write")
     crew.ann.release()
     await slow.done.wait()
-    await drsai.engine.cancel("anonymous", "t")
+    await drsai.engine.cancel(Principal(), "t")
     assert (await handle.wait()).status is RunStatus.STOPPED
     thread = await thread_of(drsai)
     assert (thread.status, sources(thread)) == (RunStatus.STOPPED, ["user", "ann"])
@@ -46,7 +47,7 @@ async def test_a_cancel_is_not_lost_when_the_run_asks_a_person_at_that_moment(ma
     workers[0].database.write = slow  # type: ignore[method-assign]
     await workers[0].engine.start(request())
     await ending.wait()
-    cancelling = asyncio.create_task(workers[1].engine.cancel("anonymous", "t"))
+    cancelling = asyncio.create_task(workers[1].engine.cancel(Principal(), "t"))
 
     async def asked() -> bool:
         return (await head_of(workers[1])).control == "cancel"
@@ -63,7 +64,7 @@ async def test_a_cancel_beats_the_pause_that_takes_hold_at_that_moment(make: Mak
     workers = [await idle(make, crew) for _ in range(2)]
     await workers[0].engine.start(request())
     await turns(workers[0], 1)
-    await workers[1].engine.pause("anonymous", "t")
+    await workers[1].engine.pause(Principal(), "t")
     write = workers[0].database.write
     ending, go = asyncio.Event(), asyncio.Event()
 

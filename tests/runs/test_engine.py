@@ -12,6 +12,7 @@ from autogen_agentchat.messages import ModelClientStreamingChunkEvent, TextMessa
 from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
 
 from drsai_backend import RunStatus, Thread, UserInput, decode_state, encode_state
+from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import AutoGenMessage, JournalEntry, Run
 from drsai_backend.errors import (
     Conflict,
@@ -127,14 +128,14 @@ async def test_users_are_apart(make: Make) -> None:
     drsai = await make({"pair": pair})
     await drsai.run("pair", "mine", user_id="eve", thread_id="t")
     await drsai.run("pair", "mine", user_id="adam", thread_id="t")
-    page = await drsai.engine.list_threads("eve", after=None, limit=10)
+    page = await drsai.engine.list_threads(Principal("eve"), after=None, limit=10)
     assert [item.message_count for item in page.items] == [3]
     with pytest.raises(NotFound):
-        await drsai.engine.get_thread("nobody", "t")
-    await drsai.engine.delete_thread("eve", "t")
+        await drsai.engine.get_thread(Principal("nobody"), "t")
+    await drsai.engine.delete_thread(Principal("eve"), "t")
     with pytest.raises(NotFound):
-        await drsai.engine.list_messages("eve", "t", after=0, limit=10)
-    assert len(await drsai.engine.list_messages("adam", "t", after=1, limit=10)) == 2
+        await drsai.engine.list_messages(Principal("eve"), "t", after=0, limit=10)
+    assert len(await drsai.engine.list_messages(Principal("adam"), "t", after=1, limit=10)) == 2
 
 
 async def test_pages_of_threads(make: Make) -> None:
@@ -144,12 +145,12 @@ async def test_pages_of_threads(make: Make) -> None:
     seen: list[str] = []
     after = None
     for _ in range(3):
-        page = await drsai.engine.list_threads("anonymous", after=after, limit=2)
+        page = await drsai.engine.list_threads(Principal(), after=after, limit=2)
         seen += [item.thread_id for item in page.items]
         after = page.next
     assert (seen, after) == (["t4", "t3", "t2", "t1", "t0"], None)
     with pytest.raises(InvalidRequest):
-        await drsai.engine.list_threads("anonymous", after="nonsense", limit=2)
+        await drsai.engine.list_threads(Principal(), after="nonsense", limit=2)
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------------------
@@ -254,7 +255,7 @@ async def test_one_run_at_a_time(make: Make) -> None:
         with pytest.raises(ThreadBusy):
             await engine.start(request("y", on_busy="reject"))
     with pytest.raises(Conflict):
-        await drsai.engine.delete_thread("anonymous", "t")
+        await drsai.engine.delete_thread(Principal(), "t")
     [live] = await drsai.db.get(Thread, filters=WHERE)
     live.status = RunStatus.COMPLETED
     with pytest.raises(Conflict):

@@ -12,6 +12,7 @@ from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
 
 from drsai_backend import Thread
+from drsai_backend.access.principal import Principal
 from drsai_backend.errors import RunFailed
 from drsai_backend.runs import InputMessage, RunRequest
 from tests.support.scripted import Answer, ScriptedClient, counting
@@ -84,7 +85,7 @@ async def test_a_failure_says_what_failed_where(
     assert failed.run_code in what
     [thread] = await drsai.db.get(Thread)
     assert thread.error_message == f"{where} {what}"
-    assert (await drsai.engine.get_run("anonymous", str(failed.run_id))).error_message == f"{where} {what}"
+    assert (await drsai.engine.get_run(Principal(), str(failed.run_id))).error_message == f"{where} {what}"
 
 
 async def test_a_repeated_request_is_told_the_same_failure(make: Make) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from autogen_agentchat.teams import RoundRobinGroupChat
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.runs import MessageDone, Position, TextDelta
 from tests.support.following import ONE, Reader, collect, told
@@ -19,7 +20,7 @@ async def test_a_run_is_followed_while_it_is_live(make: Make, where: int) -> Non
     crew.ann.hold()
     workers = await two(make, crew)
     handle = await workers[0].engine.start(request())
-    following = asyncio.create_task(collect(workers[where].engine.follow_run("anonymous", handle.run_id)))
+    following = asyncio.create_task(collect(workers[where].engine.follow_run(Principal(), handle.run_id)))
     await crew.ann.asked.wait()
     crew.ann.release()
     log = await following
@@ -33,11 +34,11 @@ async def test_from_any_position_on_there_is_no_gap_and_no_repetition(make: Make
     crew = Crew()
     workers = await two(make, crew)
     handle = await workers[0].engine.start(request())
-    whole = await collect(workers[0].engine.follow_run("anonymous", handle.run_id))
+    whole = await collect(workers[0].engine.follow_run(Principal(), handle.run_id))
     for place, logged in enumerate(whole[:-1]):
-        rest = await collect(workers[where].engine.follow_run("anonymous", handle.run_id, logged.position))
+        rest = await collect(workers[where].engine.follow_run(Principal(), handle.run_id, logged.position))
         assert told(rest) == told(whole[place + 1 :])
-    assert await collect(workers[where].engine.follow_run("anonymous", handle.run_id, whole[-1].position)) == []
+    assert await collect(workers[where].engine.follow_run(Principal(), handle.run_id, whole[-1].position)) == []
 
 
 async def test_token_by_token_in_the_same_process(make: Make) -> None:
@@ -53,9 +54,9 @@ async def test_token_by_token_in_the_same_process(make: Make) -> None:
 
     drsai = await make({"crew": team})
     handle = await drsai.engine.start(request())
-    first = await collect(drsai.engine.follow_run("anonymous", handle.run_id), 5)
+    first = await collect(drsai.engine.follow_run(Principal(), handle.run_id), 5)
     assert isinstance(first[-1].event, TextDelta)
-    log = drsai.engine.follow_run("anonymous", handle.run_id, first[-1].position)
+    log = drsai.engine.follow_run(Principal(), handle.run_id, first[-1].position)
     rest = [await anext(log)]
     crew.bob.release()
     rest += await collect(log)
@@ -75,10 +76,10 @@ async def test_a_thread_is_followed_run_after_run(make: Make, where: int) -> Non
     await workers[0].run("crew", "0", thread_id="t")
     for text in "12":
         await workers[0].engine.start(request(text))
-    log = await collect(workers[where].engine.follow_thread("anonymous", "t"), 18)
+    log = await collect(workers[where].engine.follow_thread(Principal(), "t"), 18)
     assert told(log) == ONE * 3
     for place in range(0, 18, 5):
-        rest = await collect(workers[where].engine.follow_thread("anonymous", "t", log[place].position), 17 - place)
+        rest = await collect(workers[where].engine.follow_thread(Principal(), "t", log[place].position), 17 - place)
         assert told(rest) == told(log[place + 1 :])
 
 
@@ -87,7 +88,7 @@ async def test_a_recovery_says_so_and_repeats_no_message(make: Make, where: int)
     crew.bob.hold()
     workers = await two(make, crew)
     handle = await workers[0].engine.start(request())
-    reader = Reader(workers[where].engine.follow_run("anonymous", handle.run_id))
+    reader = Reader(workers[where].engine.follow_run(Principal(), handle.run_id))
     await reader.reach(3)
     await disown(workers[0])
     await reader.reach(4)
@@ -105,7 +106,7 @@ async def test_who_looks_late_hears_of_the_next_attempt(make: Make, where: int) 
     crew.eve.hold()
     dead, other = await idle(make, crew), await idle(make, crew)
     handle = await dead.engine.start(request())
-    heard = await collect(dead.engine.follow_run("anonymous", handle.run_id), 3)
+    heard = await collect(dead.engine.follow_run(Principal(), handle.run_id), 3)
     assert told(heard) == [("started", 1), "user", "ann"]
     await disown(dead)
     worker = await make({"crew": crew}, **QUICK)
@@ -114,11 +115,11 @@ async def test_who_looks_late_hears_of_the_next_attempt(make: Make, where: int) 
 
     readers = []
     for place in range(3):
-        log = (worker, other)[where].engine.follow_run("anonymous", handle.run_id, heard[place].position)
+        log = (worker, other)[where].engine.follow_run(Principal(), handle.run_id, heard[place].position)
         readers.append(Reader(log))
         await readers[place].reach(4 - place)
         assert told(readers[place].log) == ["user", "ann", ("started", 2), "bob"][place:]
-    new = Reader((worker, other)[where].engine.follow_run("anonymous", handle.run_id))
+    new = Reader((worker, other)[where].engine.follow_run(Principal(), handle.run_id))
     await new.reach(4)
     crew.eve.release()
     rest = ["user", "ann", ("started", 2), "bob", "eve", "completed"]
@@ -136,14 +137,14 @@ async def test_a_recovery_behind_more_than_a_page_says_so(make: Make, monkeypatc
     crew.bob.hold()
     dead, reader = await idle(make, crew), await idle(make, crew)
     handle = await dead.engine.start(request())
-    heard = await collect(reader.engine.follow_run("anonymous", handle.run_id), 2)
+    heard = await collect(reader.engine.follow_run(Principal(), handle.run_id), 2)
     await turns(dead, 1)
     await disown(dead)
     crew.eve.hold()
     crew.bob.release()
     worker = await make({"crew": crew}, **QUICK)
     await turns(worker, 2)
-    late = Reader(reader.engine.follow_run("anonymous", handle.run_id, heard[0].position))
+    late = Reader(reader.engine.follow_run(Principal(), handle.run_id, heard[0].position))
     await late.reach(4)
     crew.eve.release()
     assert told(await late.end()) == ["user", "ann", ("started", 2), "bob", "eve", "completed"]
@@ -156,7 +157,7 @@ async def test_a_queued_run_is_followed_from_before_it_begins(make: Make, where:
     await workers[0].engine.start(request("x"))
     handle = await workers[0].engine.start(request("y"))
     crew.ann.release()
-    log = await collect(workers[where].engine.follow_run("anonymous", handle.run_id))
+    log = await collect(workers[where].engine.follow_run(Principal(), handle.run_id))
     assert told(log) == ONE
 
 
@@ -168,7 +169,7 @@ async def test_a_steered_input_is_followed_in_the_run_that_took_it_up(make: Make
     await turns(workers[0], 1)
     handle = await workers[0].engine.start(request("y", on_busy="steer"))
     crew.bob.release()
-    log = await collect(workers[where].engine.follow_run("anonymous", handle.run_id))
+    log = await collect(workers[where].engine.follow_run(Principal(), handle.run_id))
     assert told(log)[-2:] == ["eve", "completed"]
 
 
@@ -177,10 +178,10 @@ async def test_unknown_and_foreign_ones(make: Make) -> None:
     handle = await drsai.engine.start(request())
     await ended(drsai)
     for log in (
-        drsai.engine.follow_run("anonymous", "run_x"),
-        drsai.engine.follow_run("somebody", handle.run_id),
-        drsai.engine.follow_thread("anonymous", "x"),
-        drsai.engine.follow_thread("somebody", "t"),
+        drsai.engine.follow_run(Principal(), "run_x"),
+        drsai.engine.follow_run(Principal("somebody"), handle.run_id),
+        drsai.engine.follow_thread(Principal(), "x"),
+        drsai.engine.follow_thread(Principal("somebody"), "t"),
     ):
         with pytest.raises(NotFound):
             await collect(log)

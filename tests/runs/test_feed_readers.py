@@ -10,7 +10,9 @@ import sqlalchemy as sa
 from autogen_agentchat.messages import TextMessage
 
 from drsai_backend import RunStatus
+from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import AutoGenMessage, Run, Thread
+from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
 from drsai_backend.runs import Logged, MessageDone, Position, RunEnded
 from drsai_backend.runs.events import MessageRead
 from drsai_backend.runs.feed.feed import _from_live
@@ -28,13 +30,13 @@ async def test_readers_of_a_stopped_and_a_deleted_thread_come_to_an_end(make: Ma
     drsai = await make({"crew": crew}, **QUICK)
     handle = await drsai.engine.start(request())
     await turns(drsai, 1)
-    following = asyncio.create_task(collect(drsai.engine.follow_run("anonymous", handle.run_id)))
+    following = asyncio.create_task(collect(drsai.engine.follow_run(Principal(), handle.run_id)))
     await drsai.stop("anonymous", "t")
     assert told(await following) == [("started", 1), "user", "ann", "stopped"]
     assert sources(await thread_of(drsai)) == ["user", "ann"]
-    reader = Reader(drsai.engine.follow_thread("anonymous", "t"))
+    reader = Reader(drsai.engine.follow_thread(Principal(), "t"))
     await reader.reach(4)
-    await drsai.engine.delete_thread("anonymous", "t")
+    await drsai.engine.delete_thread(Principal(), "t")
     assert told(await reader.end())[-1] == RunStatus.STOPPED.value
 
 
@@ -50,7 +52,7 @@ async def test_a_reader_that_takes_its_time_misses_no_end(make: Make, reader: st
                 await asyncio.sleep(0.1)
                 seen += 1
         else:
-            async for _ in drsai.engine.follow_run("anonymous", handle.run_id):
+            async for _ in drsai.engine.follow_run(Principal(), handle.run_id):
                 await asyncio.sleep(0.1)
                 seen += 1
     assert seen == len(ONE)
@@ -107,7 +109,7 @@ async def test_idle_readers_look_together(make: Make, where: int) -> None:
 async def test_readers_come_to_an_end_when_the_process_is_closed(make: Make) -> None:
     drsai = await make({"crew": Crew()}, **QUICK)
     await drsai.run("crew", "x", thread_id="t")
-    readers = [Reader(drsai.engine.follow_thread("anonymous", "t")) for _ in range(5)]
+    readers = [Reader(drsai.engine.follow_thread(Principal(), "t")) for _ in range(5)]
     for reader in readers:
         await reader.reach(len(ONE))
     await drsai.engine.close()
@@ -116,7 +118,7 @@ async def test_readers_come_to_an_end_when_the_process_is_closed(make: Make) -> 
 
 async def test_a_message_that_was_read_from_storage_is_not_told_again() -> None:
     """It is stored a moment before the process that runs the thread tells of it."""
-    live = LiveRun("r", "t", "u", "crew", 0, 1)
+    live = LiveRun("r", ThreadName(DEFAULT_TENANT, "u", "t"), "crew", 0, 1)
     live.begin(1, 0, 1)
     log = _from_live(live, Position(1, 1, 0))
     reading = asyncio.create_task(anext(log))
@@ -155,7 +157,7 @@ async def test_the_log_of_many_runs_without_an_epoch_comes_to_its_end(make: Make
         return await read(fn, **options)
 
     drsai.database.read = counting  # type: ignore[method-assign]
-    reader = Reader(drsai.engine.follow_thread("anonymous", "t"))
+    reader = Reader(drsai.engine.follow_thread(Principal(), "t"))
     await reader.reach(len(ONE) - 1 + 2 * len(MANY))  # Without an epoch, none of them says that it started.
     reader.task.cancel()
     assert reads < 30
@@ -170,7 +172,7 @@ async def test_the_log_of_many_runs_without_an_epoch_comes_to_its_end(make: Make
 async def test_a_deleted_threads_reader_is_not_shown_another_thread(make: Make) -> None:
     drsai = await idle(make, Crew())
     await drsai.run("crew", "x", thread_id="t")
-    reader = Reader(drsai.engine.follow_thread("anonymous", "t"))
+    reader = Reader(drsai.engine.follow_thread(Principal(), "t"))
     await reader.reach(len(ONE))
     key = (await head_of(drsai)).key
     read = drsai.database.read
@@ -182,7 +184,7 @@ async def test_a_deleted_threads_reader_is_not_shown_another_thread(make: Make) 
         return await read(fn, **options)
 
     drsai.database.read = held  # type: ignore[method-assign]
-    await drsai.engine.delete_thread("anonymous", "t")
+    await drsai.engine.delete_thread(Principal(), "t")
     await drsai.run("crew", "secret", thread_id="u", user_id="somebody")
     [other] = await drsai.db.get(Thread)
     if other.id != key:

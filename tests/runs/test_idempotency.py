@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from drsai_backend import RunStatus
+from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import AutoGenMessage
 from drsai_backend.errors import (
     IdempotencyMismatch,
@@ -45,7 +46,7 @@ async def test_a_dropped_input_is_replayed_without_the_threads_messages(make: Ma
 
     drsai.engine._recovery.wake = nobody
     handle = await drsai.engine.start(request("y", background=True, idempotency_key="k"))
-    await drsai.engine.cancel_run("anonymous", handle.run_id)
+    await drsai.engine.cancel_run(Principal(), handle.run_id)
     again = await drsai.engine.start(request("y", background=True, idempotency_key="k"))
     assert (await again.wait()).status is RunStatus.STOPPED
     assert list(again.transcript()) == []

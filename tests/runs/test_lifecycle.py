@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from drsai_backend import Answer, DrSai
+from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import Thread
 from drsai_backend.errors import (
     ConfigurationError,
@@ -31,13 +32,13 @@ CALLS: dict[str, Callable[[DrSai], Awaitable[Any]]] = {
     "resume": lambda drsai: drsai.resume("anonymous", "t"),
     "answer": lambda drsai: drsai.answer("anonymous", "t", Answer("id", "yes")),
     "engine.start": lambda drsai: drsai.engine.start(RunRequest("writers", [InputMessage("user", "rain")])),
-    "list_threads": lambda drsai: drsai.engine.list_threads("anonymous", after=None, limit=1),
-    "get_thread": lambda drsai: drsai.engine.get_thread("anonymous", "t"),
-    "list_messages": lambda drsai: drsai.engine.list_messages("anonymous", "t", after=0, limit=1),
-    "get_run": lambda drsai: drsai.engine.get_run("anonymous", "r"),
-    "list_runs": lambda drsai: drsai.engine.list_runs("anonymous", "t", after=None, limit=1),
-    "cancel_run": lambda drsai: drsai.engine.cancel_run("anonymous", "r"),
-    "delete_thread": lambda drsai: drsai.engine.delete_thread("anonymous", "t"),
+    "list_threads": lambda drsai: drsai.engine.list_threads(Principal(), after=None, limit=1),
+    "get_thread": lambda drsai: drsai.engine.get_thread(Principal(), "t"),
+    "list_messages": lambda drsai: drsai.engine.list_messages(Principal(), "t", after=0, limit=1),
+    "get_run": lambda drsai: drsai.engine.get_run(Principal(), "r"),
+    "list_runs": lambda drsai: drsai.engine.list_runs(Principal(), "t", after=None, limit=1),
+    "cancel_run": lambda drsai: drsai.engine.cancel_run(Principal(), "r"),
+    "delete_thread": lambda drsai: drsai.engine.delete_thread(Principal(), "t"),
 }
 
 

@@ -18,6 +18,7 @@ from autogen_core import CancellationToken, FunctionCall
 from autogen_ext.models.replay import ReplayChatCompletionClient
 
 from drsai_backend import DrSai, RunLimits, RunStatus, limited
+from drsai_backend.access.principal import Principal
 from drsai_backend.errors import ConfigurationError, InvalidRequest
 from drsai_backend.teams.registry import TeamRegistry, load_teams
 from tests.support.scripted import ScriptedClient, counting
@@ -53,7 +54,7 @@ async def test_turns(make: Make, caplog: pytest.LogCaptureFixture, team: Any, me
     drsai = await make({"crew": team}, max_turns=7)
     for number in (1, 2):
         result = await drsai.run("crew", "go on", thread_id="t")
-        run = (await drsai.engine.list_runs("anonymous", "t", after=None, limit=1)).items[0]
+        run = (await drsai.engine.list_runs(Principal(), "t", after=None, limit=1)).items[0]
         assert (result.status, run.stop_code) == (RunStatus.STOPPED, "max_turns")
         assert "7 is its bound (max_turns)" in (run.stop_reason or "")
         assert len((await thread_of(drsai)).messages) == number * messages
@@ -150,7 +151,7 @@ async def test_a_request_may_lower_a_bound_and_not_raise_it(make: Make) -> None:
         await drsai.run("short", "x", limits=RunLimits(max_turns=5))
     handle = await drsai.start("short", "x", thread_id="q", background=True, limits=RunLimits(max_turns=3))
     await handle.wait()
-    [run] = (await drsai.engine.list_runs("anonymous", "q", after=None, limit=1)).items
+    [run] = (await drsai.engine.list_runs(Principal(), "q", after=None, limit=1)).items
     assert (run.turns, run.limits, run.stop_code) == (3, {"max_turns": 3}, "max_turns")
 
 

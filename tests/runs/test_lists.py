@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend import DrSai, RunStatus
+from drsai_backend.access.principal import Principal
 from drsai_backend.database import DatabaseManager
 from drsai_backend.runs.views import runs_query, threads_query
 from tests.runs.test_answers import choosing
@@ -30,11 +31,11 @@ async def test_lists_by_status(make: Make) -> None:
         (RunStatus.COMPLETED, ["b"]),
         (None, ["b", "c", "a"]),
     ):
-        threads = await drsai.engine.list_threads("anonymous", after=None, limit=9, status=status)
+        threads = await drsai.engine.list_threads(Principal(), after=None, limit=9, status=status)
         assert [item.thread_id for item in threads.items] == names
-        runs = await drsai.engine.list_runs("anonymous", None, after=None, limit=9, status=status)
+        runs = await drsai.engine.list_runs(Principal(), None, after=None, limit=9, status=status)
         assert {item.thread_id for item in runs.items} == set(names)
-        of_b = await drsai.engine.list_runs("anonymous", "b", after=None, limit=9, status=status)
+        of_b = await drsai.engine.list_runs(Principal(), "b", after=None, limit=9, status=status)
         assert len(of_b.items) == names.count("b")
     assert [item.thread_id for item in (await drsai.input_requests("eve")).items] == ["a"]
 
@@ -48,7 +49,11 @@ async def test_what_is_under_way_is_found_by_an_index(db: DatabaseManager, statu
             connection.execute(sa.text("SET LOCAL enable_sort = off"))
         explain = "EXPLAIN " if connection.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN "
         found: list[str] = []
-        for query in (threads_query("u", None, status), runs_query("u", None, None, status)):
+        owner = Principal("u").owner
+        for query in (
+            threads_query(owner, None, status),
+            runs_query(owner, None, None, status),
+        ):
             text = str(query.limit(3).compile(connection, compile_kwargs={"literal_binds": True}))
             found.append("\n".join(str(row) for row in connection.execute(sa.text(explain + text.replace(":", "\\:")))))
         return found

@@ -25,6 +25,7 @@ from autogen_core.models import UserMessage
 from pydantic import BaseModel
 
 from drsai_backend import DrSai, RunStatus, Thread
+from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import AutoGenMessage
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.runs import InputMessage, RunRequest
@@ -146,7 +147,7 @@ async def test_messages_of_every_class_are_stored_loaded_and_read(make: Make, te
         message = read_message(config)
         assert not isinstance(message, UnknownMessage | UnknownEvent)
         assert dump_of(message) == config
-    listed = await second.engine.list_messages("anonymous", "t", after=0, limit=100)
+    listed = await second.engine.list_messages(Principal(), "t", after=0, limit=100)
     assert [each.message for each in listed] == stored
     assert not any(each.content.startswith("{'") for each in listed)
 
@@ -175,7 +176,7 @@ async def test_a_format_string_says_how_an_answer_reads(make: Make) -> None:
     result = await drsai.run("judge", "x", thread_id="t")
     assert result.text == "True: 1 asked"
     assert isinstance(result.output, Verdict)
-    [_, answer] = await drsai.engine.list_messages("anonymous", "t", after=0, limit=10)
+    [_, answer] = await drsai.engine.list_messages(Principal(), "t", after=0, limit=10)
     assert answer.content == "True: 1 asked"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from drsai_backend import RunStatus
+from drsai_backend.access.principal import Principal
 from drsai_backend.errors import Conflict, DatabaseUnavailable
 from drsai_backend.runs.recovery import leases as _leases
 from tests.support.calls import Outage
@@ -109,7 +110,7 @@ async def test_a_run_of_this_process_is_cancelled_also_while_the_database_is_awa
 
     drsai.database.read = away  # type: ignore[method-assign, assignment]
     with pytest.raises(DatabaseUnavailable):
-        await drsai.engine.cancel_run("anonymous", handle.run_id)
+        await drsai.engine.cancel_run(Principal(), handle.run_id)
     drsai.database.read = read  # type: ignore[method-assign]
     assert (await handle.wait()).status is RunStatus.STOPPED
 
@@ -176,4 +177,4 @@ async def test_a_run_whose_begin_was_cut_off_is_begun_once(make: Make, key: str 
     handle = await drsai.engine.start(request("x", idempotency_key=key))
     assert (await handle.wait()).status is RunStatus.COMPLETED
     assert said(await thread_of(drsai)) == (["w", "x"] if known else ["x"])
-    assert (await drsai.engine.get_run("anonymous", handle.run_id)).attempt == 1
+    assert (await drsai.engine.get_run(Principal(), handle.run_id)).attempt == 1

@@ -13,6 +13,7 @@ from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core import CancellationToken
 
 from drsai_backend import DrSai, RunStatus
+from drsai_backend.access.principal import Principal
 from tests.support.teams.crew import Crew
 from tests.support.threads import QUICK, Make, ended, request, sources, thread_of, turns
 
@@ -73,7 +74,7 @@ async def paused(make: Make, crew: Crew) -> DrSai:
     drsai = await make({"crew": crew}, **QUICK)
     handle = await drsai.engine.start(request("x"))
     await turns(drsai, 1)
-    await drsai.engine.pause("anonymous", "t")
+    await drsai.engine.pause(Principal(), "t")
     crew.bob.release()
     assert (await handle.wait()).status is RunStatus.PAUSED
     return drsai
@@ -84,7 +85,7 @@ async def test_agents_hear_of_a_pause_and_of_its_end(make: Make) -> None:
     await paused(make, crew)
     assert crew.heard == ["pause"]
     other = await make({"crew": crew}, **QUICK)
-    await other.engine.resume("anonymous", "t")
+    await other.engine.resume(Principal(), "t")
     thread = await ended(other)
     assert (thread.status, sources(thread)) == (RunStatus.COMPLETED, ["user", "ann", "bob", "cat"])
     assert thread.messages[-1]["content"] == "paused: False"
@@ -103,7 +104,7 @@ async def test_a_message_to_a_paused_thread_resumes_the_agents_too(make: Make) -
 async def test_agents_of_a_cancelled_pause_are_resumed_by_the_next_run(make: Make) -> None:
     crew = PausableCrew()
     drsai = await paused(make, crew)
-    await drsai.engine.cancel("anonymous", "t")
+    await drsai.engine.cancel(Principal(), "t")
     assert crew.heard == ["pause"]
     assert (await drsai.run("crew", "y", thread_id="t")).status is RunStatus.COMPLETED
     assert (await thread_of(drsai)).messages[-1]["content"] == "paused: False"
@@ -116,7 +117,7 @@ async def test_a_resume_that_was_cut_is_told_again(make: Make) -> None:
     await paused(make, crew)
     crew.hangs = True
     other = await make({"crew": crew}, **QUICK)
-    await other.engine.resume("anonymous", "t")
+    await other.engine.resume(Principal(), "t")
     async with asyncio.timeout(30):
         await crew.speaking.wait()
     assert crew.heard == ["pause", "resume"]

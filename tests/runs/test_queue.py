@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from drsai_backend import RunStatus
+from drsai_backend.access.principal import Principal
 from drsai_backend.database.runs.commands import drop_queued
 from drsai_backend.datamodel import QueuedInput, Run
 from tests.support.calls import Gate
@@ -39,13 +40,13 @@ async def test_a_queued_input_that_was_cancelled_meanwhile_is_not_run(make: Make
     gate = Gate(drsai.engine._starter, "start")
     late = asyncio.create_task(drsai.engine.look_at((await head_of(drsai)).key))
     await gate.reached.wait()
-    assert (await drsai.engine.cancel_run("anonymous", run_id)).status is RunStatus.STOPPED
+    assert (await drsai.engine.cancel_run(Principal(), run_id)).status is RunStatus.STOPPED
     gate.opened.set()
     await late
     await asyncio.sleep(0.1)
     thread = await thread_of(drsai)
     assert (said(thread), thread.queued, thread.status) == (["x"], 0, RunStatus.COMPLETED)
-    assert (await drsai.engine.get_run("anonymous", run_id)).status is RunStatus.STOPPED
+    assert (await drsai.engine.get_run(Principal(), run_id)).status is RunStatus.STOPPED
 
 
 async def test_a_queued_input_does_not_answer_a_question_that_was_asked_meanwhile(make: Make) -> None:

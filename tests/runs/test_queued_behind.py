@@ -14,6 +14,7 @@ from autogen_agentchat.messages import TextMessage
 from autogen_agentchat.teams import RoundRobinGroupChat
 
 from drsai_backend import Answer, DrSai, DrSaiAgent, RunStatus
+from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import QueuedInput, Run, utcnow
 from drsai_backend.runs import Handle, QueuedBehind
 from tests.support.scripted import ScriptedClient
@@ -71,7 +72,7 @@ async def all_done(drsai: DrSai) -> None:
 
 
 async def status_of(drsai: DrSai, run_id: str) -> RunStatus:
-    return (await drsai.engine.get_run("anonymous", run_id)).status
+    return (await drsai.engine.get_run(Principal(), run_id)).status
 
 
 async def test_those_who_wait_are_told_and_keep_their_places(desk: tuple[Desk, DrSai, DrSai]) -> None:
@@ -87,7 +88,7 @@ async def test_those_who_wait_are_told_and_keep_their_places(desk: tuple[Desk, D
             asking.run_id,
             question,
         )
-        view = await other.engine.get_run("anonymous", handle.run_id)
+        view = await other.engine.get_run(Principal(), handle.run_id)
         assert (view.status, view.queued_behind, view.input_request) == (RunStatus.CREATED, asking.run_id, question)
     assert (await thread_of(first)).queued == 2
     # What is sent now was written after the question.
@@ -153,10 +154,10 @@ async def test_a_question_that_is_never_answered(desk: tuple[Desk, DrSai, DrSai]
     withdrawn = await other.engine.start(request("two"))
     team.gate.set()
     await told(asking)
-    assert (await other.engine.cancel_run("anonymous", withdrawn.run_id)).status is RunStatus.STOPPED
+    assert (await other.engine.cancel_run(Principal(), withdrawn.run_id)).status is RunStatus.STOPPED
     if how == "cancelled":
         await told(waiting)
-        await other.engine.cancel_run("anonymous", asking.run_id)
+        await other.engine.cancel_run(Principal(), asking.run_id)
     await all_done(first)
     assert await status_of(first, asking.run_id) is RunStatus.STOPPED
     assert await conversation(first) == ["ask", "one", "did one"]
@@ -191,7 +192,7 @@ async def test_a_background_message_before_the_question_waits(desk: tuple[Desk, 
     team, first, other = desk
     asking = await first.engine.start(request("ask"))
     early = await other.engine.start(request("one", background=True))
-    log = other.engine.follow_run("anonymous", early.run_id)
+    log = other.engine.follow_run(Principal(), early.run_id)
     team.gate.set()
     question = (await told(asking)).input_request
     async with asyncio.timeout(10):
@@ -211,7 +212,7 @@ async def test_a_second_question_is_told_too(desk: tuple[Desk, DrSai, DrSai]) ->
     team.gate.set()
     for handle in waiting:
         await told(handle)
-    log = other.engine.follow_run("anonymous", waiting[1].run_id)
+    log = other.engine.follow_run(Principal(), waiting[1].run_id)
     async with asyncio.timeout(10):
         before = await anext(log)
         await first.run("crew", "red", thread_id="t")

@@ -12,6 +12,7 @@ from autogen_core import FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage
 
 from drsai_backend import AssistantAgent, DrSai, RunStatus
+from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import TurnStep
 from tests.support.scripted import ScriptedClient
 from tests.support.teams.crew import Asker, Crew
@@ -49,7 +50,7 @@ async def attempt(drsai: DrSai, number: int) -> None:
     """Wait until the newest run has been taken up that often."""
 
     async def taken_over() -> bool:
-        return (await drsai.engine.list_runs("anonymous", "t", after=None, limit=1)).items[0].attempt == number
+        return (await drsai.engine.list_runs(Principal(), "t", after=None, limit=1)).items[0].attempt == number
 
     await until(taken_over)
 
@@ -264,13 +265,13 @@ async def test_what_is_asked_of_a_cut_run_does_not_forget_the_steps_of_its_turn(
     if control == "steer":
         await drsai.engine.start(request("hurry", on_busy="steer"))
     else:
-        await drsai.engine.pause("anonymous", "t")
+        await drsai.engine.pause(Principal(), "t")
     await disown(drsai)
     mailroom.client.delay = 0
     other = await make({"crew": mailroom}, **QUICK)
     if control == "pause":
         await reached(other, "paused")
-        await other.engine.resume("anonymous", "t")
+        await other.engine.resume(Principal(), "t")
     thread = await ended(other)
     assert (thread.status, thread.error_message) == (RunStatus.COMPLETED, None)
     assert (mailroom.sent, mailroom.client.calls) == (["ada"], 3)

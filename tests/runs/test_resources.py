@@ -22,6 +22,7 @@ from autogen_ext.tools.mcp import McpWorkbench, StdioServerParams
 from pydantic import BaseModel
 
 from drsai_backend import DrSai, RunStatus
+from drsai_backend.access.principal import Principal
 from drsai_backend.errors import RunFailed, StateError
 from drsai_backend.teams import resources
 from tests.support.scripted import Answer, ScriptedClient
@@ -113,7 +114,7 @@ async def test_a_run_that_is_cancelled_leaves_no_process(make: Make) -> None:
         reached.clear()
         assert servers()
         if way == "cancel":
-            await drsai.engine.cancel_run("anonymous", handle.run_id)
+            await drsai.engine.cancel_run(Principal(), handle.run_id)
         else:
             await drsai.stop("anonymous", way)
         assert (await handle.wait()).status is RunStatus.STOPPED

@@ -16,6 +16,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from drsai_backend import DrSai
+from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.datamodel.lifecycle import DROP, JOIN, TRANSITIONS
 from drsai_backend.errors import DrSaiError
@@ -43,12 +44,12 @@ async def say(drsai: DrSai, **values: Any) -> None:
 
 async def answer(drsai: DrSai) -> None:
     question = (await thread_of(drsai)).input_request or {"id": "none"}
-    await drsai.engine.answer("anonymous", "t", Answer(question["id"], "yes"))
+    await drsai.engine.answer(Principal(), "t", Answer(question["id"], "yes"))
 
 
 async def cancel_newest_run(drsai: DrSai) -> None:
-    runs = await drsai.engine.list_runs("anonymous", "t", after=None, limit=1)
-    await drsai.engine.cancel_run("anonymous", runs.items[0].run_id)
+    runs = await drsai.engine.list_runs(Principal(), "t", after=None, limit=1)
+    await drsai.engine.cancel_run(Principal(), runs.items[0].run_id)
 
 
 async def set_by_hand(drsai: DrSai, status: RunStatus) -> None:
@@ -73,10 +74,10 @@ VERBS: dict[str, Any] = {
     "queue": lambda drsai: say(drsai, background=True),
     "queue an answer": lambda drsai: say(drsai, background=True, on_question="answer"),
     "answer": answer,
-    "cancel": lambda drsai: drsai.engine.cancel("anonymous", "t"),
+    "cancel": lambda drsai: drsai.engine.cancel(Principal(), "t"),
     "cancel run": cancel_newest_run,
-    "pause": lambda drsai: drsai.engine.pause("anonymous", "t"),
-    "resume": lambda drsai: drsai.engine.resume("anonymous", "t"),
+    "pause": lambda drsai: drsai.engine.pause(Principal(), "t"),
+    "resume": lambda drsai: drsai.engine.resume(Principal(), "t"),
     "crash": disown,
     "settle": settle,
     "stop by hand": lambda drsai: set_by_hand(drsai, RunStatus.STOPPED),

@@ -14,6 +14,7 @@ from autogen_core import FunctionCall
 from autogen_core.models import CreateResult
 
 from drsai_backend import DrSai, RunStatus
+from drsai_backend.access.principal import Principal
 from drsai_backend.agents import idempotent
 from tests.support.scripted import Answer, ScriptedClient, counting
 from tests.support.teams.crew import Crew
@@ -162,13 +163,13 @@ async def test_queued_and_paused_runs(make: Make) -> None:
     drsai = await make({"crew": crew}, **QUICK)
     await drsai.engine.start(request())
     await turns(drsai, 1)
-    await drsai.engine.pause("anonymous", "t")
+    await drsai.engine.pause(Principal(), "t")
     crew.bob.release()
     await reached(drsai, "paused")
     run = await run_of(drsai)
     assert run.usage is not None
     assert (run.usage["completion_tokens"], run.turns) == (2, 2)
-    await drsai.engine.resume("anonymous", "t")
+    await drsai.engine.resume(Principal(), "t")
     await ended(drsai)
     run = await run_of(drsai)
     assert run.usage is not None

@@ -9,6 +9,7 @@ from typing import Any
 
 from autogen_agentchat.teams import BaseGroupChat
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.start.build import inject
@@ -81,7 +82,7 @@ class Story:
         steps = TurnSteps(list(self.steps.values()), self._store, self.events.append)
         team = self.build()
         models = ModelClientFactory(Settings(_env_file=None))
-        context = RunContext("u", "t", "r", {}, None, models)  # type: ignore[arg-type]
+        context = RunContext(Principal("u"), "t", "r", {}, None, models)  # type: ignore[arg-type]
         inject(parts(team), context, broker, steps)
         run = TurnRun(team, self.stored, broker=broker, steps=steps)
         await run.prepare()

@@ -13,6 +13,7 @@ from drsai_backend import DrSai, Thread
 from drsai_backend.config import Settings
 from drsai_backend.database.runs.reads import read_head
 from drsai_backend.datamodel import Run
+from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
 from drsai_backend.runs import InputMessage, RunRequest
 
 Make = Callable[..., Awaitable[DrSai]]
@@ -111,7 +112,7 @@ async def two(make: Make, team: Any) -> tuple[DrSai, DrSai]:
 
 
 async def head_of(drsai: DrSai) -> Any:
-    head = await drsai.database.read(lambda session: read_head(session, "anonymous", "t"))
+    head = await drsai.database.read(lambda session: read_head(session, ThreadName(DEFAULT_TENANT, "anonymous", "t")))
     assert head is not None
     return head
 

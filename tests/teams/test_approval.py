@@ -15,6 +15,7 @@ from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage
 from autogen_core.tools import FunctionTool, StaticWorkbench, ToolOverride
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.agents import idempotent, requires_approval
 from drsai_backend.config import Settings
 from drsai_backend.models import ModelClientFactory
@@ -91,7 +92,11 @@ async def test_a_cancel_does_not_wait_for_other_calls() -> None:
 
     broker, token = InputBroker(), CancellationToken()
     team = files.team("delete", "wait", tools=[wait])
-    inject(parts(team), RunContext("u", "t", "r", {}, None, ModelClientFactory(Settings(_env_file=None))), broker)  # type: ignore[arg-type]
+    inject(
+        parts(team),
+        RunContext(Principal("u"), "t", "r", {}, None, ModelClientFactory(Settings(_env_file=None))),
+        broker,
+    )  # type: ignore[arg-type]
     run = TurnRun(team, Stored(), broker=broker)
     await run.prepare()
     task = asyncio.ensure_future(run.run_session([TextMessage(content="Begin.", source="user")], token=token))

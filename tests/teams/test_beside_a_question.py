@@ -13,6 +13,7 @@ from autogen_agentchat.teams import BaseGroupChat, DiGraphBuilder, GraphFlow, Ro
 from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.start.build import inject
@@ -153,7 +154,10 @@ async def test_a_question_from_a_thread_lets_others_end(swallowed: bool) -> None
 
 def _injected(team: BaseGroupChat, broker: InputBroker, steps: TurnSteps | None = None) -> BaseGroupChat:
     inject(
-        parts(team), RunContext("u", "t", "r", {}, None, ModelClientFactory(Settings(_env_file=None))), broker, steps
+        parts(team),
+        RunContext(Principal("u"), "t", "r", {}, None, ModelClientFactory(Settings(_env_file=None))),
+        broker,
+        steps,
     )  # type: ignore[arg-type]
     return team
 

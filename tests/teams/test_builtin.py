@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from autogen_agentchat.messages import ModelClientStreamingChunkEvent, TextMessage, ToolCallExecutionEvent
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.models import ModelClientFactory, ModelParams
 from drsai_backend.teams.builtin import MAX_MESSAGES, builtin_teams
@@ -18,7 +19,7 @@ from tests.support.model_server import ModelServer, Reply, ToolCall
 def context(**settings: Any) -> RunContext:
     values = {"openai_api_key": None, "openai_base_url": None, "demo_delay": 0, **settings}
     return RunContext(
-        user_id="u",
+        principal=Principal("u"),
         thread_id="t",
         run_id="r",
         input_values={},

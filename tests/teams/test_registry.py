@@ -28,6 +28,7 @@ from autogen_agentchat.conditions import (
 from autogen_agentchat.teams import BaseGroupChat, RoundRobinGroupChat
 from pydantic import SecretStr
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError, InvalidRequest, TeamBuildError, UnknownModel
 from drsai_backend.models import (
@@ -91,7 +92,7 @@ def _clean_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 def context(models: ModelClientFactory | None = None, **values: Any) -> RunContext:
     return RunContext(
-        user_id="u",
+        principal=Principal("u"),
         thread_id="t",
         run_id="r",
         input_values={},

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Annotated
 from urllib.parse import parse_qsl
 
 from fastapi import Path, Query, Request
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator
 from starlette.types import Scope
@@ -40,7 +41,7 @@ def check_query(scope: Scope, known: Iterable[str]) -> None:
     if not scope["query_string"]:
         return
     names = [name for name, _ in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)]
-    known = list(known)
+    known = list(dict.fromkeys(known))
     for name in names:
         if name not in known:
             takes = f"it takes {', '.join(f'`{each}`' for each in known)}" if known else "it takes none"
@@ -52,4 +53,11 @@ def check_query(scope: Scope, known: Iterable[str]) -> None:
 async def known_parameters(request: Request) -> None:
     """`check_query`, for every route of FastAPI's: by what it declares."""
     route: APIRoute = request.scope["route"]
-    check_query(request.scope, (field.alias for field in route.dependant.query_params))
+    check_query(request.scope, _query_parameters(route.dependant))
+
+
+def _query_parameters(dependant: Dependant) -> Iterator[str]:
+    """Those of its dependencies included."""
+    yield from (field.alias for field in dependant.query_params)
+    for inner in dependant.dependencies:
+        yield from _query_parameters(inner)
