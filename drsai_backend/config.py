@@ -73,6 +73,29 @@ class Settings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["console", "json"] = "console"
 
+    jwt_issuer: str | None = Field(default=None, description="Who makes the tokens that are accepted: their `iss`.")
+    jwt_audience: str | None = Field(default=None, description="For whom: their `aud`, or one of it.")
+    jwt_keys: str | None = Field(
+        default=None, description="The issuer's key set (JWKS): a file, or an https URL. For RS256, ES256 and EdDSA."
+    )
+    jwt_secret: SecretStr | None = Field(
+        default=None, description="Instead: a secret of 32 bytes or more that is shared with the issuer, for HS256."
+    )
+    jwt_user_claim: str = Field(default="sub", min_length=1, description="The claim that is the user's id.")
+    jwt_tenant_claim: str | None = Field(
+        default=None, description="The claim that is the tenant; unset: all users belong to the tenant `default`."
+    )
+    jwt_scopes_claim: str = Field(default="scope", min_length=1, description="The claim that names scopes or roles.")
+    jwt_roles_claim: str = Field(
+        default="roles", min_length=1, description="The claim with the user's roles in the application."
+    )
+    jwt_default_scopes: Annotated[list[str], NoDecode] = Field(
+        default_factory=lambda: ["user"], description="Scopes or roles of tokens that name no scope known here."
+    )
+    jwt_leeway_seconds: float = Field(
+        default=30.0, ge=0, le=300, description="How much the issuer's clock may differ from this one."
+    )
+
     heartbeat_seconds: float = Field(default=3.0, gt=0, description="How often the leases of a process are renewed.")
     lease_seconds: float = Field(default=10.0, gt=0, description="How long a lease lives without renewal.")
     max_stall_seconds: float = Field(
@@ -153,11 +176,12 @@ class Settings(BaseSettings):
 
     def secrets(self) -> list[str]:
         """What must never be shown: keys, and the database's password."""
-        keys = [key.get_secret_value() for key in (self.openai_api_key, self.secret_key) if key is not None]
+        named = (self.openai_api_key, self.secret_key, self.jwt_secret)
+        keys = [key.get_secret_value() for key in named if key is not None]
         password = urlsplit(self.database_url).password
         return keys if password is None else [*keys, password, unquote(password)]
 
-    @field_validator("cors_origins", "allowed_hosts", "model_messages", mode="before")
+    @field_validator("cors_origins", "allowed_hosts", "jwt_default_scopes", "model_messages", mode="before")
     @classmethod
     def _read(cls, value: object, info: ValidationInfo) -> object:
         """JSON, or shorter: names separated by commas, one word for all models."""
@@ -190,6 +214,24 @@ class Settings(BaseSettings):
         if value is not None and "@" in value:
             raise ValueError("must not hold a user name or password; a key belongs in OPENAI_API_KEY")
         return value.rstrip("/") if value else value
+
+    @field_validator("jwt_secret")
+    @classmethod
+    def _stripped(cls, value: SecretStr | None) -> SecretStr | None:
+        """Mounted secrets and copied lines end with white space."""
+        return None if value is None else SecretStr(value.get_secret_value().strip())
+
+    @model_validator(mode="after")
+    def _tokens_are_set_up_whole(self) -> Settings:
+        if self.jwt_keys is not None and self.jwt_secret is not None:
+            raise ValueError("DRSAI_JWT_KEYS and DRSAI_JWT_SECRET cannot both be set: tokens are checked in one way")
+        is_set = [self.jwt_keys or self.jwt_secret, self.jwt_issuer, self.jwt_audience]
+        if any(is_set) and not all(is_set):
+            raise ValueError(
+                "DRSAI_JWT_ISSUER, DRSAI_JWT_AUDIENCE, and DRSAI_JWT_KEYS or DRSAI_JWT_SECRET must be set together: "
+                "otherwise tokens that were made for others would be accepted"
+            )
+        return self
 
     @model_validator(mode="after")
     def _lease_outlives_a_lost_heartbeat(self) -> Settings:

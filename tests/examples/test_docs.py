@@ -28,6 +28,8 @@ def _variable(name: str) -> str:
 def _shown(value: Any) -> str:
     if value is None or value == [] or value == {}:
         return ""
+    if isinstance(value, list):
+        return f"`{','.join(value)}`"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, ByteSize):
