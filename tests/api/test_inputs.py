@@ -47,7 +47,12 @@ async def test_nulls_are_as_good_as_nothing(http: httpx.AsyncClient, engine: Fak
     response = await http.post(URL, json=chat(**dict.fromkeys(names.split())))
     assert response.status_code == 200
     request = engine.requests[0]
-    assert (request.principal.user_id, request.thread_id, request.params, request.extra) == ("anonymous", None, ModelParams(), {})
+    assert (request.principal.user_id, request.thread_id, request.params, request.extra) == (
+        "anonymous",
+        None,
+        ModelParams(),
+        {},
+    )
 
 
 @pytest.mark.parametrize(

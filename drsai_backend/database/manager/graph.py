@@ -22,7 +22,7 @@ from sqlmodel import SQLModel
 
 from drsai_backend.database.manager.model import Values, model_info
 from drsai_backend.database.manager.relations import Relation, foreign_key, held_relations, known_relations, members
-from drsai_backend.database.manager.rows import Change, RowWriter, observe, refresh
+from drsai_backend.database.manager.rows import Change, RowWriter, is_known, observe, refresh
 from drsai_backend.database.manager.thread_parts import store_message
 from drsai_backend.database.manager.threads import StoredThread, ThreadChange, ThreadIO, observe_thread, refresh_thread
 from drsai_backend.datamodel import AutoGenMessage, Thread, utcnow
@@ -74,14 +74,19 @@ class Copy:
     stored: StoredThread | None = None
 
 
-def observe_graph(root: SQLModel) -> list[Node]:
-    """The rows that an upsert of `root` writes or refers to; `root` first. InvalidRequest names the path of a field."""
+def observe_graph(root: SQLModel, tenant: str) -> list[Node]:
+    """The rows that an upsert of `root` writes or refers to; `root` first. New ones that name no tenant are `tenant`'s.
+
+    InvalidRequest names the path of a field.
+    """
     nodes: dict[int, Node] = {}
     queue: deque[tuple[SQLModel, str, bool]] = deque([(root, "", True)])
     while queue:
         row, path, follows = queue.popleft()
         if id(row) in nodes and (nodes[id(row)].follows or not follows):
             continue
+        if "tenant" in vars(row) and "tenant" not in row.model_fields_set and not is_known(row):
+            setattr(row, "tenant", tenant)  # noqa: B010 - of whatever table
         try:
             node = nodes[id(row)] = _observed(row, follows)
         except InvalidRequest as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 # The synchronous manager is the other half of `DatabaseManager`, and uses what that keeps to itself.
 # pyright: reportPrivateUsage=false
 import asyncio
+import copy
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from drsai_backend.database.manager.rows import RowWriter, remember
 from drsai_backend.database.manager.secrets import SecretBox
 from drsai_backend.database.manager.threads import StateStore, ThreadIO, show
 from drsai_backend.datamodel import AgentJson, JournalEntry, Thread, ThreadSnapshot, table_of
+from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.errors import InvalidRequest
 
 M = TypeVar("M", bound=SQLModel)
@@ -72,8 +74,19 @@ class DatabaseManager:
         self._graphs = GraphWriter(self._rows, self._threads)
         self._schema_ready = False
         self._schema_lock = threading.Lock()
+        self.tenant = DEFAULT_TENANT
+        """Whose rows filters mean that name a user and no tenant, and new rows are that name none."""
         self.sync = SyncDatabaseManager(self)
         """The same calls for scripts and synchronous tools. They block the calling thread."""
+
+    def of_tenant(self, tenant: str) -> DatabaseManager:
+        """The same manager for the rows of another tenant; agents get that of their run."""
+        if tenant == self.tenant:
+            return self
+        other = copy.copy(self)
+        other.tenant, other._owns_database = tenant, False
+        other.sync = SyncDatabaseManager(other)
+        return other
 
     async def ensure_schema(self) -> None:
         """Brings an SQLite schema up to date, checks that of PostgreSQL. Every first call does it as well.
@@ -106,6 +119,7 @@ class DatabaseManager:
 
         Args:
             filters: field → value, list of values, or operators (`eq ne gt ge lt le in not_in like`); all must hold.
+                With `user_id` and no `tenant` they mean a user of this manager's `tenant`.
             order: a field, `"-field"` for descending, or a list of those.
             limit, offset: a page of the result.
             load_messages, load_state: for threads; False leaves `messages` empty or `state` None, and unwritten.
@@ -204,7 +218,8 @@ class DatabaseManager:
         load: Sequence[str],
     ) -> Callable[[Session], list[M]]:
         info, dialect = model_info(model), self.database.dialect
-        query = sa.select(model).where(*conditions(info, filters, dialect)).order_by(*ordering(info, order, dialect))
+        terms = conditions(info, filters, dialect, self.tenant)
+        query = sa.select(model).where(*terms).order_by(*ordering(info, order, dialect))
         query = query.limit(page("limit", limit)).offset(page("offset", offset)).options(*load_options(model, load))
 
         def fn(session: Session) -> list[M]:
@@ -234,7 +249,7 @@ class DatabaseManager:
 
     def _upserting(self, row: SQLModel) -> tuple[Callable[[Session], list[Outcome]], Callable[[list[Outcome]], None]]:
         """A storage function, and what to do with its result after the commit."""
-        graph = observe_graph(row)
+        graph = observe_graph(row, self.tenant)
         for node in graph:
             _refuse_engine_owned(type(node.row))
         return lambda session: self._graphs.store(session, graph), lambda stored: refresh_graph(graph, stored)
@@ -242,7 +257,7 @@ class DatabaseManager:
     def _deleting(self, model: type[SQLModel], filters: Filters) -> Callable[[Session], int]:
         _refuse_engine_owned(model)
         info = model_info(model)
-        terms = conditions(info, filters, self.database.dialect)
+        terms = conditions(info, filters, self.database.dialect, self.tenant)
         if not terms:
             raise InvalidRequest("delete needs filters: without them it would empty the table", param="filters")
         return lambda session: delete_rows(session, self.database.dialect, info, terms)

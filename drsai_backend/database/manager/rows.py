@@ -56,6 +56,11 @@ def remember(row: SQLModel, info: ModelInfo) -> None:
     memory_of(row)["fields"] = {n: f.fingerprint(held[n]) for n, f in info.fields.items() if n in held}
 
 
+def is_known(row: SQLModel) -> bool:
+    """Whether the object was read from the database, or stored."""
+    return "fields" in memory_of(row)
+
+
 def observe(row: SQLModel) -> Change:
     """What the object holds, and which of it is new. InvalidRequest names a field that holds what it cannot hold."""
     info = model_info(type(row))

@@ -129,7 +129,7 @@ def context_of(services: Services, request: RunRequest, principal: Principal, ru
         "extra_requests": request.extra or None,
     }
     who = (principal, request.name.thread_id, run_id, values)
-    return RunContext(*who, services.db, services.models, request.params, request.api_key)
+    return RunContext(*who, services.db.of_tenant(principal.tenant), services.models, request.params, request.api_key)
 
 
 def _may_ask(bounds: Bounds, broker: InputBroker) -> None:
