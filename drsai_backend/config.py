@@ -47,6 +47,14 @@ class Settings(BaseSettings):
     )
     secret_key: SecretStr | None = Field(default=None, description="Encrypts the API keys that are stored.")
 
+    auth: Literal["auto", "required"] = Field(
+        default="auto",
+        description="auto: nobody needs an API key until the first one is made. required: everybody does.",
+    )
+    user_header: str | None = Field(
+        default=None, description="A header in which a gateway with the scope `act-as` names the user."
+    )
+
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535, description="0: any free port.")
     cors_origins: Annotated[list[str], NoDecode] = Field(

@@ -15,7 +15,9 @@ from pydantic import BaseModel
 
 from drsai_backend import jobs
 from drsai_backend.access.identity import Authenticator
+from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import ANONYMOUS, Principal
+from drsai_backend.access.tokens import token_verifier
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.datamodel import RunStatus, TeamResult
@@ -36,6 +38,7 @@ from drsai_backend.teams.registry import TeamRegistry
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from drsai_backend.api.auth import Identify
     from drsai_backend.sync import SyncDrSai
 
 
@@ -56,6 +59,7 @@ class DrSai:
 
     Attributes:
         db: the `DatabaseManager`: rows of all tables, those of one's own included.
+        keys: the API keys: made, listed, revoked.
         settings: what it was made with; `engine`, `models` and `database` are the parts that it is made of.
 
     Raises:
@@ -80,7 +84,9 @@ class DrSai:
         key, store = settings.secret_key, JournalStateStore()
         self.db = DatabaseManager(database=self.database, secret_key=key, state_store=store)
         self.models = ModelClientFactory(settings, model_provider)
-        self.authenticator = Authenticator(_NoKeys())
+        self.keys = ApiKeys(self.database)
+        self._tokens = token_verifier(settings) if worker else None
+        self.authenticator = Authenticator(self.keys, self._tokens, required=settings.auth == "required")
         self._worker = worker
         if not worker:
             teams = {}
@@ -128,6 +134,9 @@ class DrSai:
         self.engine.lifecycle.closed()
         if self._jobs is not None:
             await self._jobs.close()
+        await self.keys.close()
+        if self._tokens is not None:
+            await self._tokens.close()
         await self.models.close()
         await self.database.close()
 
@@ -151,8 +160,12 @@ class DrSai:
         async with self:
             yield
 
-    def app(self) -> FastAPI:
+    def app(self, identify: Identify | None = None) -> FastAPI:
         """The FastAPI application that serves these teams. It opens and closes this object with its lifespan.
+
+        Args:
+            identify: tells who asks, sync or async, from the request: a `Principal`, or None for nobody (401). For an
+                application with a login of its own; API keys and tokens are not looked at then. Default: those are.
 
         Mounted (`outer.mount("/ai", drsai.app())`), it answers 503 `not_opened` until the outer application opens this
         object, with `lifespan`.
@@ -160,8 +173,9 @@ class DrSai:
         from drsai_backend.api import create_app
         from drsai_backend.api.auth import Access
 
-        access = Access(self.authenticator)
-        return create_app(self.engine, self.settings, access, lifespan=self.lifespan, is_demo=self.models.is_demo)
+        access = Access(self.authenticator, identify, user_header=self.settings.user_header)
+        settings, is_demo = self.settings, self.models.is_demo
+        return create_app(self.engine, settings, access, self.keys, lifespan=self.lifespan, is_demo=is_demo)
 
     async def start(
         self,
@@ -392,14 +406,6 @@ class DrSai:
         from drsai_backend.sync import SyncDrSai
 
         return SyncDrSai(self)
-
-
-class _NoKeys:
-    async def check(self, text: str) -> Principal:
-        raise NotImplementedError
-
-    async def any_exist(self) -> bool:
-        return False
 
 
 def _trusted(user_id: str, tenant: str) -> Principal:

@@ -8,6 +8,7 @@ from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Lifespan
 
+from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.api.auth import Access
 from drsai_backend.api.health import health_routes
 from drsai_backend.api.http.body import Bodies
@@ -15,6 +16,7 @@ from drsai_backend.api.http.errors import install_error_handlers
 from drsai_backend.api.http.json import install_document
 from drsai_backend.api.http.middleware import Hosts, RequestBoundary, RequestGuard
 from drsai_backend.api.http.parameters import known_parameters
+from drsai_backend.api.keys import key_routes
 from drsai_backend.api.openai.chat import ChatRoute, model_routes
 from drsai_backend.api.threads import run_routes, thread_routes
 from drsai_backend.config import Settings
@@ -28,13 +30,14 @@ def create_app(
     engine: Engine,
     settings: Settings,
     access: Access,
+    keys: ApiKeys,
     *,
     lifespan: Lifespan[FastAPI] | None = None,
     hosts: Hosts | None = None,
     ping_seconds: float = PING_SECONDS,
     is_demo: bool | None = None,
 ) -> FastAPI:
-    """The HTTP interface of `engine`.
+    """The HTTP interface of `engine`. `access` tells who asks; `keys` are those that its admins manage.
 
     `lifespan` runs around the server, as FastAPI's does. `hosts` are those that are served; default: the settings'
     `allowed_hosts`, and where there are none, all: who embeds an application knows where it listens. A stream that has
@@ -57,6 +60,7 @@ def create_app(
     app.include_router(model_routes(engine))
     app.include_router(run_routes(engine, bodies, ping=ping_seconds))
     app.include_router(thread_routes(engine, bodies, ping=ping_seconds))
+    app.include_router(key_routes(keys, bodies))
     app.include_router(health_routes(engine, "offline demo model" if is_demo else None))
     install_error_handlers(app)
     install_document(app)

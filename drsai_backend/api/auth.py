@@ -156,13 +156,17 @@ NamedUser = Annotated[str | None, _QUERY, AfterValidator(user_of)]
 """The user that a query names; its default is None."""
 
 
-def allowed(scope: Scope) -> Any:
-    """A dependency that is the `Principal` who asks, and has the scope; see `needed_scope`."""
+def allowed(scope: Scope, *, named: bool = True) -> Any:
+    """A dependency that is the `Principal` who asks, and has the scope; see `needed_scope`. `named`: the query may name
+    the user."""
 
     async def who_asks(request: Request, user: NamedUser = None) -> Principal:
         return await access_of(request).principal(request.scope, scope, user)
 
-    return _declaring(scope, who_asks)
+    async def themselves(request: Request) -> Principal:
+        return await access_of(request).authenticate(request.scope, scope) or Principal()
+
+    return _declaring(scope, who_asks if named else themselves)
 
 
 def allowed_caller(scope: Scope) -> Any:
@@ -188,35 +192,45 @@ async def open_to_all() -> None:
     """A dependency of routes that need no key."""
 
 
-class UserBody(BaseModel):
-    """What a request that stops, pauses or resumes may say."""
+class Body(BaseModel):
+    """A body that is read by hand; see `read_fields`."""
 
     model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
+
+
+class UserBody(Body):
+    """What a request that stops, pauses or resumes may say."""
 
     user: Annotated[object, WithJsonSchema(USER_SCHEMA)] = Field(
         default=None, description="Whose thread or run it is, as in the query."
     )
 
 
-_Body = TypeVar("_Body", bound=UserBody)
+_Body = TypeVar("_Body", bound=Body)
+_Named = TypeVar("_Named", bound=UserBody)
 
 
 async def read_body(
-    bodies: Bodies, request: Request, kind: type[_Body], caller: Principal | None, user: str | None
-) -> tuple[_Body, Principal]:
+    bodies: Bodies, request: Request, kind: type[_Named], caller: Principal | None, user: str | None
+) -> tuple[_Named, Principal]:
     """The body of a request, and who asks: the query's `user` and the body's must agree."""
-    async with bodies.read(request.scope, request.receive, optional=kind is UserBody) as fields:
-        try:
-            body = kind.model_validate(fields)
-        except ValidationError as error:
-            raise refusal(error, fields) from None
+    body = await read_fields(bodies, request, kind)
     named = user_of(body.user)
     if user is not None and named is not None and user != named:
         raise InvalidRequest("`user` in the query and in the body are different", param="user")
     return body, access_of(request).acting(caller, request.scope, user or named)
 
 
-def described(kind: type[UserBody]) -> JsonObject:
+async def read_fields(bodies: Bodies, request: Request, kind: type[_Body]) -> _Body:
+    """The body of a request. Raises InvalidRequest, which names the field."""
+    async with bodies.read(request.scope, request.receive, optional=kind is UserBody) as fields:
+        try:
+            return kind.model_validate(fields)
+        except ValidationError as error:
+            raise refusal(error, fields) from None
+
+
+def described(kind: type[Body]) -> JsonObject:
     """A body in the OpenAPI document: it is read by hand, as a chat request's is."""
     schema = kind.model_json_schema()
     required = bool(schema.get("required"))

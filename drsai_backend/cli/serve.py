@@ -66,7 +66,13 @@ async def _serve(
     bound = str(listening.getsockname()[0])
     async with DrSai(teams, settings=settings) as drsai:
         config = uvicorn.Config(
-            create_app(drsai.engine, settings, Access(drsai.authenticator), hosts=_hosts(settings, bound)),
+            create_app(
+                drsai.engine,
+                settings,
+                Access(drsai.authenticator, user_header=settings.user_header),
+                drsai.keys,
+                hosts=_hosts(settings, bound),
+            ),
             lifespan="off",  # the database is open already
             ws="none",
             log_config=None,

@@ -16,7 +16,14 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from drsai_backend.api.http.json import json_response
-from drsai_backend.errors import DatabaseError, DrSaiError, InvalidRequest, RunFailed
+from drsai_backend.errors import (
+    DatabaseError,
+    DrSaiError,
+    InsufficientScope,
+    InvalidRequest,
+    RunFailed,
+    Unauthenticated,
+)
 from drsai_backend.json_types import JsonObject
 
 _log = logging.getLogger("drsai.api")
@@ -95,6 +102,10 @@ def error_response(error: DrSaiError, *, code: str | None = None) -> Response:
         headers["connection"] = "close"  # or the server would read the rest of the body, whatever its length
     elif error.status in _NO_RETRY:
         headers["x-should-retry"] = "false"
+    elif isinstance(error, Unauthenticated):
+        headers["www-authenticate"] = 'Bearer realm="drsai_backend"'  # RFC 6750, section 3
+    elif isinstance(error, InsufficientScope):
+        headers["www-authenticate"] = f'Bearer realm="drsai_backend", error="insufficient_scope", scope="{error.scope}"'
     return json_response(error_body(error, code=code), error.status, headers)
 
 

@@ -32,6 +32,11 @@ _EVERYWHERE: Final = {
     500: "Something went wrong here; the log has it under `X-Request-Id`.",
     503: "The database cannot be used now, or this server stops. `Retry-After` says in how many seconds to ask again.",
 }
+_OF_A_CALLER: Final = {
+    401: "A key is needed here, and there is none, or none that is valid.",
+    403: "The key does not allow this; the message and `WWW-Authenticate` name the scope that it lacks.",
+}
+_KEY: Final[JsonObject] = {"type": "http", "scheme": "bearer", "description": "An API key, or a token (JWT)."}
 _OF_A_NAME: Final = {404: "There is none of that name, or it is another user's."}
 _OF_A_CHANGE: Final = {409: "What is stored is not what the request goes by."}
 _OF_A_BODY: Final = {
@@ -105,16 +110,20 @@ def install_document(app: FastAPI) -> None:
             for name in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(name, None)
             schemas["Error"] = _ERROR
+            document["components"]["securitySchemes"] = {"key": _KEY}
             for path, item in document["paths"].items():
                 for method, operation in item.items():
-                    _add_errors(path, method, operation)
+                    is_open = "health" in operation.get("tags", ())
+                    # Without a key, too, where none is needed.
+                    operation["security"] = [{}] if is_open else [{"key": []}, {}]
+                    _add_errors(path, method, operation, _EVERYWHERE if is_open else _EVERYWHERE | _OF_A_CALLER)
         return app.openapi_schema or {}
 
     app.openapi = openapi
 
 
-def _add_errors(path: str, method: str, operation: JsonObject) -> None:
-    errors = _EVERYWHERE | (_OF_A_NAME if "{" in path else {}) | (_OF_A_CHANGE if method != "get" else {})
+def _add_errors(path: str, method: str, operation: JsonObject, errors: Mapping[int, str]) -> None:
+    errors = {**errors} | (_OF_A_NAME if "{" in path else {}) | (_OF_A_CHANGE if method != "get" else {})
     if "requestBody" in operation:
         errors |= _OF_A_BODY
     responses: JsonObject = operation["responses"]

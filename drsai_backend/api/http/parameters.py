@@ -23,16 +23,18 @@ def _name(param: str) -> AfterValidator:
     return AfterValidator(partial(check_name, param=param))
 
 
-def _after(pattern: str) -> object:
+def after_of(pattern: str) -> object:
+    """The query parameter that says where a page begins."""
     shape = {"anyOf": [{"type": "string", "pattern": pattern}]}
     return Query(description="`next` of the page before.", json_schema_extra=shape)
 
 
 ThreadId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("thread_id")]
+KeyId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("key_id")]
 RunId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("run_id")]
 Limit = Annotated[int, Query(ge=1, le=100)]
-After = Annotated[str | None, _after(CURSOR_PATTERN)]
-AfterRun = Annotated[str | None, _after(r"^[0-9]{1,18}$")]
+After = Annotated[str | None, after_of(CURSOR_PATTERN)]
+AfterRun = Annotated[str | None, after_of(r"^[0-9]{1,18}$")]
 Status = Annotated[RunStatus | None, Query(description="Only those of this status.")]
 
 

@@ -1,0 +1,80 @@
+"""`/v1/keys`: the API keys of a tenant, for its admins."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from drsai_backend.access.key_rows import CURSOR_PATTERN, KeyInfo
+from drsai_backend.access.key_store import ApiKeys
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.auth import Body, allowed, described, read_fields
+from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.parameters import KeyId, Limit, after_of
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.datamodel.thread import NAME_SCHEMA
+from drsai_backend.json_types import JsonObject
+
+Admin = Annotated[Principal, allowed(Scope.ADMIN, named=False)]
+After = Annotated[str | None, after_of(CURSOR_PATTERN)]
+Of = Annotated[str | None, Query(description="Only this user's.", json_schema_extra={"anyOf": [NAME_SCHEMA]})]
+
+_KEY: Final[JsonObject] = {
+    "type": "object",
+    "required": ["id", "object"],
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"const": "api_key"},
+        "user": {"type": "string"},
+        "tenant": {"type": "string"},
+        "scopes": {"type": "array", "items": {"type": "string"}},
+        "state": {"enum": ["active", "expired", "revoked"]},
+        "key": {"type": "string", "description": "The key itself: in the answer that makes it, and never again."},
+    },
+}
+
+
+class KeyBody(Body):
+    """What a new key is to be."""
+
+    user: str = Field(description="Who asks with it: a user of your own tenant.")
+    scopes: list[str] = Field(default=["user"], description="Scopes, or roles: viewer, user, operator, admin.")
+    name: str | None = Field(default=None, description="What people call it.")
+    expires_in_days: float | None = Field(default=None, gt=0, le=36500, description="Default: until it is revoked.")
+
+
+def key_routes(keys: ApiKeys, bodies: Bodies) -> APIRouter:
+    """Whoever asks here sees and makes keys of their own tenant only."""
+    router = APIRouter(prefix="/v1/keys", tags=["keys"])
+
+    @router.post("", status_code=201, responses=answers(201, _KEY), openapi_extra=described(KeyBody))
+    async def create_key(request: Request, who: Admin) -> Response:
+        """Make a key. The answer is the only place where it is ever shown."""
+        body = await read_fields(bodies, request, KeyBody)
+        expires = None if body.expires_in_days is None else timedelta(days=body.expires_in_days)
+        owner = Owner(who.tenant, body.user)
+        made = await keys.create(owner, body.scopes, body.name, expires, created_by=who.user_id)
+        return json_response({**_shown(made.info), "key": made.key.get_secret_value()}, 201)
+
+    @router.get("", responses=answers(200, page_of(_KEY)))
+    async def list_keys(who: Admin, user: Of = None, limit: Limit = 20, after: After = None) -> Response:
+        """The keys of the tenant, newest first."""
+        page = await keys.list(who.tenant, user, after, limit)
+        return list_response([_shown(info) for info in page.items], page.next)
+
+    @router.delete("/{key_id}", responses=answers(200, _KEY))
+    async def revoke_key(key_id: KeyId, who: Admin) -> Response:
+        """End a key: it works nowhere any more within two seconds. One that was revoked before stays as it is."""
+        return json_response(_shown(await keys.revoke(who.tenant, key_id, revoked_by=who.user_id)))
+
+    return router
+
+
+def _shown(info: KeyInfo) -> JsonObject:
+    shown: JsonObject = info.model_dump(mode="json")
+    return {"id": shown.pop("key_id"), "object": "api_key", "user": shown.pop("user_id"), **shown}
