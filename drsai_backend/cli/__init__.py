@@ -1,4 +1,4 @@
-"""The command `drsai`: `app` says what can be typed, `chat`, `database`, `demo`, `serve` and `threads` what it does.
+"""The command `drsai`: `app` says what can be typed; `chat`, `database`, `demo`, `keys`, `serve` and `threads` do it.
 
 Those are imported when one of their commands runs: AutoGen, the openai client and SQLAlchemy take seconds together,
 and neither the help nor the version needs them.
@@ -11,9 +11,9 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from drsai_backend.cli import chat, database, demo, serve, threads
+    from drsai_backend.cli import chat, database, demo, keys, serve, threads
 
-__all__ = ["chat", "database", "demo", "main", "serve", "threads"]
+__all__ = ["chat", "database", "demo", "keys", "main", "serve", "threads"]
 
 
 def __getattr__(name: str) -> object:

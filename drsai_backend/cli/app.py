@@ -21,8 +21,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 threads_app = typer.Typer(help="Look at stored conversations, move or delete them.", no_args_is_help=True)
+keys_app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
 db_app = typer.Typer(help="Bring the database schema up to date, or take it back.", no_args_is_help=True)
 app.add_typer(threads_app, name="threads")
+app.add_typer(keys_app, name="keys")
 app.add_typer(db_app, name="db")
 
 DatabaseUrl = Annotated[
@@ -259,6 +261,48 @@ def threads_prune(
 ) -> None:
     """Delete threads that have not changed for long. One on which a run is live is never deleted."""
     cli.threads.prune(older_than, status, user, database_url, dry_run=dry_run, yes=yes)
+
+
+@keys_app.command("create")
+def keys_create(
+    user: Annotated[str, typer.Option(metavar="NAME", help="Who asks with it.")],
+    tenant: Annotated[str, typer.Option(metavar="TENANT", help="The user's tenant.")] = "default",
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SCOPE",
+            help="What it may do: a scope such as `threads:read`, or a role: viewer, user, operator, admin. May be "
+            "given several times. [default: user]",
+        ),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="For how long it works: `90d`, `12h`. [default: until revoked]")
+    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="TEXT", help="What you call it: `laptop`, say.")] = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make a key and print it, this one time: only its SHA-256 is stored. What it is goes to stderr."""
+    cli.keys.create(user, tenant, scope or ["user"], expires, name, database_url)
+
+
+@keys_app.command("list")
+def keys_list(
+    tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="Only this one's. [default: all]")] = None,
+    user: Annotated[str | None, typer.Option(metavar="NAME", help="Only this user's. [default: all]")] = None,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List keys, newest first: whose they are, what they may do, when they were used last. Never the keys."""
+    cli.keys.list_keys(tenant, user, database_url, as_json=as_json)
+
+
+@keys_app.command("revoke")
+def keys_revoke(
+    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="`key_…`, as `list` shows it.")],
+    database_url: DatabaseUrl = None,
+) -> None:
+    """End a key. It stops working within two seconds, in all servers."""
+    cli.keys.revoke(key_id, database_url)
 
 
 @db_app.command("upgrade")

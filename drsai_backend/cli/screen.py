@@ -1,11 +1,14 @@
-"""What all commands print with: consoles, colours for speakers, and an answer on the screen while it is spoken."""
+"""What all commands print with and read from: consoles, questions, times, colours for speakers, and an answer on the
+screen while it is spoken."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 SPEAKER_COLOURS: Final = ("green", "magenta", "yellow", "blue", "bright_red", "cyan")
 USER_COLOUR: Final = "bright_cyan"
+_UNITS_OF_TIME: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 # What moves the cursor, changes the terminal, or makes text read otherwise than it stands: control characters but tab
 # and line feed, line separators, overrides of the writing direction, lone surrogates.
@@ -82,6 +86,38 @@ def confirm(question: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise InvalidRequest(f"{question} Nobody is here to be asked: say --yes.")
     typer.confirm(question, abort=True)
+
+
+def print_json(value: object) -> None:
+    """Print what a program reads."""
+    make_console().out(json.dumps(value, ensure_ascii=False, indent=2), highlight=False)
+
+
+def age(moment: datetime) -> str:
+    """How long ago something was, or the day."""
+    minutes = int((datetime.now(UTC) - moment).total_seconds() // 60)
+    if minutes < 1:
+        return "now"
+    if minutes < 60:
+        return f"{minutes} min ago"
+    return f"{minutes // 60} h ago" if minutes < 24 * 60 else when(moment)[:10]
+
+
+def when(moment: datetime) -> str:
+    """Day and minute, of this machine's time zone."""
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def read_duration(text: str, param: str) -> timedelta:
+    """`30d`, `12h`, `2w`, `90m`. Raises InvalidRequest; `param` is the option that it was given with."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", text.strip())
+    try:
+        if found is not None:
+            return timedelta(**{_UNITS_OF_TIME[found[2]]: float(found[1])})
+    except OverflowError:
+        pass
+    option = param.replace("_", "-")
+    raise InvalidRequest(f"--{option} {text}: a time is a number with m, h, d or w, such as 30d", param=param)
 
 
 class Colours:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,7 +15,18 @@ from rich.console import Console
 from rich.text import Text
 
 from drsai_backend.cli.database import opened
-from drsai_backend.cli.screen import Colours, confirm, in_line, make_console, one_line, print_rows
+from drsai_backend.cli.screen import (
+    Colours,
+    age,
+    confirm,
+    in_line,
+    make_console,
+    one_line,
+    print_json,
+    print_rows,
+    read_duration,
+    when,
+)
 from drsai_backend.database import retention
 from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
@@ -40,7 +48,6 @@ _UNDER_WAY: Final = {
     RunStatus.PAUSED: "; its run waits to be resumed",
     RunStatus.AWAITING_INPUT: "; its run waits for a person's answer",
 }
-_UNITS_OF_TIME: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PAGE: Final = 500
 _STATUS_WIDTH: Final = max(len(status.value) for status in RunStatus)
 
@@ -62,7 +69,7 @@ def list_threads(user_id: str, limit: int, database_url: str | None, *, as_json:
         page = drsai.list_threads(user_id, limit=limit)
     console = make_console()
     if as_json:
-        _print_json([item.model_dump(mode="json") for item in page.items])
+        print_json([item.model_dump(mode="json") for item in page.items])
     elif not page.items:
         console.print(f"{in_line(user_id)} has no threads here.")
     else:
@@ -78,7 +85,7 @@ def show_thread(user_id: str, thread_id: str, database_url: str | None, *, as_js
         while page := drsai.list_messages(user_id, thread_id, after=messages[-1].seq if messages else 0, limit=_PAGE):
             messages += page
     if as_json:
-        _print_json({**thread.model_dump(mode="json"), "messages": [each.model_dump(mode="json") for each in messages]})
+        print_json({**thread.model_dump(mode="json"), "messages": [each.model_dump(mode="json") for each in messages]})
         return
     console = make_console()
     _print_detail(console, thread)
@@ -100,7 +107,7 @@ def print_state(user_id: str, thread_id: str, database_url: str | None, *, decod
     if state is None:
         raise NotFound(f"thread {thread_id!r} has no state yet: no turn of it was finished")
     if decoded:
-        _print_json(decode_state(state))
+        print_json(decode_state(state))
     else:
         make_console().out(state)
 
@@ -112,7 +119,7 @@ def print_list(console: Console, threads: list[ThreadSummary]) -> None:
     for item, (thread_id, team) in zip(threads, names, strict=True):
         line = Text(f"{thread_id:<{ids}}  ", "bold")
         line.append(f"{item.status.value:<{_STATUS_WIDTH}}", _COLOURS.get(item.status, "default"))
-        line.append(f"  {team:<{teams}}  {item.message_count:>4} msgs  {_age(item.updated_at)}", "not bold")
+        line.append(f"  {team:<{teams}}  {item.message_count:>4} msgs  {age(item.updated_at)}", "not bold")
         console.print(line, soft_wrap=True)
         console.print(Text(f"  {one_line(item.title or '')}", "dim", no_wrap=True, overflow="ellipsis"))
 
@@ -125,29 +132,12 @@ def _print_detail(console: Console, thread: ThreadDetail) -> None:
         "title": in_line(thread.title or ""),
         "status": f"[{colour}]{thread.status.value}[/]",
         "team": in_line(thread.team or ""),
-        "created": _when(thread.created_at),
-        "changed": _when(thread.updated_at),
+        "created": when(thread.created_at),
+        "changed": when(thread.updated_at),
         "error": f"[red]{in_line(thread.error_message)}[/]" if thread.error_message else "",
         "asks": f"[yellow]{in_line('{source}: {prompt}'.format(**question))}[/]" if question else "",
     }
     print_rows(console, [(label, value) for label, value in rows.items() if value], indent=0)
-
-
-def _age(moment: datetime) -> str:
-    minutes = int((datetime.now(UTC) - moment).total_seconds() // 60)
-    if minutes < 1:
-        return "now"
-    if minutes < 60:
-        return f"{minutes} min ago"
-    return f"{minutes // 60} h ago" if minutes < 24 * 60 else _when(moment)[:10]
-
-
-def _when(moment: datetime) -> str:
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M")
-
-
-def _print_json(value: object) -> None:
-    make_console().out(json.dumps(value, ensure_ascii=False, indent=2), highlight=False)
 
 
 # --- steer ----------------------------------------------------------------------------------------------------------
@@ -194,7 +184,7 @@ def prune(
     older_than: str, status: str, user_id: str | None, database_url: str | None, *, dry_run: bool, yes: bool
 ) -> None:
     chosen: JsonObject = {
-        "older_than": _read_age(older_than),
+        "older_than": read_duration(older_than, "older_than"),
         "statuses": [_read_status(name.strip()) for name in status.split(",")],
         "user_id": user_id,
     }
@@ -211,17 +201,6 @@ def prune(
         while batch := database.write_sync(partial(retention.prune, **chosen)):
             deleted += batch
     console.print(f"deleted {_count(deleted)} of {in_line(whose)}", soft_wrap=True)
-
-
-def _read_age(text: str) -> timedelta:
-    """`30d`, `12h`, `2w`, `90m`."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", text.strip())
-    try:
-        if found is not None:
-            return timedelta(**{_UNITS_OF_TIME[found[2]]: float(found[1])})
-    except OverflowError:
-        pass
-    raise InvalidRequest(f"--older-than {text}: an age is a number with m, h, d or w, such as 30d", param="older_than")
 
 
 def _read_status(name: str) -> RunStatus:

@@ -1,5 +1,6 @@
 """The tables (SQLModel), their column types, and the lifecycle enum. Everything stored is declared here."""
 
+from drsai_backend.datamodel.access import ApiKey
 from drsai_backend.datamodel.base import (
     SCHEMA_VERSION,
     JsonObject,
@@ -29,6 +30,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "TRANSITIONS",
     "AgentJson",
+    "ApiKey",
     "AutoGenMessage",
     "JournalEntry",
     "JsonObject",

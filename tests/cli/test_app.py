@@ -23,7 +23,9 @@ def test_the_version(tmp_path: Path, start: list[str]) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"drsai {drsai_backend.__version__}\n", "")
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["threads", "--help"], ["serve", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["--help"], ["threads", "--help"], ["keys", "--help"], ["serve", "--help"]]
+)
 def test_help_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
     script = (
         "import sys\n"
@@ -41,7 +43,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> Non
 def test_a_bare_command_shows_the_help(commands: Commands, tmp_path: Path) -> None:
     command = commands.run(cwd=tmp_path)
     assert command.wait() == 0
-    for name in ("serve", "chat", "demo", "threads", "db"):
+    for name in ("serve", "chat", "demo", "threads", "keys", "db"):
         assert name in command.stdout
     assert list(tmp_path.glob("*.db")) == []
 
@@ -55,7 +57,15 @@ def test_an_option_that_is_not_there(commands: Commands, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "arguments",
-    [["serve", "--port", "0"], ["chat"], ["demo"], ["threads", "list"], ["db", "current"], ["db", "upgrade"]],
+    [
+        ["serve", "--port", "0"],
+        ["chat"],
+        ["demo"],
+        ["threads", "list"],
+        ["keys", "list"],
+        ["db", "current"],
+        ["db", "upgrade"],
+    ],
 )
 @pytest.mark.parametrize(
     ("url", "complaint"),

@@ -124,9 +124,9 @@ def test_old_threads_are_pruned(threads: Threads, home: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--older-than", "30"], "--older-than 30: an age is a number with m, h, d or w, such as 30d"),
-        (["--older-than", "-1d"], "--older-than -1d: an age"),
-        (["--older-than", "9999999999999w"], "--older-than 9999999999999w: an age"),
+        (["--older-than", "30"], "--older-than 30: a time is a number with m, h, d or w, such as 30d"),
+        (["--older-than", "-1d"], "--older-than -1d: a time"),
+        (["--older-than", "9999999999999w"], "--older-than 9999999999999w: a time"),
         (["--older-than", "999999w"], "older_than reaches back before the first year"),
         (["--older-than", "1d", "--status", "gone"], "--status 'gone': there is created, running, "),
     ],

@@ -1,0 +1,147 @@
+"""API keys as they are stored and shown: read models, and synchronous functions of a `Session`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal
+
+import sqlalchemy as sa
+from pydantic import BaseModel, Field, computed_field
+from sqlalchemy.orm import Session
+
+from drsai_backend.access.keys import KeyDigest
+from drsai_backend.database.values import batches
+from drsai_backend.datamodel import ApiKey, table_of, utcnow
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import InvalidRequest, NotFound
+
+CURSOR_PATTERN: Final = r"^[0-9]{1,18}$"
+"""What the `next` of a page of keys looks like."""
+
+_key = table_of(ApiKey)
+
+
+class KeyInfo(BaseModel):
+    """An API key as it is shown: everything of it but the key. Times are aware and in UTC."""
+
+    key_id: str
+    tenant: str
+    user_id: str
+    name: str | None = Field(default=None, description="What it is called, by whoever made it.")
+    scopes: list[str] = Field(description="What it may do. Roles are written out as they were when it was made.")
+    created_at: datetime
+    created_by: str | None = Field(
+        default=None, description="The user who made it; null: the command line or a program."
+    )
+    expires_at: datetime | None = Field(default=None, description="null: it does not expire.")
+    last_used_at: datetime | None = Field(default=None, description="To the minute; null: never.")
+    revoked_at: datetime | None = None
+    revoked_by: str | None = Field(
+        default=None, description="The user who revoked it; null: the command line or a program."
+    )
+
+    @computed_field
+    @property
+    def state(self) -> Literal["active", "expired", "revoked"]:
+        """What it is now. A key that was revoked stays so."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and self.expires_at <= utcnow() else "active"
+
+    @property
+    def owner(self) -> Owner:
+        """Whose it is."""
+        return Owner(self.tenant, self.user_id)
+
+
+class KeyPage(BaseModel):
+    """A page of keys, `items`, newest first. `next` is the `after` of the page that follows, if any."""
+
+    items: list[KeyInfo]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """A row: its number, the digest that it is found by, and what is shown of it."""
+
+    id: int
+    digest: KeyDigest
+    info: KeyInfo
+
+
+def insert_key(session: Session, digest: KeyDigest, info: KeyInfo) -> None:
+    """Store a new key."""
+    values = info.model_dump(exclude={"state"})
+    session.connection().execute(sa.insert(_key).values(digest=digest, **values))
+
+
+def find_keys(session: Session, digests: Collection[KeyDigest]) -> dict[KeyDigest, StoredKey]:
+    """The keys that have one of these digests, revoked and expired ones too."""
+    rows = session.connection().execute(sa.select(_key).where(_key.c.digest.in_(digests))).all()
+    return {row.digest: _stored(row) for row in rows}
+
+
+def live_keys(session: Session, ids: Collection[int]) -> set[int]:
+    """Which of these rows are there and not revoked. Expired ones count: who remembers a key knows until when."""
+    found: set[int] = set()
+    for part in batches(list(ids)):
+        query = sa.select(_key.c.id).where(_key.c.id.in_(part), _key.c.revoked_at.is_(None))
+        found.update(session.connection().execute(query).scalars())
+    return found
+
+
+def any_key(session: Session) -> bool:
+    """Whether a key was ever made: one that was revoked or has expired counts."""
+    return session.connection().execute(sa.select(_key.c.id).limit(1)).scalar() is not None
+
+
+def list_keys(session: Session, tenant: str | None, user_id: str | None, after: str | None, limit: int) -> KeyPage:
+    """See `ApiKeys.list`. Raises InvalidRequest where `after` is no cursor."""
+    query = sa.select(_key).order_by(_key.c.id.desc()).limit(limit + 1)
+    if tenant is not None:
+        query = query.where(_key.c.tenant == tenant)
+    if user_id is not None:
+        query = query.where(_key.c.user_id == user_id)
+    if after is not None:
+        if re.fullmatch(CURSOR_PATTERN, after) is None:
+            raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
+        query = query.where(_key.c.id < int(after))
+    rows = [_stored(row) for row in session.connection().execute(query).all()]
+    following = str(rows[limit - 1].id) if len(rows) > limit else None
+    return KeyPage(items=[row.info for row in rows[:limit]], next=following)
+
+
+def revoke_key(session: Session, tenant: str | None, key_id: str, revoked_by: str | None) -> StoredKey:
+    """Revoke a key of a tenant's; None: of whichever. One that was revoked before stays as it is.
+
+    Raises:
+        NotFound: there is none.
+    """
+    mine = (_key.c.key_id == key_id, *(() if tenant is None else (_key.c.tenant == tenant,)))
+    connection = session.connection()
+    revoked = {"revoked_at": utcnow(), "revoked_by": revoked_by}
+    connection.execute(sa.update(_key).where(*mine, _key.c.revoked_at.is_(None)).values(revoked))
+    row = connection.execute(sa.select(_key).where(*mine)).first()
+    if row is None:
+        raise NotFound(f"no key {key_id!r}", param="key_id")
+    return _stored(row)
+
+
+def note_use(session: Session, ids: Collection[int], at: datetime, *, older_than: datetime) -> None:
+    """Write when keys were used last, where what is written is older than that."""
+    old = sa.or_(_key.c.last_used_at.is_(None), _key.c.last_used_at < older_than)
+    for part in batches(list(ids)):
+        # Locked rows are in use: another process writes the same of them just now, or revokes them.
+        rows = (
+            sa.select(_key.c.id).where(_key.c.id.in_(part), old).order_by(_key.c.id).with_for_update(skip_locked=True)
+        )
+        session.connection().execute(sa.update(_key).where(_key.c.id.in_(rows)).values(last_used_at=at))
+
+
+def _stored(row: sa.Row[*tuple[object, ...]]) -> StoredKey:
+    values = row._mapping  # pyright: ignore[reportPrivateUsage] - SQLAlchemy's public name for it
+    return StoredKey(values["id"], values["digest"], KeyInfo.model_validate(values))

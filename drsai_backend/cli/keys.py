@@ -1,0 +1,90 @@
+"""`drsai keys`: API keys are made, listed and revoked."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from drsai_backend.access.key_rows import KeyInfo
+from drsai_backend.access.key_store import ApiKeys
+from drsai_backend.access.principal import ROLES
+from drsai_backend.cli.database import opened
+from drsai_backend.cli.screen import age, in_line, make_console, one_line, print_json, read_duration, when
+from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
+from drsai_backend.errors import NotFound
+
+_PAGE: Final = 500
+_COLOURS: Final = {"active": "green", "expired": "yellow", "revoked": "red"}
+
+
+def create(
+    user_id: str, tenant: str, scopes: list[str], expires: str | None, name: str | None, database_url: str | None
+) -> None:
+    expires_in = None if expires is None else read_duration(expires, "expires")
+    with opened(database_url, must_exist=False) as drsai:
+        keys = ApiKeys(drsai.drsai.database)
+        made = drsai.wait_for(lambda: keys.create(Owner(tenant, user_id), scopes, name, expires_in))
+    info = made.info
+    until = "until it is revoked" if info.expires_at is None else f"until {when(info.expires_at)}"
+    make_console(stderr=True).print(
+        f"{info.key_id} of {_whose(info)} may: {', '.join(info.scopes)}. It works {until}.\n"
+        "[bold]This is the only time that the key is shown:[/]",
+        soft_wrap=True,
+    )
+    # Alone on stdout, for `DRSAI_API_KEY=$(drsai keys create …)`.
+    make_console().out(made.key.get_secret_value())
+
+
+def list_keys(tenant: str | None, user_id: str | None, database_url: str | None, *, as_json: bool) -> None:
+    with opened(database_url) as drsai:
+        keys = ApiKeys(drsai.drsai.database)
+        page = drsai.wait_for(lambda: keys.list(tenant, user_id, limit=_PAGE))
+        found = page.items
+        while page.next is not None:
+            page = drsai.wait_for(partial(keys.list, tenant, user_id, page.next, _PAGE))
+            found += page.items
+    if as_json:
+        print_json([info.model_dump(mode="json") for info in found])
+        return
+    console = make_console()
+    if not found:
+        console.print("there are no such keys here" if tenant or user_id else "there are no keys here")
+    for info in found:
+        name = f"  {in_line(info.name)}" if info.name else ""
+        console.print(
+            f"[bold]{info.key_id}[/]  [{_COLOURS[info.state]}]{info.state:<7}[/]  {_whose(info)}{name}", soft_wrap=True
+        )
+        times = f"made {age(info.created_at)}, used {_or_never(info.last_used_at)}, {_end(info)}"
+        console.print(f"  [dim]{_rights(info)}; {times}[/]", soft_wrap=True)
+
+
+def revoke(key_id: str, database_url: str | None) -> None:
+    with opened(database_url) as drsai:
+        keys = ApiKeys(drsai.drsai.database)
+        try:
+            info = drsai.wait_for(lambda: keys.revoke(None, key_id))
+        except NotFound as error:
+            raise NotFound(f"{error.message} here; `drsai keys list` shows those there are") from None
+    make_console().print(f"revoked {info.key_id} of {_whose(info)}", soft_wrap=True)
+
+
+def _whose(info: KeyInfo) -> str:
+    user = in_line(info.user_id)
+    return user if info.tenant == DEFAULT_TENANT else f"{user} ({in_line(info.tenant)})"
+
+
+def _rights(info: KeyInfo) -> str:
+    """The scopes, or the role that has just these."""
+    roles = [role for role, scopes in ROLES.items() if set(map(str, scopes)) == set(info.scopes)]
+    return one_line(", ".join(roles or info.scopes))
+
+
+def _or_never(moment: datetime | None) -> str:
+    return "never" if moment is None else age(moment)
+
+
+def _end(info: KeyInfo) -> str:
+    if info.revoked_at is not None:
+        return f"revoked {age(info.revoked_at)}"
+    return "does not expire" if info.expires_at is None else f"expires {when(info.expires_at)}"

@@ -1,0 +1,36 @@
+"""Who may ask: API keys."""
+
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlmodel import Field, SQLModel
+
+from drsai_backend.datamodel.base import UTCDateTime, big_key, json_field, utcnow
+
+
+class ApiKey(SQLModel, table=True):
+    """An API key of a user's: its SHA-256 and never the key, so that whoever reads the row cannot ask with it.
+
+    Of a row only `last_used_at` changes, and once and for good `revoked_at` and `revoked_by`. Processes remember the
+    rest, see `drsai_backend.access.key_store`: who may do something else needs another key.
+    """
+
+    __table_args__ = (sa.UniqueConstraint("key_id"), sa.UniqueConstraint("digest"), sa.Index(None, "tenant", "user_id"))
+
+    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
+    key_id: str = Field(description="Its public name.")
+    digest: str = Field(repr=False, description="SHA-256 of the key, hexadecimal.")
+    tenant: str
+    user_id: str = Field(description="Who asks with it.")
+    name: str | None = None
+    scopes: list[str] = json_field(default_factory=list, nullable=False)
+    created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
+    created_by: str | None = Field(
+        default=None, description="The user who made it; None: the command line or a program."
+    )
+    expires_at: datetime | None = Field(default=None, sa_type=UTCDateTime)
+    last_used_at: datetime | None = Field(default=None, sa_type=UTCDateTime, description="To the minute.")
+    revoked_at: datetime | None = Field(default=None, sa_type=UTCDateTime)
+    revoked_by: str | None = Field(
+        default=None, description="The user who revoked it; None: the command line or a program."
+    )

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from drsai_backend.access.key_store import ApiKeys
+from drsai_backend.access.keys import KEY_PATTERN
+from drsai_backend.access.principal import ROLES
+from drsai_backend.database import Database, migrations
+from drsai_backend.errors import Unauthenticated
+from tests.support.commands import Command, Commands
+
+
+class Keys:
+    def __init__(self, commands: Commands, url: str, folder: Path) -> None:
+        self._commands = commands
+        self._url = url
+        self._folder = folder
+
+    def __call__(self, *arguments: str) -> Command:
+        return self._commands.run("keys", *arguments, cwd=self._folder, env={"DRSAI_DATABASE_URL": self._url})
+
+
+@pytest.fixture
+def keys(commands: Commands, database_url: str, tmp_path: Path) -> Keys:
+    return Keys(commands, database_url, tmp_path)
+
+
+def everything_stored(url: str) -> str:
+    with migrations.connecting(url) as connection:
+        tables = sa.inspect(connection).get_table_names()
+        rows = [connection.execute(sa.text(f"SELECT * FROM {table}")).all() for table in tables]
+    files = [path.read_bytes() for path in Path(url.removeprefix("sqlite:///")).parent.glob("drsai.db*")]
+    return f"{rows} {files}"
+
+
+def test_a_key_is_made_listed_and_revoked(keys: Keys, database_url: str) -> None:
+    made = keys("create", "--user", "ann", "--expires", "90d", "--name", "lap[bold]top")
+    key = made.stdout.removesuffix("\n")
+    assert re.fullmatch(KEY_PATTERN, key)
+    found = re.match(
+        r"(key_\w+) of ann may: .*threads:write.* It works until \d{4}(-\d\d){2} \d\d:\d\d\.\n", made.stderr
+    )
+    assert found is not None
+    key_id = found[1]
+    portal = ("--user", "portal", "--tenant", "acme")
+    other = keys("create", *portal, "--scope", "chat", "--scope", "viewer").stdout.strip()
+
+    listed = keys("list").stdout
+    first, _, second, rights = listed.splitlines()
+    assert first.endswith("active   portal (acme)")
+    assert second == f"{key_id}  active   ann  lap[bold]top"
+    assert rights.startswith("  user; made now, used never, expires 2")
+    assert key_id not in keys("list", "--tenant", "acme").stdout
+    assert keys("list", "--tenant", "acme", "--user", "ann").stdout == "there are no such keys here\n"
+    as_json = keys("list", "--user", "portal", "--json").stdout
+    [row] = json.loads(as_json)
+    assert (row["tenant"], row["state"], row["expires_at"]) == ("acme", "active", None)
+    assert row["scopes"] == sorted(ROLES["viewer"] | {"chat"})
+
+    for _ in range(2):
+        revoked = keys("revoke", key_id)
+        assert (revoked.wait(), revoked.stdout) == (0, f"revoked {key_id} of ann\n")
+    assert f"{key_id}  revoked  ann" in keys("list").stdout
+    shown = listed + as_json + made.stderr + everything_stored(database_url)
+    assert not any(each[9:40] in shown for each in (key, other))
+
+
+async def test_a_key_that_is_revoked_stops_working_in_a_process_that_uses_it(keys: Keys, database_url: str) -> None:
+    async with Database(database_url) as database:
+        store = ApiKeys(database)
+        key = (await asyncio.to_thread(keys, "create", "--user", "ann")).stdout.strip()
+        principal = await store.check(key)
+        assert (principal.user_id, principal.tenant, principal.scopes) == ("ann", "default", ROLES["user"])
+        assert principal.key_id is not None
+        assert (await asyncio.to_thread(keys, "revoke", principal.key_id)).wait() == 0
+        await asyncio.sleep(2)
+        with pytest.raises(Unauthenticated, match="revoked"):
+            await store.check(key)
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["create", "--user", "ann", "--scope", "boss"], "there is no scope or role 'boss', but viewer, user"),
+        (["create", "--user", "ann", "--expires", "soon"], "--expires soon: a time is a number with m, h, d or w"),
+        (["create", "--user", "ann", "--expires", "0d"], "a key must expire in the future"),
+        (["create", "--user", " ann"], "`user` must be printable"),
+        (["create", "--user", "ann", "--tenant", ""], "`tenant` must have 1 to 255 characters"),
+        (["revoke", "key_missing"], "no key 'key_missing' here; `drsai keys list` shows those there are"),
+    ],
+)
+def test_what_cannot_be_done(
+    commands: Commands, migrated_sqlite: str, tmp_path: Path, arguments: list[str], complaint: str
+) -> None:
+    keys = Keys(commands, migrated_sqlite, tmp_path)
+    refused = keys(*arguments)
+    assert (refused.wait(), refused.stdout) == (1, "")
+    assert refused.stderr.startswith(f"Error: {complaint}")
+    assert keys("list").stdout == "there are no keys here\n"
+
+
+def test_the_first_key_makes_the_database(commands: Commands, tmp_path: Path) -> None:
+    keys = Keys(commands, f"sqlite:///{tmp_path}/new.db", tmp_path)
+    missing = keys("list")
+    assert (missing.wait(), "there is no database" in missing.stderr) == (1, True)
+    assert keys("create", "--user", "ann").wait() == 0
+    assert " ann" in keys("list").stdout
