@@ -49,7 +49,7 @@ class Settings(BaseSettings):
 
     auth: Literal["auto", "required"] = Field(
         default="auto",
-        description="auto: nobody needs an API key until the first one is made. required: everybody does.",
+        description="auto: nobody needs an API key until the first one is made; required: everybody.",
     )
     user_header: str | None = Field(
         default=None, description="A header in which a gateway with the scope `act-as` names the user."
