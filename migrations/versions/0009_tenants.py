@@ -4,10 +4,8 @@ Revision ID: 0009
 Revises: 0008
 """
 
-import re
-
 import sqlalchemy as sa
-from alembic import op
+from alembic import context, op
 from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "0009"
@@ -29,7 +27,7 @@ VIEWS = ("drsai_threads", "drsai_runs", "drsai_messages", "drsai_storage")
 
 
 def upgrade() -> None:
-    views = _take_views()
+    _drop_views()
     for table in PLAIN:
         op.add_column(table, _tenant())
     for table, rest in UNIQUE.items():
@@ -41,11 +39,11 @@ def upgrade() -> None:
         op.drop_index(_name("ix", table, "user_id", *rest), table)
         op.create_index(_name("ix", table, "tenant", "user_id", *rest), table, ["tenant", "user_id", *rest])
     op.add_column("run", sa.Column("principal", sa.JSON().with_variant(JSONB(), "postgresql")))
-    _make_views({name: _with_tenant(text) for name, text in views.items()})
+    _make_views(with_tenant=True)
 
 
 def downgrade() -> None:
-    views = _take_views()
+    _drop_views()
     op.drop_column("run", "principal")
     for table, rest in INDEXED.items():
         op.drop_index(_name("ix", table, "tenant", "user_id", *rest), table)
@@ -58,7 +56,7 @@ def downgrade() -> None:
             batch.create_unique_constraint(_name("uq", table, "user_id", *rest), ["user_id", *rest])
     for table in PLAIN:
         op.drop_column(table, "tenant")
-    _make_views({name: _without_tenant(text) for name, text in views.items()})
+    _make_views(with_tenant=False)
 
 
 def _tenant() -> sa.Column[str]:
@@ -69,34 +67,22 @@ def _name(*parts: str) -> str:
     return "_".join(parts)
 
 
-def _take_views() -> dict[str, str]:
-    """Drop the views, which refer to tables that are made anew; returns what they are made from."""
-    connection = op.get_bind()
-    found: dict[str, str] = {}
-    for name in VIEWS:
-        if connection.dialect.name == "postgresql":
-            text = connection.scalar(sa.text("SELECT pg_get_viewdef(CAST(:name AS regclass))"), {"name": name})
-            found[name] = f"CREATE VIEW {name} AS {text}"
-        else:
-            found[name] = connection.scalar(sa.text("SELECT sql FROM sqlite_master WHERE name = :name"), {"name": name})
+def _drop_views() -> None:
+    # They refer to tables that are made anew.
     for name in VIEWS:
         op.execute(f"DROP VIEW {name}")
-    return found
 
 
-def _make_views(views: dict[str, str]) -> None:
+def _make_views(*, with_tenant: bool) -> None:
+    """The views of 0005 and 0008, with the tenant as their second column or as they were."""
+    first, storage = (context.script.get_revision(number).module for number in ("0005", "0008"))
     postgresql = op.get_context().dialect.name == "postgresql"
-    for text in views.values():
-        # A percent sign is none of a parameter; a text with colons is no `sa.text`.
-        op.get_bind().exec_driver_sql(text.replace("%", "%%") if postgresql else text)
-
-
-def _with_tenant(view: str) -> str:
-    """The view with the tenant as its second column. PostgreSQL tells a view's text in words of its own."""
-    view = re.sub(r"SELECT (t\.)?id AS thread_key,", r"SELECT \1id AS thread_key, \1tenant,", view, count=1)
-    return re.sub(r"(FROM userinput p\s+WHERE )", r"\1p.tenant = t.tenant AND ", view)
-
-
-def _without_tenant(view: str) -> str:
-    view = re.sub(r"(SELECT (?:t\.)?id AS thread_key,)\s*(?:t\.)?tenant,", r"\1", view, count=1)
-    return re.sub(r"(\(\(p\.tenant\)::text = \(t\.tenant\)::text\)|p\.tenant = t\.tenant) AND ", "", view)
+    columns = first._postgresql() if postgresql else first._sqlite()
+    views = [first._filled(view, columns) for view in (first.THREADS, first.RUNS, first.MESSAGES)]
+    size = "pg_column_size({})" if postgresql else "length(CAST({} AS BLOB))"
+    views.append(storage.VIEW.format_map({name: storage._bytes(*part, size) for name, part in storage.PARTS.items()}))
+    for view in views:
+        if with_tenant:
+            view = view.replace("t.id AS thread_key,", "t.id AS thread_key, t.tenant,")
+            view = view.replace("WHERE p.user_id = t.user_id", "WHERE p.tenant = t.tenant AND p.user_id = t.user_id")
+        op.execute(view)
