@@ -19,12 +19,13 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextvars import Context
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice, takewhile
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from cachetools import TTLCache
 from pydantic import SecretStr
@@ -70,7 +71,7 @@ class _Warm:
     expires_at: float
     seen_at: float
     used_at: float
-    noted_at: float = -math.inf
+    noted_at: float
 
 
 class ApiKeys:
@@ -211,7 +212,7 @@ class ApiKeys:
         if digest in self._warm:
             self._warm.move_to_end(digest)
         if self._polling is None or self._polling.done():
-            self._polling = asyncio.create_task(self._poll(), name="drsai keys")
+            self._polling = _start(self._poll(), "drsai poll keys")
         return warm.principal
 
     async def close(self) -> None:
@@ -238,7 +239,7 @@ class ApiKeys:
                 self._wanted[digest] = asyncio.get_running_loop().create_future()
             future = self._wanted[digest]
             if self._looking is None or self._looking.done():
-                self._looking = asyncio.create_task(self._look(), name="drsai look up keys")
+                self._looking = _start(self._look(), "drsai look up keys")
             found = await asyncio.shield(future)
         if isinstance(found, str):
             raise Unauthenticated(found)
@@ -250,12 +251,13 @@ class ApiKeys:
             began = time.monotonic()
             try:
                 rows = await self._read(partial(key_rows.find_keys, digests=digests))
+                found = [self._remember(digest, rows.get(digest), began) for digest in digests]
             except Exception as error:  # noqa: BLE001 - boundary: it travels to those who wait
                 for digest in digests:
                     self._wanted.pop(digest).set_exception(error)
             else:
-                for digest in digests:
-                    self._wanted.pop(digest).set_result(self._remember(digest, rows.get(digest), began))
+                for digest, each in zip(digests, found, strict=True):
+                    self._wanted.pop(digest).set_result(each)
             await asyncio.sleep(_PACE)
 
     def _remember(self, digest: KeyDigest, stored: StoredKey | None, seen_at: float) -> _Warm | str:
@@ -273,7 +275,10 @@ class ApiKeys:
             key_id=info.key_id,
         )
         expires_at = math.inf if info.expires_at is None else info.expires_at.timestamp()
-        self._warm[digest] = warm = _Warm(stored.id, principal, expires_at, seen_at, used_at=seen_at)
+        noted_at = -math.inf
+        if info.last_used_at is not None:
+            noted_at = seen_at - (utcnow() - info.last_used_at).total_seconds()
+        self._warm[digest] = warm = _Warm(stored.id, principal, expires_at, seen_at, seen_at, noted_at)
         if len(self._warm) > self._max_keys:
             self._warm.popitem(last=False)
         return warm
@@ -287,7 +292,7 @@ class ApiKeys:
 
     async def _poll(self) -> None:
         """Look again and again at the keys that were used lately, until there are none."""
-        self._away = False
+        self._away = told = False
         while True:
             await asyncio.sleep(self._stale / 2)
             began = time.monotonic()
@@ -299,19 +304,20 @@ class ApiKeys:
             try:
                 live = await self._read(partial(key_rows.live_keys, ids=[warm.id for _, warm in used]))
             except DatabaseError as error:
-                log.warning("API keys in use could not be looked at: %s", error)
-                self._is_away()
+                if not told:
+                    log.warning("API keys in use work for some seconds only: %s", error)
+                self._away = told = True
                 continue
             finally:
                 late.cancel()
+            told = False
             for digest, warm in used:
                 if warm.id in live:
                     warm.seen_at = began
                 else:  # A check finds out why.
                     self._warm.pop(digest, None)
             if self._noting is None or self._noting.done():
-                noting = self._note_use([warm for _, warm in used])
-                self._noting = asyncio.create_task(noting, name="drsai note the use of keys")
+                self._noting = _start(self._note_use([warm for _, warm in used]), "drsai note the use of keys")
 
     def _used_since(self, moment: float) -> Sequence[tuple[KeyDigest, _Warm]]:
         return [*takewhile(lambda item: item[1].used_at > moment, reversed(self._warm.items()))]
@@ -343,6 +349,11 @@ class ApiKeys:
             return
         for warm in due:
             warm.noted_at = now
+
+
+def _start(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """A task that belongs to no request: what it logs must not have the id of the one that happened to start it."""
+    return asyncio.create_task(work, name=name, context=Context())
 
 
 def _read_scopes(names: Iterable[str]) -> frozenset[Scope]:

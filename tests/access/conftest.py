@@ -13,15 +13,18 @@ from sqlalchemy.orm import Session
 from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.database import Database
 from drsai_backend.errors import DatabaseUnavailable
+from drsai_backend.log_context import current_request
 
 
 class Watched:
-    """A storage backend: that of another `Database`, but it counts, and is `away` or answers nothing when told so."""
+    """A storage backend: that of another `Database`, but it counts, is `away` or answers nothing when told so, and
+    knows for which `requests` it worked."""
 
     def __init__(self, database: Database) -> None:
         self._inner = database
         self.reads = 0
         self.writes = 0
+        self.requests: set[str | None] = set()
         self.away = False
         self.answers = asyncio.Event()
         self.answers.set()
@@ -37,6 +40,7 @@ class Watched:
         return await self._inner.write(fn, short=short)
 
     async def _ready(self) -> None:
+        self.requests.add(current_request())
         if self.away:
             raise DatabaseUnavailable("away")
         await self.answers.wait()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 import sqlalchemy as sa
 
+from drsai_backend import log_context
 from drsai_backend.access import key_rows
 from drsai_backend.access.keys import make_key
 from drsai_backend.database import DatabaseManager
@@ -43,7 +45,7 @@ async def quiet(one: Process) -> int:
         before = -1
         while before != one.backend.reads:
             before = one.backend.reads
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(0.8)
     return before
 
 
@@ -119,6 +121,21 @@ async def test_idle_costs_nothing(process: MakeProcess) -> None:
     with pytest.raises(Unauthenticated, match="revoked"):  # at once: after a pause it is looked up
         await one.keys.check(key)
     assert one.backend.reads == reads + 1
+
+
+async def test_what_is_done_for_all_is_no_work_of_one_request(process: MakeProcess, db: DatabaseManager) -> None:
+    one = process(stale_seconds=0.2)
+    made = await one.keys.create(ANN, ["user"])
+    token = log_context.bind("req_1")
+    one.backend.requests.clear()
+    await one.keys.check(made.key.get_secret_value())
+    log_context.restore(token)
+    async with asyncio.timeout(20):
+        [row] = await db.get(ApiKey)
+        while row.last_used_at is None:  # written after a poll
+            await asyncio.sleep(0.01)
+            [row] = await db.get(ApiKey)
+    assert one.backend.requests == {None}
 
 
 # --- revocation -------------------------------------------------------------------------------------------------------
@@ -250,6 +267,30 @@ async def test_a_revocation_during_an_outage_is_seen_when_it_is_over(process: Ma
     await one.keys.check(key)
     one.backend.away = False
     assert "revoked" in await refused(one, key)
+
+
+async def test_what_is_remembered_gets_old_again_after_an_outage(process: MakeProcess) -> None:
+    """Of a key that is not polled any more, while another one is."""
+
+    async def polled_until(enough: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not enough():
+                await one.keys.check(busy)
+                await asyncio.sleep(0.01)
+
+    one, other = process(stale_seconds=0.1, grace_seconds=60), process()
+    (busy, _), (resting, key_id) = [await new_key(one) for _ in range(2)]
+    await one.keys.check(resting)
+    await one.keys.check(busy)
+    lose(one, hangs=False)
+    await asyncio.sleep(0.3)
+    one.backend.away = False
+    reads = one.backend.reads
+    await polled_until(lambda: one.backend.reads > reads + 15)  # the last times without the key that rests
+    await other.keys.revoke(None, key_id)
+    await polled_until(lambda: not one.keys._away)  # pyright: ignore[reportPrivateUsage] - it may just be slow
+    with pytest.raises(Unauthenticated, match="revoked"):
+        await one.keys.check(resting)
 
 
 def lose(one: Process, hangs: bool) -> None:
