@@ -10,7 +10,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from drsai_backend.access.key_rows import CURSOR_PATTERN, KeyInfo
-from drsai_backend.access.key_store import ApiKeys
+from drsai_backend.access.key_store import ApiKeys, read_scopes
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.body import Bodies
@@ -57,6 +57,8 @@ def key_routes(keys: ApiKeys, bodies: Bodies) -> APIRouter:
         """Make a key. The answer is the only place where it is ever shown."""
         body = await read_fields(bodies, request, KeyBody)
         expires = None if body.expires_in_days is None else timedelta(days=body.expires_in_days)
+        for scope in read_scopes(body.scopes):
+            who.require(scope)  # Nobody gives away what they have not.
         owner = Owner(who.tenant, body.user)
         made = await keys.create(owner, body.scopes, body.name, expires, created_by=who.user_id)
         return json_response({**_shown(made.info), "key": made.key.get_secret_value()}, 201)

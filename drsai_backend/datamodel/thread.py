@@ -63,8 +63,9 @@ class Thread(NamedRecord, table=True):
     """
 
     # No index of anything that changes with a turn: PostgreSQL then updates the row within its page (HOT). The threads
-    # of a user are found by the first columns of this one and sorted when they are listed.
-    __table_args__ = (sa.UniqueConstraint("tenant", "user_id", "thread_id"),)
+    # of a user are found by the first columns of this one and sorted when they are listed; the user comes first, for
+    # those who ask the database with SQL and have one tenant.
+    __table_args__ = (sa.UniqueConstraint("user_id", "tenant", "thread_id"),)
 
     status: RunStatus = Field(default=RunStatus.CREATED, sa_type=StatusType)
     error_message: str | None = long_text()
@@ -149,7 +150,7 @@ class UserInput(NamedRecord, table=True):
     out of `repr` and of every dump.
     """
 
-    __table_args__ = (sa.UniqueConstraint("tenant", "user_id", "thread_id"),)
+    __table_args__ = (sa.UniqueConstraint("user_id", "tenant", "thread_id"),)
 
     user_messages: list[JsonObject] | None = json_field(description="The request's new messages, OpenAI shape.")
     user_last_message: str | None = long_text()
@@ -166,7 +167,7 @@ class UserInput(NamedRecord, table=True):
 class SingleTask(NamedRecord, table=True):
     """One task: a node of a tree (`is_node_task`, `node_task_id`) and a link of a chain (`previous_id`, `next_id`)."""
 
-    __table_args__ = (sa.UniqueConstraint("tenant", "user_id", "thread_id", "task_id"),)
+    __table_args__ = (sa.UniqueConstraint("user_id", "tenant", "thread_id", "task_id"),)
 
     task_id: str
     is_node_task: bool = False
@@ -182,7 +183,7 @@ class SingleTask(NamedRecord, table=True):
 class Tasks(NamedRecord, table=True):
     """A list of tasks that belong together."""
 
-    __table_args__ = (sa.UniqueConstraint("tenant", "user_id", "thread_id", "tasks_id"),)
+    __table_args__ = (sa.UniqueConstraint("user_id", "tenant", "thread_id", "tasks_id"),)
 
     tasks_id: str
     content: str | None = long_text()
@@ -194,7 +195,7 @@ class Tasks(NamedRecord, table=True):
 class PlanCheck(NamedRecord, table=True):
     """A plan waiting for, or carrying, a person's verdict."""
 
-    __table_args__ = (sa.Index(None, "tenant", "user_id", "thread_id"),)
+    __table_args__ = (sa.Index(None, "user_id", "tenant", "thread_id"),)
 
     task: str | None = long_text()
     steps: list[JsonObject] | None = json_field()
@@ -204,7 +205,7 @@ class PlanCheck(NamedRecord, table=True):
 class AgentJson(Record, table=True):
     """An AutoGen component config (`component.dump_component()`), stored for a user."""
 
-    __table_args__ = (sa.Index(None, "tenant", "user_id"),)
+    __table_args__ = (sa.Index(None, "user_id", "tenant"),)
 
     tenant: str = tenant_field()
     user_id: str

@@ -34,10 +34,10 @@ def upgrade() -> None:
         with op.batch_alter_table(table) as batch:
             batch.add_column(_tenant())
             batch.drop_constraint(_name("uq", table, "user_id", *rest), type_="unique")
-            batch.create_unique_constraint(_name("uq", table, "tenant", "user_id", *rest), ["tenant", "user_id", *rest])
+            batch.create_unique_constraint(_name("uq", table, "user_id", "tenant", *rest), ["user_id", "tenant", *rest])
     for table, rest in INDEXED.items():
         op.drop_index(_name("ix", table, "user_id", *rest), table)
-        op.create_index(_name("ix", table, "tenant", "user_id", *rest), table, ["tenant", "user_id", *rest])
+        op.create_index(_name("ix", table, "user_id", "tenant", *rest), table, ["user_id", "tenant", *rest])
     op.add_column("run", sa.Column("principal", sa.JSON().with_variant(JSONB(), "postgresql")))
     _make_views(with_tenant=True)
 
@@ -46,12 +46,12 @@ def downgrade() -> None:
     _drop_views()
     op.drop_column("run", "principal")
     for table, rest in INDEXED.items():
-        op.drop_index(_name("ix", table, "tenant", "user_id", *rest), table)
+        op.drop_index(_name("ix", table, "user_id", "tenant", *rest), table)
         op.create_index(_name("ix", table, "user_id", *rest), table, ["user_id", *rest])
     for table, rest in UNIQUE.items():
         # Fails, and leaves everything as it is, where two tenants have rows of the same name.
         with op.batch_alter_table(table) as batch:
-            batch.drop_constraint(_name("uq", table, "tenant", "user_id", *rest), type_="unique")
+            batch.drop_constraint(_name("uq", table, "user_id", "tenant", *rest), type_="unique")
             batch.drop_column("tenant")
             batch.create_unique_constraint(_name("uq", table, "user_id", *rest), ["user_id", *rest])
     for table in PLAIN:

@@ -11,6 +11,7 @@ from sqlmodel import SQLModel
 
 from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.datamodel.base import StatusType, UTCDateTime, table_of
+from drsai_backend.datamodel.owner import DEFAULT_TENANT
 
 MOMENT = datetime(2026, 3, 4, 5, 6, 7, 890123, UTC)
 SECRET = "c2VjcmV0LWNpcGhlcnRleHQ"
@@ -61,6 +62,7 @@ def _automatic(column: sa.Column[Any]) -> bool:
 
 def _value(column: sa.Column[Any], key: int, user_id: str, thread_id: str) -> Any:
     own = {
+        "tenant": DEFAULT_TENANT,
         "user_id": user_id,
         "thread_id": thread_id,
         "thread_key": key,
