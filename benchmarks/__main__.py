@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from benchmarks import footprint, long, many, resume, rewrite, serving, stalls, stored, turns
+from benchmarks import access, footprint, long, many, resume, rewrite, serving, stalls, stored, turns
 from benchmarks.databases import Postgres, postgres
 from benchmarks.report import Section, document
 
@@ -33,6 +33,7 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
         "resume": lambda: resume.measure(server, sizes, rounds),
         "stalls": lambda: stalls.measure(200 if quick else 2000),
         "serving": lambda: serving.measure(server, 1 if quick else 5),
+        "access": lambda: access.measure(1 if quick else 8),
         "long": lambda: long.measure(server, rounds, 1100 if quick else long.LONGER),
         "many": lambda: many.measure(100 if quick else 10_000),
     }

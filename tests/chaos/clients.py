@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 
 from tests.chaos.checks import FINAL, Account, Broken, Read, Sent, Told
-from tests.chaos.evidence import USER
 from tests.chaos.schedule import weighted
+from tests.chaos.tenants import key_header, place_of
 from tests.chaos.world import World
 
 PATIENCE = 120.0
@@ -83,6 +83,8 @@ class Client:
         self._begun = begun
         self._number = 0
         self.thread = thread
+        self._place = place_of(thread).thread_id
+        self._key = key_header(thread)
         self.team = team
         self.account = Account(thread)
         self.left = 0
@@ -103,7 +105,7 @@ class Client:
                 base = await self._world.pick(self._chance)
                 try:
                     response = await self._http.request(
-                        method, f"{base}{path}", json=body, headers=headers, params={"user": USER}
+                        method, f"{base}{path}", json=body, headers={**self._key, **(headers or {})}
                     )
                 except _AWAY:
                     await self._pause()
@@ -130,8 +132,7 @@ class Client:
         self.account.sent.append(sent)
         body: dict[str, Any] = {
             "model": self.team,
-            "user": USER,
-            "thread_id": self.thread,
+            "thread_id": self._place,
             "messages": [{"role": "user", "content": sent.text}],
             "on_busy": policy,
         }
@@ -140,7 +141,7 @@ class Client:
         else:
             body["stream"] = way == "stream"
             body["on_disconnect"] = "cancel" if cancel_on_leave else "continue"
-        headers = {"Idempotency-Key": f"{self.thread}-{self._number}"}
+        headers = {**self._key, "Idempotency-Key": f"{self.thread}-{self._number}"}
         try:
             async with asyncio.timeout(PATIENCE):
                 while not sent.refused:
@@ -242,10 +243,10 @@ class Client:
         self, base: str, run_id: str, log: list[Read], connection: int, question: dict[str, Any] | None
     ) -> tuple[str, dict[str, Any] | None]:
         """One connection. Returns the status of an end that was read, else "", and the last question that was."""
-        headers = {"Last-Event-ID": log[-1].id} if log else {}
+        headers = {**self._key, "Last-Event-ID": log[-1].id} if log else self._key
         url = f"{base}/v1/runs/{run_id}/events"
         try:
-            async with self._http.stream("GET", url, headers=headers, params={"user": USER}) as response:
+            async with self._http.stream("GET", url, headers=headers) as response:
                 if response.status_code == 204:
                     run = await self.request("GET", f"/v1/runs/{run_id}")
                     return run["status"], question
@@ -295,7 +296,7 @@ class Client:
             self.account.sent.append(sent)
             body["text"] = sent.text
         try:
-            run = await self.request("POST", f"/v1/threads/{self.thread}/input", body)
+            run = await self.request("POST", f"/v1/threads/{self._place}/input", body)
         except Refused as refusal:
             # An attempt before, whose answer was cut off, was taken; or the run was stopped by others.
             if refusal.status != 409:
@@ -307,7 +308,7 @@ class Client:
     async def control(self, name: str) -> bool:
         """Cancel, pause or resume the thread. False: there was nothing to do it to."""
         try:
-            await self.request("POST", f"/v1/threads/{self.thread}/{name}", {})
+            await self.request("POST", f"/v1/threads/{self._place}/{name}", {})
         except Refused as refusal:
             if refusal.status not in (404, 409):
                 self._stuck(f"{name} was refused: {refusal}", None)
@@ -317,7 +318,7 @@ class Client:
     async def tend(self) -> bool:
         """Answer the thread's question, or resume it. Returns whether everything on it has ended."""
         try:
-            thread = await self.request("GET", f"/v1/threads/{self.thread}")
+            thread = await self.request("GET", f"/v1/threads/{self._place}")
         except Refused as refusal:
             if refusal.status != 404:  # nothing was ever stored
                 self._stuck(f"its state was not told: {refusal}", None)

@@ -15,8 +15,7 @@ from drsai_backend.state import decode_state
 from drsai_backend.state.store import JournalStateStore
 from drsai_backend.teams.messages import is_received
 from tests.chaos.databases import query
-
-USER = "chaos"
+from tests.chaos.tenants import place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,8 @@ class Evidence:
 
 def read_evidence(url: str, thread: str) -> Evidence | None:
     """What the database holds of a thread, but for its state. None: nothing."""
-    rows = query(url, "SELECT * FROM thread WHERE user_id = ? AND thread_id = ?", USER, thread)
+    text = "SELECT * FROM thread WHERE tenant = ? AND user_id = ? AND thread_id = ?"
+    rows = query(url, text, *place_of(thread))
     if not rows:
         return None
     row = rows[0]
@@ -141,7 +141,7 @@ async def load_state(url: str, thread: str) -> str | None:
     """Fold what is stored of the thread's state and decode it. Returns why that cannot be done, or None."""
     async with DatabaseManager(url, state_store=JournalStateStore()) as db:
         try:
-            [row] = await db.get(Thread, filters={"user_id": USER, "thread_id": thread}, load_state=True)
+            [row] = await db.get(Thread, filters=place_of(thread)._asdict(), load_state=True)
             if row.state is not None:
                 decode_state(row.state)
         except DrSaiError as error:

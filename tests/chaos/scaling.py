@@ -9,8 +9,8 @@ from itertools import count
 
 import psutil
 
-from tests.chaos.evidence import USER
 from tests.chaos.report import Outcome
+from tests.chaos.tenants import key_header, place_of
 from tests.chaos.world import World
 
 SIZES = (1, 2, 4)
@@ -70,12 +70,12 @@ class Scaling:
 
 def _request(thread: str) -> bytes:
     body = (
-        f'{{"model": "rounds", "stream": true, "user": "{USER}", "thread_id": "{thread}", '
+        f'{{"model": "rounds", "stream": true, "thread_id": "{place_of(thread).thread_id}", '
         f'"messages": [{{"role": "user", "content": "What is 6 times 7?"}}]}}'
     ).encode()
     head = (
         "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
+        f"Content-Length: {len(body)}\r\nAuthorization: {key_header(thread)['Authorization']}\r\n\r\n"
     )
     return head.encode() + body
 

@@ -16,10 +16,10 @@ from drsai_backend.config import Settings
 from drsai_backend.teams.registry import TeamRegistry, load_teams
 from tests.chaos.checks import Broken
 from tests.chaos.clients import Client, frames
-from tests.chaos.evidence import USER
 from tests.chaos.report import Outcome, spread
 from tests.chaos.schedule import Schedule
 from tests.chaos.settling import settle
+from tests.chaos.tenants import key_header, place_of
 from tests.chaos.world import TEAMS, Process, World
 
 LIMIT = 15.0
@@ -34,7 +34,7 @@ async def build(url: str, thread: str, turns: int) -> None:
     settings = Settings(database_url=url, demo_delay=0.0, openai_base_url=None)
     async with DrSai(TeamRegistry(load_teams(str(TEAMS))), settings=settings) as drsai:
         for number in range(-(-turns // _TURNS_OF_A_RUN)):
-            await drsai.run("rounds", f"What is {number} + {number}?", user_id=USER, thread_id=thread)
+            await drsai.run("rounds", f"What is {number} + {number}?", **place_of(thread)._asdict())
 
 
 class Takeover:
@@ -99,7 +99,7 @@ class Takeover:
             world.freeze(first)
         else:
             world.kill(first)
-        token = await self._first_token(http, second, run_id)
+        token = await self._first_token(http, second, thread, run_id)
         found = _found(second, run_id)
         if kind == "stopped":
             world.thaw(first)
@@ -108,11 +108,11 @@ class Takeover:
         await world.close()
         return token - ended, token - found
 
-    async def _first_token(self, http: httpx.AsyncClient, process: Process, run_id: str) -> float:
+    async def _first_token(self, http: httpx.AsyncClient, process: Process, thread: str, run_id: str) -> float:
         """When the first piece of text of the second attempt is shown."""
         url = f"{process.base}/v1/runs/{run_id}/events"
         again = False
-        async with asyncio.timeout(60), http.stream("GET", url, params={"user": USER}) as response:
+        async with asyncio.timeout(60), http.stream("GET", url, headers=key_header(thread)) as response:
             async for frame in frames(response):
                 data: dict[str, Any] = orjson.loads(frame.data)
                 again = again or (frame.name == "status" and data["attempt"] > 1)

@@ -12,6 +12,7 @@ from random import Random
 
 from tests.chaos.databases import query
 from tests.chaos.model import Models
+from tests.chaos.tenants import store_keys
 from tests.support.commands import ROOT, Command, Commands
 
 TEAMS = ROOT / "tests/support/teams/served.py"
@@ -47,6 +48,9 @@ class World:
     started: int = 0
     _all: list[Command] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        store_keys(self.url)
+
     @property
     def tools(self) -> Path:
         """Where the tools' effects are written."""
@@ -65,6 +69,7 @@ class World:
             "OPENAI_API_KEY": "unused",
             "DRSAI_DATABASE_URL": self.url,
             "CHAOS_TOOLS": str(self.tools),
+            "DRSAI_AUTH": "required",
             **self.settings,
         }
         arguments = ("serve", str(TEAMS), "--port", "0") if serve else ("worker", "--teams", str(TEAMS))
