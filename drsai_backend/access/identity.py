@@ -42,11 +42,12 @@ class Authenticator:
     def __init__(self, keys: Keys, tokens: Tokens | None = None, *, required: bool = False) -> None:
         self._keys = keys
         self._tokens = tokens
-        self._required = required or tokens is not None
+        self.required = required or tokens is not None
+        """Whether a key or token was needed from the first request on."""
 
     async def is_required(self) -> bool:
         """Whether who asks needs a key or a token now."""
-        return self._required or await self._keys.any_exist()
+        return self.required or await self._keys.any_exist()
 
     async def identify(self, credential: str | None) -> Principal | None:
         """Who brings this key or token. None: it does not matter, for no key is needed here.

@@ -30,14 +30,15 @@ def create_app(
     engine: Engine,
     settings: Settings,
     access: Access,
-    keys: ApiKeys,
+    keys: ApiKeys | None = None,
     *,
     lifespan: Lifespan[FastAPI] | None = None,
     hosts: Hosts | None = None,
     ping_seconds: float = PING_SECONDS,
     is_demo: bool | None = None,
 ) -> FastAPI:
-    """The HTTP interface of `engine`. `access` tells who asks; `keys` are those that its admins manage.
+    """The HTTP interface of `engine`. `access` tells who asks; `keys` are those that its admins manage; None: there
+    are no routes for them.
 
     `lifespan` runs around the server, as FastAPI's does. `hosts` are those that are served; default: the settings'
     `allowed_hosts`, and where there are none, all: who embeds an application knows where it listens. A stream that has
@@ -60,10 +61,11 @@ def create_app(
     app.include_router(model_routes(engine))
     app.include_router(run_routes(engine, bodies, ping=ping_seconds))
     app.include_router(thread_routes(engine, bodies, ping=ping_seconds))
-    app.include_router(key_routes(keys, bodies))
+    if keys is not None:
+        app.include_router(key_routes(keys, bodies))
     app.include_router(health_routes(engine, "offline demo model" if is_demo else None))
     install_error_handlers(app)
-    install_document(app)
+    install_document(app, needs_key=access.needs_key)
     # The last one added is the outermost.
     app.add_middleware(RequestBoundary, check=engine.check_open)
     if settings.cors_origins:

@@ -71,6 +71,8 @@ class Access:
     def __init__(
         self, authenticator: Authenticator, identify: Identify | None = None, *, user_header: str | None = None
     ) -> None:
+        self.needs_key = identify is None and authenticator.required
+        """Whether nobody may ask without a key or token, ever."""
         self._authenticator = authenticator
         self._identify = identify
         self._headers = (*_BY_GATEWAY, user_header) if user_header else _BY_GATEWAY

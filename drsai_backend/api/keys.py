@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
 from drsai_backend.access.key_rows import CURSOR_PATTERN, KeyInfo
 from drsai_backend.access.key_store import ApiKeys, read_scopes
-from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.access.principal import ROLES, Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
 from drsai_backend.api.http.parameters import KeyId, Limit, after_of
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.datamodel.thread import NAME_SCHEMA
+from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.json_types import JsonObject
 
 Admin = Annotated[Principal, allowed(Scope.ADMIN, named=False)]
 After = Annotated[str | None, after_of(CURSOR_PATTERN)]
-Of = Annotated[str | None, Query(description="Only this user's.", json_schema_extra={"anyOf": [NAME_SCHEMA]})]
+Of = Annotated[
+    str | None,
+    Query(description="Only this user's.", json_schema_extra={"anyOf": [NAME_SCHEMA]}),
+    AfterValidator(partial(check_name, param="user")),
+]
 
 _KEY: Final[JsonObject] = {
     "type": "object",
@@ -42,9 +47,19 @@ _KEY: Final[JsonObject] = {
 class KeyBody(Body):
     """What a new key is to be."""
 
-    user: str = Field(description="Who asks with it: a user of your own tenant.")
-    scopes: list[str] = Field(default=["user"], description="Scopes, or roles: viewer, user, operator, admin.")
-    name: str | None = Field(default=None, description="What people call it.")
+    user: str = Field(description="Who asks with it: a user of your own tenant.", json_schema_extra=NAME_SCHEMA)
+    scopes: list[str] = Field(
+        default=["user"],
+        min_length=1,
+        max_length=64,
+        description="Scopes, or roles: viewer, user, operator, admin.",
+        json_schema_extra={
+            "items": {"type": "string", "enum": [*ROLES, *(scope for scope in Scope if scope != "act-as")]}
+        },
+    )
+    name: str | None = Field(
+        default=None, description="What people call it.", json_schema_extra={"anyOf": [NAME_SCHEMA, {"type": "null"}]}
+    )
     expires_in_days: float | None = Field(default=None, gt=0, le=36500, description="Default: until it is revoked.")
 
 

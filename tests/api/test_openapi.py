@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -10,19 +11,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import schemathesis
 import uvicorn
 from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events, from_schema
 
 from drsai_backend import DrSai
+from drsai_backend.datamodel.owner import Owner
 from tests.support.threads import settings
 
 
 @contextmanager
-def served(url: str) -> Iterator[str]:
+def served(url: str, **values: Any) -> Iterator[str]:
     """The address of the real application, in which no log waits for what is still to come: a reader would for ever."""
-    drsai = DrSai(None, url, settings=settings())
+    drsai = DrSai(None, url, settings=settings(**values))
     app = drsai.app()
     drsai.engine._feeds._closing = lambda: True
     listening = socket.create_server(("127.0.0.1", 0))
@@ -51,13 +54,22 @@ def agreeing(_: Any, case: Any) -> Any:
     return case
 
 
-def test_what_the_document_says_is_true(sqlite_template: bytes, tmp_path: Path) -> None:
+async def _admins_key(url: str) -> str:
+    async with DrSai(settings=settings(database_url=url), worker=False) as drsai:
+        return (await drsai.keys.create(Owner("default", "ann"), ["admin"])).key.get_secret_value()
+
+
+@pytest.mark.parametrize("auth", ["auto", "required"])
+def test_what_the_document_says_is_true(sqlite_template: bytes, tmp_path: Path, auth: str) -> None:
     file = tmp_path / "a.db"
     file.write_bytes(sqlite_template)
+    url = f"sqlite:///{file}"
+    headers = {"Authorization": f"Bearer {asyncio.run(_admins_key(url))}"} if auth == "required" else {}
     config = SchemathesisConfig.from_dict(
         {
             "seed": 1,
             "request-timeout": 20,
+            "headers": headers,
             "generation": {"max-examples": 1, "mode": "all", "deterministic": True},
             "checks": {"enabled": True},
             "phases": {"stateful": {"enabled": False}},
@@ -67,7 +79,7 @@ def test_what_the_document_says_is_true(sqlite_template: bytes, tmp_path: Path) 
     )
     failures: dict[str, str] = {}
     checked: set[str] = set()
-    with served(f"sqlite:///{file}") as address:
+    with served(url, auth=auth) as address:
         schema = schemathesis.openapi.from_url(f"{address}/openapi.json", config=config)
         schema.hooks.register_hook_with_name(agreeing, "map_case")
         for event in from_schema(schema).execute():

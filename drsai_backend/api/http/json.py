@@ -99,8 +99,10 @@ def answers(status: int, schema: JsonObject, description: str = "As it is now.")
     return {status: {"description": description, "content": {"application/json": {"schema": schema}}}}
 
 
-def install_document(app: FastAPI) -> None:
-    """Complete `app.openapi()`: every operation, of whatever route, gets the errors that it can answer with."""
+def install_document(app: FastAPI, *, needs_key: bool) -> None:
+    """Complete `app.openapi()`: every operation, of whatever route, gets the errors that it can answer with, and says
+    whether it needs a key."""
+    secured: list[JsonObject] = [{"key": []}] if needs_key else [{"key": []}, {}]
     describe = app.openapi
 
     def openapi() -> JsonObject:
@@ -114,8 +116,7 @@ def install_document(app: FastAPI) -> None:
             for path, item in document["paths"].items():
                 for method, operation in item.items():
                     is_open = "health" in operation.get("tags", ())
-                    # Without a key, too, where none is needed.
-                    operation["security"] = [{}] if is_open else [{"key": []}, {}]
+                    operation["security"] = [{}] if is_open else secured
                     _add_errors(path, method, operation, _EVERYWHERE if is_open else _EVERYWHERE | _OF_A_CALLER)
         return app.openapi_schema or {}
 
