@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def test_alone_on_loopback_it_is_open_until_a_key_is_made(commands: Commands, tm
         assert not {"INSECURE", "CLEAR TEXT"} & set(re.findall(r"[A-Z]+(?: [A-Z]+)?", server.stdout))
         assert status(server) == 200
         key = make_key(commands, tmp_path)
+        time.sleep(1)  # so soon the first key is seen in other processes
         assert (status(server), status(server, key)) == (401, 200)
     with serving(commands, tmp_path, "--port", "0") as again:
         assert re.search(r"access +by API key\n +drsai keys create --user NAME makes one\n", again.stdout)
@@ -108,6 +110,24 @@ def test_with_a_certificate_nothing_is_in_clear_text(commands: Commands, tmp_pat
     with serving(commands, tmp_path, *EVERYWHERE, DRSAI_AUTH="required", **tls) as server:
         assert "serves https://127.0.0.1:" in server.stdout
         assert "CLEAR TEXT" not in server.stdout
+
+
+def test_a_gateways_headers_of_somebody_else(commands: Commands, tmp_path: Path) -> None:
+    ann = make_key(commands, tmp_path)
+    gateway = make_key(commands, tmp_path, "--user", "portal", "--scope", "user", "--scope", "act-as")
+    env = {"DRSAI_USER_HEADER": "X-Person"}
+    hello = {"model": "assistant", "thread_id": "t", "messages": [{"role": "user", "content": "Hello."}]}
+    with serving(commands, tmp_path, "--port", "0", **env) as server:
+        for header in ("X-OpenWebUI-User-Email", "X-Person"):
+            for key, name in ((ann, f"bob of {header}"), (gateway, f"cid of {header}")):
+                headers = {"Authorization": f"Bearer {key}", header: name}
+                answer = httpx.post(f"{server.base_url()}/chat/completions", json=hello, headers=headers, timeout=20)
+                assert answer.status_code == 200
+    listed = [
+        json.loads(commands.run("threads", "list", "--user", user, "--json", cwd=tmp_path).stdout)
+        for user in ("ann", "portal", "bob of X-Person", "cid of X-Person", "cid of X-OpenWebUI-User-Email")
+    ]
+    assert [len(threads) for threads in listed] == [1, 0, 0, 1, 1]
 
 
 # --- proxies --------------------------------------------------------------------------------------------------------
