@@ -46,16 +46,13 @@ def serve(settings: Settings, teams: str | None, *, insecure: bool, local_model:
     address, tls = find_address(settings), tls_of(settings)
     configure_logging(settings)
     given = None if teams is None else load_teams(teams)
+    if not insecure and not address.is_loopback and not _is_guarded(settings):
+        raise ConfigurationError(
+            f"{settings.host} is no loopback address, and nobody needs a key: everybody who reaches it could read and "
+            "change all threads. Make a key (drsai keys create --user NAME), set DRSAI_AUTH=required, or use "
+            "127.0.0.1; --insecure if it shall be open"
+        )
     with contextlib.ExitStack() as stack:
-        if not insecure and not address.is_loopback:
-            if not _is_guarded(settings):
-                raise ConfigurationError(
-                    f"{settings.host} is no loopback address, and nobody needs a key: everybody who reaches it could "
-                    "read and change all threads. Make a key (drsai keys create --user NAME), set DRSAI_AUTH=required, "
-                    "or use 127.0.0.1; --insecure if it shall be open"
-                )
-            # A database that is put in the place of this one, without keys, must not open the server.
-            settings = settings.model_copy(update={"auth": "required"})
         listening = stack.enter_context(listen(settings, address))
         if local_model:
             make_console().print("Starting the local model …")

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+import sqlalchemy as sa
 
+from drsai_backend.database import migrations
+from drsai_backend.datamodel.access import ApiKey
 from tests.support.certificates import self_signed
 from tests.support.commands import Command, Commands, clean_environment
 
@@ -81,6 +84,10 @@ def test_not_on_loopback_a_key_that_was_made_is_enough(commands: Commands, tmp_p
     with serving(commands, tmp_path, *EVERYWHERE, **where) as server:
         assert "by API key\n" in server.stdout
         assert (status(server), status(server, key)) == (401, 200)
+        with migrations.connecting(database_url) as connection:
+            connection.execute(sa.delete(ApiKey))  # another database in its place, say
+        time.sleep(3)
+        assert (status(server), status(server, key)) == (401, 401)
 
 
 def test_tokens_are_enough_too(commands: Commands, tmp_path: Path) -> None:
