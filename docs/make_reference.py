@@ -24,6 +24,8 @@ CHAPTERS = {
     "GraphFlow MagenticOneGroupChat",
     "Agents and tools": "AssistantAgent DrSaiAgent DrSaiAgentMixin agents.RunBound requires_approval idempotent "
     "models.DefaultModelClient models.ModelProvider",
+    "Who asks": "access.principal.Principal access.principal.Scope access.principal.ROLES api.auth.Identify "
+    "api.auth.allowed access.key_store.ApiKeys access.key_store.NewKey",
     "Storage": "DatabaseManager database.SyncDatabaseManager datamodel.Record datamodel.json_field datamodel.long_text "
     "Thread UserInput encode_state decode_state",
 }

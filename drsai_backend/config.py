@@ -6,7 +6,9 @@ Every field below is a variable: `database_url` is `DRSAI_DATABASE_URL`. A value
 
 from __future__ import annotations
 
+import ipaddress
 import json
+from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 from urllib.parse import unquote, urlsplit
 
@@ -55,8 +57,16 @@ class Settings(BaseSettings):
         default=None, description="A header in which a gateway with the scope `act-as` names the user."
     )
 
+    api_key: SecretStr | None = Field(default=None, description="What `drsai chat --base-url` asks a server with.")
+
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535, description="0: any free port.")
+    ssl_certfile: Path | None = Field(default=None, description="The server's certificate and its chain, in PEM.")
+    ssl_keyfile: Path | None = Field(default=None, description="The certificate's private key, in PEM, unencrypted.")
+    trusted_proxies: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="Addresses and networks of proxies whose `X-Forwarded-For` and `-Proto` are believed.",
+    )
     cors_origins: Annotated[list[str], NoDecode] = Field(
         default_factory=list, description="Origins that browsers may call from, separated by commas."
     )
@@ -184,12 +194,14 @@ class Settings(BaseSettings):
 
     def secrets(self) -> list[str]:
         """What must never be shown: keys, and the database's password."""
-        named = (self.openai_api_key, self.secret_key, self.jwt_secret)
+        named = (self.openai_api_key, self.secret_key, self.jwt_secret, self.api_key)
         keys = [key.get_secret_value() for key in named if key is not None]
         password = urlsplit(self.database_url).password
         return keys if password is None else [*keys, password, unquote(password)]
 
-    @field_validator("cors_origins", "allowed_hosts", "jwt_default_scopes", "model_messages", mode="before")
+    @field_validator(
+        "cors_origins", "allowed_hosts", "trusted_proxies", "jwt_default_scopes", "model_messages", mode="before"
+    )
     @classmethod
     def _read(cls, value: object, info: ValidationInfo) -> object:
         """JSON, or shorter: names separated by commas, one word for all models."""
@@ -209,10 +221,23 @@ class Settings(BaseSettings):
     def _upper(cls, value: object) -> object:
         return value.upper() if isinstance(value, str) else value
 
-    @field_validator("openai_api_key")
+    @field_validator("openai_api_key", "api_key")
     @classmethod
     def _key(cls, value: SecretStr | None) -> SecretStr | None:
         return None if value is None else usable_key(value)
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: list[str]) -> list[str]:
+        """uvicorn would take what is no address for a name that no client ever has, and trust nobody by it."""
+        for item in value:
+            try:
+                ipaddress.ip_network(item)
+            except ValueError:
+                raise ValueError(
+                    "must be IP addresses or networks, separated by commas: 10.0.0.7, 10.1.0.0/16 (and not 10.1.2.3/16)"
+                ) from None
+        return value
 
     @field_validator("openai_base_url")
     @classmethod
@@ -238,6 +263,14 @@ class Settings(BaseSettings):
             raise ValueError(
                 "DRSAI_JWT_ISSUER, DRSAI_JWT_AUDIENCE, and DRSAI_JWT_KEYS or DRSAI_JWT_SECRET must be set together: "
                 "otherwise tokens that were made for others would be accepted"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _certificate_has_its_key(self) -> Settings:
+        if (self.ssl_certfile is None) != (self.ssl_keyfile is None):
+            raise ValueError(
+                "--ssl-certfile and --ssl-keyfile (DRSAI_SSL_CERTFILE, DRSAI_SSL_KEYFILE) must be given together"
             )
         return self
 

@@ -60,6 +60,7 @@ class DrSai:
     Attributes:
         db: the `DatabaseManager`: rows of all tables, those of one's own included.
         keys: the API keys: made, listed, revoked.
+        authenticator: tells whose a key or token is.
         settings: what it was made with; `engine`, `models` and `database` are the parts that it is made of.
 
     Raises:

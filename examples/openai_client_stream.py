@@ -4,6 +4,7 @@ Starts a server of its own on a free port, as `drsai serve` does. Keeps `client.
 """
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -12,6 +13,8 @@ import uvicorn
 from openai import AsyncOpenAI
 
 from drsai_backend import DrSai
+
+KEY = os.environ.get("DRSAI_API_KEY", "none")  # of `drsai keys create`; until the first one is made, any will do
 
 
 @asynccontextmanager
@@ -31,7 +34,7 @@ async def serving() -> AsyncGenerator[str]:
 async def ask(base_url: str, model: str, text: str, thread_id: str | None = None) -> str:
     """Ask a team, print what it says while it says it, and return the thread's id."""
     print(f"\n> {text}")
-    async with AsyncOpenAI(base_url=base_url, api_key="none") as client:
+    async with AsyncOpenAI(base_url=base_url, api_key=KEY) as client:
         stream = await client.chat.completions.create(
             model=model,  # a team
             messages=[{"role": "user", "content": text}],  # what is new; the server knows the rest

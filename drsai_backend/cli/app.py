@@ -35,6 +35,7 @@ DatabaseUrl = Annotated[
     ),
 ]
 User = Annotated[str, typer.Option(metavar="NAME", help="Whose threads.")]
+Tenant = Annotated[str, typer.Option(metavar="TENANT", help="The user's tenant.")]
 Teams = Annotated[
     str | None,
     typer.Argument(
@@ -83,9 +84,25 @@ def serve(
     insecure: Annotated[
         bool,
         typer.Option(
-            "--insecure", help="Listen on other addresses than loopback: in clear text, and everybody may use it."
+            "--insecure",
+            help="Listen on other addresses than loopback though nobody needs a key: everybody may use it.",
         ),
     ] = False,
+    ssl_certfile: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Serve https with this certificate. [default: $DRSAI_SSL_CERTFILE]"),
+    ] = None,
+    ssl_keyfile: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Its private key. [default: $DRSAI_SSL_KEYFILE]")
+    ] = None,
+    forwarded_allow_ips: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Addresses or networks of proxies whose X-Forwarded-For and -Proto are believed, with commas. "
+            "[default: $DRSAI_TRUSTED_PROXIES, else none]",
+        ),
+    ] = None,
     local_model: Annotated[
         bool, typer.Option("--local-model", help="Answer with a small language model on this machine.")
     ] = False,
@@ -97,7 +114,14 @@ def serve(
 ) -> None:
     """Serve teams as models of an OpenAI-compatible API."""
     settings = cli.database.read_settings(
-        host=host, port=port, database_url=database_url, log_level=log_level, require_model=require_model or None
+        host=host,
+        port=port,
+        database_url=database_url,
+        ssl_certfile=ssl_certfile,
+        ssl_keyfile=ssl_keyfile,
+        trusted_proxies=forwarded_allow_ips,
+        log_level=log_level,
+        require_model=require_model or None,
     )
     cli.serve.serve(settings, teams, insecure=insecure, local_model=local_model, access_log=access_log)
 
@@ -139,13 +163,20 @@ def chat(
         str | None,
         typer.Option(metavar="URL", help="Talk to a running server, for example http://127.0.0.1:8000/v1."),
     ] = None,
-    user: User = "anonymous",
+    user: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Whose threads. [default: the user of $DRSAI_API_KEY, else anonymous]"),
+    ] = None,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="TENANT", help="The user's tenant, without --base-url. [default: default]")
+    ] = None,
 ) -> None:
     """Talk to a team in this terminal, with a server (--base-url) or without one.
 
-    Ctrl-C stops an answer, Ctrl-D ends. Without a terminal every line of the input is a message.
+    A server that needs a key gets that of DRSAI_API_KEY. Ctrl-C stops an answer, Ctrl-D ends. Without a terminal every
+    line of the input is a message.
     """
-    cli.chat.chat(model, thread, teams=teams, database_url=database_url, base_url=base_url, user_id=user)
+    cli.chat.chat(model, thread, teams=teams, database_url=database_url, base_url=base_url, user_id=user, tenant=tenant)
 
 
 @app.command()
@@ -160,60 +191,73 @@ def demo(database_url: DatabaseUrl = None) -> None:
 @threads_app.command("list")
 def threads_list(
     user: User = "anonymous",
+    tenant: Tenant = "default",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most.")] = 20,
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """List a user's threads, newest first."""
-    cli.threads.list_threads(user, limit, database_url, as_json=as_json)
+    cli.threads.list_threads(cli.threads.Owner(tenant, user), limit, database_url, as_json=as_json)
 
 
 @threads_app.command("show")
 def threads_show(
-    thread: ThreadId, user: User = "anonymous", database_url: DatabaseUrl = None, as_json: AsJson = False
+    thread: ThreadId,
+    user: User = "anonymous",
+    tenant: Tenant = "default",
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show a thread and its messages."""
-    cli.threads.show_thread(user, thread, database_url, as_json=as_json)
+    cli.threads.show_thread(cli.threads.Owner(tenant, user), thread, database_url, as_json=as_json)
 
 
 @threads_app.command("state")
 def threads_state(
     thread: ThreadId,
     user: User = "anonymous",
+    tenant: Tenant = "default",
     decoded: Annotated[bool, typer.Option("--decoded", help="As JSON instead of base64.")] = False,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Print what the agents of a thread remember: their saved state."""
-    cli.threads.print_state(user, thread, database_url, decoded=decoded)
+    cli.threads.print_state(cli.threads.Owner(tenant, user), thread, database_url, decoded=decoded)
 
 
 @threads_app.command("delete")
 def threads_delete(
     threads: Annotated[list[str], typer.Argument(metavar="THREAD…", help="Ids.")],
     user: User = "anonymous",
+    tenant: Tenant = "default",
     database_url: DatabaseUrl = None,
     yes: Yes = False,
 ) -> None:
     """Delete threads with all that belongs to them."""
-    cli.threads.delete_threads(user, threads, database_url, yes=yes)
+    cli.threads.delete_threads(cli.threads.Owner(tenant, user), threads, database_url, yes=yes)
 
 
 @threads_app.command("cancel")
-def threads_cancel(thread: ThreadId, user: User = "anonymous", database_url: DatabaseUrl = None) -> None:
+def threads_cancel(
+    thread: ThreadId, user: User = "anonymous", tenant: Tenant = "default", database_url: DatabaseUrl = None
+) -> None:
     """Stop what a thread does or waits for. Its finished turns stay."""
-    cli.threads.cancel(user, thread, database_url)
+    cli.threads.cancel(cli.threads.Owner(tenant, user), thread, database_url)
 
 
 @threads_app.command("pause")
-def threads_pause(thread: ThreadId, user: User = "anonymous", database_url: DatabaseUrl = None) -> None:
+def threads_pause(
+    thread: ThreadId, user: User = "anonymous", tenant: Tenant = "default", database_url: DatabaseUrl = None
+) -> None:
     """Pause a thread's live run at its next turn boundary."""
-    cli.threads.pause(user, thread, database_url)
+    cli.threads.pause(cli.threads.Owner(tenant, user), thread, database_url)
 
 
 @threads_app.command("resume")
-def threads_resume(thread: ThreadId, user: User = "anonymous", database_url: DatabaseUrl = None) -> None:
+def threads_resume(
+    thread: ThreadId, user: User = "anonymous", tenant: Tenant = "default", database_url: DatabaseUrl = None
+) -> None:
     """Resume a paused run, in a running server or worker."""
-    cli.threads.resume(user, thread, database_url)
+    cli.threads.resume(cli.threads.Owner(tenant, user), thread, database_url)
 
 
 @threads_app.command("export")
@@ -221,10 +265,11 @@ def threads_export(
     thread: ThreadId,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="`-`: standard output.")] = "-",
     user: User = "anonymous",
+    tenant: Tenant = "default",
     database_url: DatabaseUrl = None,
 ) -> None:
     """Write a thread to a file, for `import` into another database. API keys are left out."""
-    cli.threads.export(user, thread, output, database_url)
+    cli.threads.export(cli.threads.Owner(tenant, user), thread, output, database_url)
 
 
 @threads_app.command("import")
@@ -233,6 +278,7 @@ def threads_import(
     user: Annotated[
         str | None, typer.Option(metavar="NAME", help="Whose it shall be. [default: as in the file]")
     ] = None,
+    tenant: Tenant = "default",
     thread_id: Annotated[str | None, typer.Option(metavar="NEW", help="Its id here. [default: as in the file]")] = None,
     max_size: Annotated[
         str | None,
@@ -245,7 +291,7 @@ def threads_import(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Store an exported thread. It continues here exactly where it stood."""
-    cli.threads.import_(file, user, thread_id, database_url, max_size)
+    cli.threads.import_(file, tenant, user, thread_id, database_url, max_size)
 
 
 @threads_app.command("prune")
@@ -255,12 +301,13 @@ def threads_prune(
         str, typer.Option(metavar="LIST", help="Only of these, separated by commas.")
     ] = "created,completed,stopped,error",
     user: Annotated[str | None, typer.Option(metavar="NAME", help="Only this user's. [default: all]")] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="Only this one's. [default: all]")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
     database_url: DatabaseUrl = None,
     yes: Yes = False,
 ) -> None:
     """Delete threads that have not changed for long. One on which a run is live is never deleted."""
-    cli.threads.prune(older_than, status, user, database_url, dry_run=dry_run, yes=yes)
+    cli.threads.prune(older_than, status, tenant, user, database_url, dry_run=dry_run, yes=yes)
 
 
 @keys_app.command("create")

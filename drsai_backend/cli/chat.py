@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 import openai
+from pydantic import SecretStr
 from rich.console import Console
 from rich.markup import escape
 
+from drsai_backend.access.principal import ANONYMOUS
 from drsai_backend.api.openai.speech import Piece, Speech
 from drsai_backend.cli.database import read_settings, show_url
 from drsai_backend.cli.logs import configure_logging
@@ -23,6 +25,7 @@ from drsai_backend.cli.screen import in_line, make_console, make_transcript, pri
 from drsai_backend.cli.threads import print_list
 from drsai_backend.database import Database
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, Conflict, DrSaiError, NotFound, UnknownModel
 from drsai_backend.json_types import JsonObject
@@ -45,24 +48,33 @@ def chat(
     teams: str | None,
     database_url: str | None,
     base_url: str | None,
-    user_id: str,
+    user_id: str | None,
+    tenant: str | None,
 ) -> None:
     """Talk until the input ends. Exits with 1 when the input is no terminal and a message had no answer."""
     if base_url is not None and (teams is not None or database_url is not None):
         raise ConfigurationError("--base-url talks to a server, which has its own teams and database")
+    if base_url is not None and tenant is not None:
+        raise ConfigurationError("--base-url talks to a server, which knows the tenant by the key in DRSAI_API_KEY")
     options = {
         "--base-url": base_url,
         "--database-url": None if database_url is None else Database(database_url).url_safe,
         "--teams": teams,
-        "--user": user_id if user_id != "anonymous" else None,
+        "--tenant": tenant,
+        "--user": user_id,
     }
     with asyncio.Runner() as runner:
-        talk = _Local(user_id, runner, teams, database_url) if base_url is None else _Remote(user_id, base_url)
+        if base_url is None:
+            owner = Owner(tenant or DEFAULT_TENANT, user_id or ANONYMOUS)
+            talk = _Local(owner, runner, teams, database_url)
+        else:
+            talk = _Remote(user_id, base_url, read_settings().api_key)
         chat = _Chat(runner, talk, {name: value for name, value in options.items() if value is not None})
         try:
             failed = chat.run(model, thread_id)
         except openai.APIError as error:
-            raise ConfigurationError(_one_line(error, base_url or "")) from None
+            assert isinstance(talk, _Remote)
+            raise ConfigurationError(talk.explain(error)) from None
         finally:
             runner.run(talk.close())
     if failed and not sys.stdin.isatty():
@@ -80,7 +92,7 @@ class _Ended:
 class _Local:
     """Runs the teams in this process. `thread_id`: None before the first message of a new thread."""
 
-    def __init__(self, user_id: str, runner: asyncio.Runner, teams: str | None, database_url: str | None) -> None:
+    def __init__(self, owner: Owner, runner: asyncio.Runner, teams: str | None, database_url: str | None) -> None:
         settings = read_settings(database_url=database_url)
         if settings.log_level == "DEBUG":
             configure_logging(settings)
@@ -88,7 +100,7 @@ class _Local:
             # Python prints warnings of a program without logging, in the middle of the conversation.
             logging.getLogger().addHandler(logging.NullHandler())
         self.thread_id: str | None = None
-        self._user_id = user_id
+        self._tenant, self._user_id = owner
         self._drsai = DrSai(None if teams is None else load_teams(teams), settings=settings)
         runner.run(self._drsai.open())
         self.close = self._drsai.close
@@ -104,12 +116,14 @@ class _Local:
         """Continue a thread. None: there is no such thread, and the first message begins it."""
         self.thread_id = thread_id
         with contextlib.suppress(NotFound):
-            return await self._drsai.get_thread(self._user_id, thread_id)
+            return await self._drsai.get_thread(self._user_id, thread_id, tenant=self._tenant)
 
     async def say(self, model: str, text: str) -> AsyncIterator[Piece | _Ended]:
         """The pieces of text that a plain chat window would be shown, and how it ended."""
         try:
-            handle = await self._drsai.start(model, text, user_id=self._user_id, thread_id=self.thread_id)
+            handle = await self._drsai.start(
+                model, text, user_id=self._user_id, tenant=self._tenant, thread_id=self.thread_id
+            )
         except DrSaiError as error:
             # Here the team is the user's own, who is told what its factory raised.
             cause = "" if error.__cause__ is None else f": {error.__cause__}"
@@ -130,25 +144,27 @@ class _Local:
         """End the run under way; `say` then comes to its end. False: this cannot be done from here."""
         if self.thread_id is not None:
             with contextlib.suppress(Conflict, NotFound):  # it has just ended
-                await self._drsai.stop(self._user_id, self.thread_id)
+                await self._drsai.stop(self._user_id, self.thread_id, tenant=self._tenant)
         return True
 
     async def threads(self, limit: int) -> list[ThreadSummary]:
-        return (await self._drsai.list_threads(self._user_id, limit=limit)).items
+        return (await self._drsai.list_threads(self._user_id, tenant=self._tenant, limit=limit)).items
 
 
 class _Remote:
-    """Asks a server that was started with `drsai serve`. All calls as those of `_Local`."""
+    """Asks a server that was started with `drsai serve`. All calls as those of `_Local`. `user_id`: None for the key's,
+    or anonymous where none is needed."""
 
-    def __init__(self, user_id: str, base_url: str) -> None:
+    def __init__(self, user_id: str | None, base_url: str, key: SecretStr | None) -> None:
         if not base_url.startswith(("http://", "https://")):
             raise ConfigurationError("--base-url must start with http:// or https://")
         self.thread_id: str | None = None
-        self._user_id = user_id
+        self._user: JsonObject = {} if user_id is None else {"user": user_id}
         self._base_url = base_url.rstrip("/")
-        # No key: OPENAI_API_KEY is for the model's endpoint, not for this server. No time limit: a run has none.
-        timeout = openai.Timeout(None, connect=10)
-        self._client = openai.AsyncOpenAI(base_url=self._base_url, api_key="none", max_retries=0, timeout=timeout)
+        self._has_key = key is not None
+        # Not OPENAI_API_KEY: that is for the model's endpoint, not for this server. No time limit: a run has none.
+        sent, timeout = "none" if key is None else key.get_secret_value(), openai.Timeout(None, connect=10)
+        self._client = openai.AsyncOpenAI(base_url=self._base_url, api_key=sent, max_retries=0, timeout=timeout)
         self.close = self._client.close
         self.runs_on = [("server", self._base_url)]
 
@@ -158,17 +174,16 @@ class _Remote:
     async def resume(self, thread_id: str) -> ThreadDetail | None:
         self.thread_id = thread_id
         with contextlib.suppress(openai.NotFoundError):
-            return ThreadDetail.model_validate(await self._get(f"/threads/{thread_id}", {"user": self._user_id}))
+            return ThreadDetail.model_validate(await self._get(f"/threads/{thread_id}", self._user))
 
     async def say(self, model: str, text: str) -> AsyncIterator[Piece | _Ended]:
-        extra = {} if self.thread_id is None else {"thread_id": self.thread_id}
+        extra = self._user if self.thread_id is None else {**self._user, "thread_id": self.thread_id}
         ended = _Ended(RunStatus.ERROR, "the connection broke before the answer was complete")
         try:
             stream = await self._client.chat.completions.create(
                 model=model,
                 messages=[{"role": "user", "content": text}],
                 stream=True,
-                user=self._user_id,
                 extra_body=extra,
             )
             async with stream:
@@ -182,27 +197,40 @@ class _Remote:
                         if choice.finish_reason is not None:
                             ended = _Ended(RunStatus(details.get("status", "completed")))
         except openai.APIError as error:
-            ended = _Ended(RunStatus.ERROR, _one_line(error, self._base_url))
+            ended = _Ended(RunStatus.ERROR, self.explain(error))
         yield ended
 
     async def stop(self) -> bool:
         return False  # a server continues a run whose client has left
 
     async def threads(self, limit: int) -> list[ThreadSummary]:
-        page = await self._get("/threads", {"user": self._user_id, "limit": limit})
+        page = await self._get("/threads", {**self._user, "limit": limit})
         return [ThreadSummary.model_validate(item) for item in page["data"]]
 
     async def _get(self, path: str, query: JsonObject) -> JsonObject:
         return cast("JsonObject", await self._client.get(path, cast_to=object, options={"params": query}))
 
+    def explain(self, error: openai.APIError) -> str:
+        """An error of the `openai` client in one line."""
+        if isinstance(error, openai.APIConnectionError):
+            return f"no answer from {self._base_url}: is `drsai serve` running there?{_because(error)}"
+        body = error.body
+        told = cast("JsonObject", body).get("message") if isinstance(body, dict) else None
+        message = str(told or error.message)
+        if isinstance(error, openai.AuthenticationError) and not self._has_key:
+            return (
+                f"{self._base_url} needs an API key: set DRSAI_API_KEY to one "
+                "(where the server is, `drsai keys create --user NAME` makes it)"
+            )
+        if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
+            return f"{self._base_url} refuses the key that DRSAI_API_KEY is set to: {message}"
+        return message
 
-def _one_line(error: openai.APIError, base_url: str) -> str:
-    """An error of the `openai` client in one line."""
-    if isinstance(error, openai.APIConnectionError):
-        return f"no answer from {base_url}: is `drsai serve` running there?"
-    body = error.body
-    message = cast("JsonObject", body).get("message") if isinstance(body, dict) else None
-    return str(message or error.message)
+
+def _because(error: openai.APIConnectionError) -> str:
+    """That the certificate is the trouble, if it is."""
+    is_tls = "CERTIFICATE_VERIFY_FAILED" in str(error.__cause__)
+    return " Its certificate is not trusted here: SSL_CERT_FILE names one that is" if is_tls else ""
 
 
 class _Chat:

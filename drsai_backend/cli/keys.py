@@ -10,8 +10,8 @@ from drsai_backend.access.key_rows import KeyInfo
 from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import ROLES
 from drsai_backend.cli.database import opened
-from drsai_backend.cli.screen import age, in_line, make_console, one_line, print_json, read_duration, when
-from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
+from drsai_backend.cli.screen import age, in_line, make_console, one_line, print_json, read_duration, when, whose_name
+from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import NotFound
 
 _PAGE: Final = 500
@@ -70,8 +70,7 @@ def revoke(key_id: str, database_url: str | None) -> None:
 
 
 def _whose(info: KeyInfo) -> str:
-    user = in_line(info.user_id)
-    return user if info.tenant == DEFAULT_TENANT else f"{user} ({in_line(info.tenant)})"
+    return in_line(whose_name(Owner(info.tenant, info.user_id)))
 
 
 def _rights(info: KeyInfo) -> str:

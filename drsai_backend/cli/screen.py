@@ -24,6 +24,7 @@ from drsai_backend.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from drsai_backend.api.openai.speech import Piece
+    from drsai_backend.datamodel.owner import Owner
 
 SPEAKER_COLOURS: Final = ("green", "magenta", "yellow", "blue", "bright_red", "cyan")
 USER_COLOUR: Final = "bright_cyan"
@@ -60,6 +61,11 @@ def one_line(text: str) -> str:
 def in_line(text: str) -> str:
     """A name or a title in one line, as markup."""
     return escape(one_line(text))
+
+
+def whose_name(owner: Owner) -> str:
+    """A user, with the tenant where it is not everybody's: `ann (acme)`."""
+    return owner.user_id if owner.tenant == "default" else f"{owner.user_id} ({owner.tenant})"
 
 
 def print_error(message: str) -> None:

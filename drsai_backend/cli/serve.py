@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import gc
-import ipaddress
 import os
 import signal
 import socket
+import ssl
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, cast
 
 import uvicorn
@@ -25,12 +25,13 @@ from rich.text import Text
 from drsai_backend import jobs
 from drsai_backend.api import create_app
 from drsai_backend.api.auth import Access
-from drsai_backend.api.http.middleware import Hosts
+from drsai_backend.cli.address import Address, find_address, hosts_of, listen, proxies_of, tls_of, url_of
 from drsai_backend.cli.database import show_url
 from drsai_backend.cli.logs import configure_logging
 from drsai_backend.cli.screen import make_console, print_rows
 from drsai_backend.cli.server import Connections, Server
 from drsai_backend.config import Settings
+from drsai_backend.database import Database
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.models.local import LocalModelServer
@@ -39,20 +40,25 @@ from drsai_backend.teams.registry import load_teams
 
 _CLOSE_SECONDS: Final = 15.0
 """What clients may take beyond the runs' grace to read the end of their answers."""
-_BACKLOG: Final = 2048
 
 
 def serve(settings: Settings, teams: str | None, *, insecure: bool, local_model: bool, access_log: bool) -> None:
-    address = _address(settings, insecure=insecure)
+    address, tls = find_address(settings), tls_of(settings)
     configure_logging(settings)
     given = None if teams is None else load_teams(teams)
+    if not insecure and not address.is_loopback and not _is_guarded(settings):
+        raise ConfigurationError(
+            f"{settings.host} is no loopback address, and nobody needs a key: everybody who reaches it could read and "
+            "change all threads. Make a key (drsai keys create --user NAME), set DRSAI_AUTH=required, or use "
+            "127.0.0.1; --insecure if it shall be open"
+        )
     with contextlib.ExitStack() as stack:
-        listening = stack.enter_context(_listen(settings, address))
+        listening = stack.enter_context(listen(settings, address))
         if local_model:
             make_console().print("Starting the local model …")
             settings = stack.enter_context(LocalModelServer()).settings(settings)
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(settings, given, listening, access_log=access_log))
+        runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
+        runner.run(_serve(settings, given, address, listening, tls, access_log=access_log))
 
 
 def work(settings: Settings, teams: str | None) -> None:
@@ -60,10 +66,29 @@ def work(settings: Settings, teams: str | None) -> None:
     asyncio.run(_work(settings, None if teams is None else load_teams(teams)))
 
 
+def _is_guarded(settings: Settings) -> bool:
+    """Whether a key is needed. Looked up before the server is there, which would begin to work at once."""
+    if settings.auth == "required" or settings.jwt_issuer is not None:
+        return True
+    file = Database(settings.database_url).sqlite_path
+    return (file is None or Path(file).exists()) and asyncio.run(_has_keys(settings))
+
+
+async def _has_keys(settings: Settings) -> bool:
+    settings = settings.model_copy(update={"require_model": False})  # a local one is not there yet
+    async with DrSai(settings=settings, worker=False) as drsai:
+        return await drsai.keys.any_exist()
+
+
 async def _serve(
-    settings: Settings, teams: dict[str, TeamFactory] | None, listening: socket.socket, *, access_log: bool
+    settings: Settings,
+    teams: dict[str, TeamFactory] | None,
+    address: Address,
+    listening: socket.socket,
+    tls: ssl.SSLContext | None,
+    *,
+    access_log: bool,
 ) -> None:
-    bound = str(listening.getsockname()[0])
     async with DrSai(teams, settings=settings) as drsai:
         config = uvicorn.Config(
             create_app(
@@ -71,19 +96,21 @@ async def _serve(
                 settings,
                 Access(drsai.authenticator, user_header=settings.user_header),
                 drsai.keys,
-                hosts=_hosts(settings, bound),
+                hosts=hosts_of(settings, address),
             ),
             lifespan="off",  # the database is open already
             ws="none",
             log_config=None,
             access_log=access_log,
             server_header=False,
+            proxy_headers=bool(settings.trusted_proxies),  # or uvicorn believes those of 127.0.0.1
+            forwarded_allow_ips=proxies_of(settings),
             timeout_keep_alive=int(settings.keep_alive_seconds),
             timeout_graceful_shutdown=int(settings.shutdown_grace_seconds + _CLOSE_SECONDS),
         )
-        server = Server(config, Connections(settings), drain=drsai.drain)
+        server = Server(config, Connections(settings), drain=drsai.drain, tls=tls)
         _on_signals(server.stop)
-        _print_serving(drsai, _url(settings.host, listening), bound)
+        await _print_serving(drsai, url_of(settings, listening), address)
         _settle_garbage()
         await server.serve([listening])
 
@@ -113,8 +140,9 @@ def _on_signals(stop: Callable[[], None]) -> None:
             asyncio.get_running_loop().add_signal_handler(number, hear, number)
 
 
-def _print_serving(drsai: DrSai, url: str, bound: str) -> None:
-    """Say where, what and on what this serves, and how to ask it."""
+async def _print_serving(drsai: DrSai, url: str, address: Address) -> None:
+    """Say where, what and on what this serves, who may ask, and how."""
+    needs_key = await drsai.authenticator.is_required()
     teams = drsai.engine.teams
     console = make_console()
     console.print(f"[bold]drsai_backend[/] serves [bold]{escape(url)}/v1[/]\n", soft_wrap=True)
@@ -128,14 +156,25 @@ def _print_serving(drsai: DrSai, url: str, bound: str) -> None:
     rows = [("database", escape(show_url(drsai.database))), ("answers", _answers(drsai))]
     if drsai.models.is_demo:
         rows.append(("", "Set OPENAI_API_KEY or OPENAI_BASE_URL, and DRSAI_MODEL, for one."))
-    print_rows(console, rows)
-    if not _is_loopback(bound):
+    if needs_key:
+        issuer = drsai.settings.jwt_issuer
+        rows.append(("access", "by API key" if issuer is None else f"by API key, or token of {escape(issuer)}"))
+        made = "makes one" if await drsai.keys.any_exist() else "makes the first one"
+    else:
+        rows.append(("access", "open: nobody needs a key until the first one is made"))
+        made = "makes it"
+    print_rows(console, [*rows, ("", f"[bold]drsai keys create --user NAME[/] {made}")])
+    if not address.is_loopback and not needs_key:
+        console.print("\n[bold red]INSECURE[/]: whoever reaches this machine can read and change all threads.")
+    if not address.is_loopback and drsai.settings.ssl_certfile is None:
         console.print(
-            "\n[bold red]INSECURE[/]: whoever reaches this machine can read and change all threads, in clear text."
+            "\n[bold yellow]CLEAR TEXT[/]: who listens on the way reads keys and messages. Use --ssl-certfile and\n"
+            "--ssl-keyfile, or a proxy with TLS that alone reaches this address."
         )
     # A request to paste into a shell. Broken where a shell and JSON allow it, so that no terminal breaks it.
+    key = '  -H "Authorization: Bearer $DRSAI_API_KEY" \\\n' if needs_key else ""
     curl = (
-        f"curl {url}/v1/chat/completions \\\n"
+        f"curl {url}/v1/chat/completions \\\n{key}"
         f"  -H 'Content-Type: application/json' -d '{{\n"
         f'    "model": "{teams.names()[0]}", "thread_id": "hello",\n'
         f'    "messages": [{{"role": "user", "content": "My name is Ada."}}]}}\''
@@ -188,64 +227,3 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return cast("Callable[[], asyncio.AbstractEventLoop]", uvloop.new_event_loop)  # pyright: ignore[reportUnknownMemberType]
-
-
-# --- the address ----------------------------------------------------------------------------------------------------
-
-
-def _address(settings: Settings, *, insecure: bool) -> tuple[socket.AddressFamily, tuple[object, ...]]:
-    """The socket address to listen on."""
-    try:
-        found = socket.getaddrinfo(
-            settings.host or None, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-    except OSError:
-        raise ConfigurationError(f"the host {settings.host!r} has no address here") from None
-    found.sort(key=lambda item: item[0] != socket.AF_INET)  # "localhost" is both; clients try IPv4 at the latest
-    family, _, _, _, address = found[0]
-    if not insecure and not _is_loopback(str(address[0])):
-        raise ConfigurationError(
-            f"{settings.host} is no loopback address: everybody who reaches it could read and change all threads, and "
-            "HTTP is clear text. Use 127.0.0.1, or --insecure if that is wanted"
-        )
-    return family, address
-
-
-def _is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an IP address."""
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-
-
-def _hosts(settings: Settings, bound: str) -> Hosts | None:
-    """On loopback, what a browser on this machine calls it. Elsewhere a name is anybody's guess, and a server that all
-    may reach has nothing that a rebound name would open."""
-    if _is_loopback(bound):
-        return Hosts(settings.allowed_hosts)
-    return Hosts(settings.allowed_hosts, any_address=True) if settings.allowed_hosts else None
-
-
-def _listen(settings: Settings, address: tuple[socket.AddressFamily, tuple[object, ...]]) -> socket.socket:
-    # With the protocol named, or asyncio would not turn off Nagle's algorithm: 40 ms on every streamed answer.
-    listening = socket.socket(address[0], socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address[1])
-        # From now on, so that another server cannot take the port while this one gets ready.
-        listening.listen(_BACKLOG)
-    except OSError as error:
-        listening.close()
-        where = f"port {settings.port} of {settings.host}"
-        if error.errno == errno.EADDRINUSE:
-            raise ConfigurationError(f"{where} is in use; take another with --port (0: any free one)") from None
-        raise ConfigurationError(f"{where} cannot be listened on: {error.strerror}") from None
-    listening.setblocking(False)
-    return listening
-
-
-def _url(host: str, listening: socket.socket) -> str:
-    bound, port = listening.getsockname()[:2]
-    if ipaddress.ip_address(str(bound).partition("%")[0]).is_unspecified:
-        host = "[::1]" if ":" in bound else "127.0.0.1"
-    elif ":" in host:
-        host = f"[{host}]"
-    return f"http://{host}:{port}"

@@ -13,6 +13,7 @@ import gc
 import json
 import logging
 import socket
+import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator
@@ -69,6 +70,7 @@ class Connections(ServerState):
         super().__init__()
         self.limit = connection_limit(settings.max_connections)
         self.header_seconds = settings.header_seconds
+        """Also for the handshake of TLS, which comes before."""
         self.body_seconds = settings.body_seconds
         self.surplus_bytes = settings.max_body_bytes
         """What may still come of a body whose request is answered."""
@@ -198,14 +200,24 @@ class Server(uvicorn.Server):
 
     Args:
         drain: hands the runs over.
+        tls: for https; None: http.
     """
 
-    def __init__(self, config: uvicorn.Config, bounds: Connections, *, drain: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        bounds: Connections,
+        *,
+        drain: Callable[[], Awaitable[None]],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         super().__init__(config)
         self.server_state = self._bounds = bounds
         self._drain = drain
+        self._tls = tls
         self._accepting: list[asyncio.Task[None]] = []
-        self._connecting: set[asyncio.Task[None]] = set()
+        self._connecting: dict[asyncio.Task[None], None] = {}
+        """Those that shake hands, the longest first."""
         self._quiet_until: dict[str, float] = {}
         self._process = psutil.Process()
         self._usual_size = self._process.memory_info().rss
@@ -236,7 +248,7 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for task in self._accepting:
+        for task in [*self._accepting, *self._connecting]:  # uvicorn would wait for who connects behind its back
             task.cancel()
         await asyncio.wait(self._accepting)
         # Together: were connections closed first, clients would be left without a word of what becomes of their runs.
@@ -269,7 +281,7 @@ class Server(uvicorn.Server):
                     # First the pause: it gives those just taken the time to say what they want. Linux tells of missing
                     # files also where nobody waits, and the last one taken may be the only idle one.
                     await asyncio.sleep(_BACK_OFF)
-                    self._bounds.make_room()
+                    self._make_room()
                 elif listening.fileno() < 0:
                     return
                 # Else the client was gone already.
@@ -277,23 +289,49 @@ class Server(uvicorn.Server):
     def _take(self, client: socket.socket) -> None:
         client.setblocking(False)
         open_now = len(self._bounds.connections) + len(self._connecting)
-        if open_now >= self._bounds.limit and not self._bounds.make_room():
+        if open_now >= self._bounds.limit and not self._make_room():
             self._say("limit", "%d connections with requests under way, as many as may be: others get 503", open_now)
-            with contextlib.suppress(OSError):
-                client.send(_FULL)
+            if self._tls is None:
+                with contextlib.suppress(OSError):
+                    client.send(_FULL)
             client.close()
             return
         task = asyncio.create_task(self._connect(client))
-        self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
+        self._connecting[task] = None
+        task.add_done_callback(lambda task: self._connected(task, client))
+
+    def _connected(self, task: asyncio.Task[None], client: socket.socket) -> None:
+        self._connecting.pop(task, None)
+        if task.cancelled():  # perhaps before it had begun
+            client.close()
+
+    def _make_room(self) -> bool:
+        """Close the connection that has been idle longest, or else shakes hands longest. False: there is none."""
+        if self._bounds.make_room():
+            return True
+        if self._tls is None or not self._connecting:  # Without TLS they are through in a moment.
+            return False
+        task = next(iter(self._connecting))
+        del self._connecting[task]
+        return task.cancel()
 
     async def _connect(self, client: socket.socket) -> None:
+        seconds = None if self._tls is None else self._bounds.header_seconds
+        lingering = None if self._tls is None else _LINGER_SECONDS
         try:
-            loop = asyncio.get_running_loop()
-            await loop.connect_accepted_socket(lambda: Connection(self.config, self._bounds), client)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: Connection(self.config, self._bounds),
+                client,
+                ssl=self._tls,
+                ssl_handshake_timeout=seconds,
+                ssl_shutdown_timeout=lingering,
+            )
         except OSError as error:
             client.close()
-            self._say("connect", "a connection could not be served: %s", error.strerror)
+            if isinstance(error, ssl.SSLError):
+                self._say("tls", "a client does not speak TLS as this server does: %s", error.reason or error)
+            elif self._tls is None:  # Who leaves during a handshake, or is too slow, is no trouble of this server.
+                self._say("connect", "a connection could not be served: %s", error.strerror)
 
     def _say(self, trouble: str, message: str, *values: object) -> None:
         """Log, but not the same trouble again for a while."""

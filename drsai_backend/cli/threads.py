@@ -26,10 +26,11 @@ from drsai_backend.cli.screen import (
     print_rows,
     read_duration,
     when,
+    whose_name,
 )
 from drsai_backend.database import retention
 from drsai_backend.datamodel import RunStatus, Thread
-from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
+from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.views import StoredMessage, ThreadDetail, ThreadSummary
@@ -53,36 +54,38 @@ _STATUS_WIDTH: Final = max(len(status.value) for status in RunStatus)
 
 
 @contextmanager
-def _threads_of(user_id: str, database_url: str | None) -> Generator[SyncDrSai]:
+def _threads_of(owner: Owner, database_url: str | None) -> Generator[SyncDrSai]:
     with opened(database_url) as drsai:
         try:
             yield drsai
         except NotFound as error:  # "no thread 't'"
-            raise NotFound(f"{user_id} has {error.message} here; `drsai threads list` shows those there are") from None
+            whose = whose_name(owner)
+            raise NotFound(f"{whose} has {error.message} here; `drsai threads list` shows those there are") from None
 
 
 # --- read -----------------------------------------------------------------------------------------------------------
 
 
-def list_threads(user_id: str, limit: int, database_url: str | None, *, as_json: bool) -> None:
+def list_threads(owner: Owner, limit: int, database_url: str | None, *, as_json: bool) -> None:
     with opened(database_url) as drsai:
-        page = drsai.list_threads(user_id, limit=limit)
+        page = drsai.list_threads(owner.user_id, tenant=owner.tenant, limit=limit)
     console = make_console()
     if as_json:
         print_json([item.model_dump(mode="json") for item in page.items])
     elif not page.items:
-        console.print(f"{in_line(user_id)} has no threads here.")
+        console.print(f"{in_line(whose_name(owner))} has no threads here.")
     else:
         print_list(console, page.items)
         if page.next is not None:
             console.print(f"[dim]The newest {limit}; --limit shows more.[/]")
 
 
-def show_thread(user_id: str, thread_id: str, database_url: str | None, *, as_json: bool) -> None:
+def show_thread(owner: Owner, thread_id: str, database_url: str | None, *, as_json: bool) -> None:
     messages: list[StoredMessage] = []
-    with _threads_of(user_id, database_url) as drsai:
-        thread = drsai.get_thread(user_id, thread_id)
-        while page := drsai.list_messages(user_id, thread_id, after=messages[-1].seq if messages else 0, limit=_PAGE):
+    with _threads_of(owner, database_url) as drsai:
+        thread = drsai.get_thread(owner.user_id, thread_id, tenant=owner.tenant)
+        read = partial(drsai.list_messages, owner.user_id, thread_id, tenant=owner.tenant, limit=_PAGE)
+        while page := read(after=messages[-1].seq if messages else 0):
             messages += page
     if as_json:
         print_json({**thread.model_dump(mode="json"), "messages": [each.model_dump(mode="json") for each in messages]})
@@ -97,9 +100,9 @@ def show_thread(user_id: str, thread_id: str, database_url: str | None, *, as_js
         console.print(Text(message.content))
 
 
-def print_state(user_id: str, thread_id: str, database_url: str | None, *, decoded: bool) -> None:
-    filters = {"user_id": user_id, "thread_id": thread_id}
-    with _threads_of(user_id, database_url) as drsai:
+def print_state(owner: Owner, thread_id: str, database_url: str | None, *, decoded: bool) -> None:
+    filters = owner.thread(thread_id)._asdict()
+    with _threads_of(owner, database_url) as drsai:
         rows = drsai.db.get(Thread, filters, load_messages=False)
         if not rows:
             raise NotFound(f"no thread {thread_id!r}")
@@ -143,22 +146,22 @@ def _print_detail(console: Console, thread: ThreadDetail) -> None:
 # --- steer ----------------------------------------------------------------------------------------------------------
 
 
-def cancel(user_id: str, thread_id: str, database_url: str | None) -> None:
-    with _threads_of(user_id, database_url) as drsai:
-        thread = drsai.stop(user_id, thread_id)
+def cancel(owner: Owner, thread_id: str, database_url: str | None) -> None:
+    with _threads_of(owner, database_url) as drsai:
+        thread = drsai.stop(owner.user_id, thread_id, tenant=owner.tenant)
     _say(thread_id, "will stop in a few seconds" if thread.status is RunStatus.RUNNING else "is stopped")
 
 
-def pause(user_id: str, thread_id: str, database_url: str | None) -> None:
-    with _threads_of(user_id, database_url) as drsai:
-        thread = drsai.pause(user_id, thread_id)
+def pause(owner: Owner, thread_id: str, database_url: str | None) -> None:
+    with _threads_of(owner, database_url) as drsai:
+        thread = drsai.pause(owner.user_id, thread_id, tenant=owner.tenant)
     is_live = thread.status is RunStatus.RUNNING
     _say(thread_id, "will pause when the turn in flight is over" if is_live else "is paused")
 
 
-def resume(user_id: str, thread_id: str, database_url: str | None) -> None:
-    with _threads_of(user_id, database_url) as drsai:
-        drsai.resume(user_id, thread_id)
+def resume(owner: Owner, thread_id: str, database_url: str | None) -> None:
+    with _threads_of(owner, database_url) as drsai:
+        drsai.resume(owner.user_id, thread_id, tenant=owner.tenant)
     _say(thread_id, "is resumed: a server or a worker continues it within seconds")
 
 
@@ -169,27 +172,37 @@ def _say(thread_id: str, what: str) -> None:
 # --- delete ---------------------------------------------------------------------------------------------------------
 
 
-def delete_threads(user_id: str, thread_ids: list[str], database_url: str | None, *, yes: bool) -> None:
-    with _threads_of(user_id, database_url) as drsai:
+def delete_threads(owner: Owner, thread_ids: list[str], database_url: str | None, *, yes: bool) -> None:
+    with _threads_of(owner, database_url) as drsai:
         for thread_id in thread_ids:  # all of them must exist
-            drsai.get_thread(user_id, thread_id)
+            drsai.get_thread(owner.user_id, thread_id, tenant=owner.tenant)
         what = f"thread {thread_ids[0]}" if len(thread_ids) == 1 else f"{len(thread_ids)} threads"
-        confirm(f"Delete {what} of {user_id}?", yes=yes)
+        confirm(f"Delete {what} of {whose_name(owner)}?", yes=yes)
         for thread_id in thread_ids:
-            drsai.delete_thread(user_id, thread_id)
+            drsai.delete_thread(owner.user_id, thread_id, tenant=owner.tenant)
             make_console().print(f"deleted {in_line(thread_id)}")
 
 
 def prune(
-    older_than: str, status: str, user_id: str | None, database_url: str | None, *, dry_run: bool, yes: bool
+    older_than: str,
+    status: str,
+    tenant: str | None,
+    user_id: str | None,
+    database_url: str | None,
+    *,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
     chosen: JsonObject = {
         "older_than": read_duration(older_than, "older_than"),
         "statuses": [_read_status(name.strip()) for name in status.split(",")],
+        "tenant": tenant,
         "user_id": user_id,
     }
     console = make_console()
     whose = "all users" if user_id is None else user_id
+    if tenant is not None:
+        whose += f" ({tenant})"
     with opened(database_url) as drsai:
         database = drsai.drsai.database
         count = database.read_sync(partial(retention.count_prunable, **chosen))
@@ -218,14 +231,12 @@ def _count(threads: int) -> str:
 # --- move -----------------------------------------------------------------------------------------------------------
 
 
-def export(user_id: str, thread_id: str, output: str, database_url: str | None) -> None:
+def export(owner: Owner, thread_id: str, output: str, database_url: str | None) -> None:
     if output == "-" and sys.stdout.isatty():
         raise InvalidRequest("an exported thread is no text for a terminal: say `> FILE` or --output FILE")
-    with _threads_of(user_id, database_url) as drsai:
-        drsai.get_thread(user_id, thread_id)
-        data = drsai.drsai.database.read_sync(
-            lambda session: export_thread(session, Owner(DEFAULT_TENANT, user_id).thread(thread_id))
-        )
+    with _threads_of(owner, database_url) as drsai:
+        drsai.get_thread(owner.user_id, thread_id, tenant=owner.tenant)
+        data = drsai.drsai.database.read_sync(lambda session: export_thread(session, owner.thread(thread_id)))
     if output == "-":
         sys.stdout.buffer.write(data)
         return
@@ -242,7 +253,7 @@ def export(user_id: str, thread_id: str, output: str, database_url: str | None) 
 
 
 def import_(
-    file: str, user_id: str | None, thread_id: str | None, database_url: str | None, max_size: str | None
+    file: str, tenant: str, user_id: str | None, thread_id: str | None, database_url: str | None, max_size: str | None
 ) -> None:
     limit = MAX_FILE_BYTES if max_size is None else _bytes(max_size)
     try:
@@ -252,10 +263,12 @@ def import_(
         raise InvalidRequest(f"{file} cannot be read: {error.strerror}", param="file") from None
     with opened(database_url, must_exist=False) as drsai:
         name = drsai.drsai.database.write_sync(
-            lambda session: import_thread(session, data, user_id=user_id, thread_id=thread_id, max_bytes=limit)
+            lambda session: import_thread(
+                session, data, tenant=tenant, user_id=user_id, thread_id=thread_id, max_bytes=limit
+            )
         )
-        thread = drsai.get_thread(name.user_id, name.thread_id)
-    whose = f"[bold]{in_line(name.thread_id)}[/] of {in_line(name.user_id)}"
+        thread = drsai.get_thread(name.user_id, name.thread_id, tenant=tenant)
+    whose = f"[bold]{in_line(name.thread_id)}[/] of {in_line(whose_name(name.owner))}"
     what = f"{thread.message_count} messages, {thread.status.value}{_UNDER_WAY.get(thread.status, '')}"
     make_console().print(f"imported {whose}: {what}", soft_wrap=True)
 

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import gzip
 import json
 import os
 import tracemalloc
 from collections.abc import Callable, Iterator
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import jwt
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa
-from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 from jwt.algorithms import RSAAlgorithm
@@ -28,6 +23,7 @@ from drsai_backend.access import keysets
 from drsai_backend.access.keysets import KeySet, parse_keys
 from drsai_backend.access.tokens import TokenVerifier
 from drsai_backend.errors import ConfigurationError, Unauthenticated
+from tests.support.certificates import self_signed
 from tests.support.issuer import (
     AUDIENCE,
     ISSUER,
@@ -494,29 +490,6 @@ async def test_troubles_are_logged_once(
     assert [record.message for record in caplog.records if record.name == "drsai.access"] == [
         f"the keys for tokens cannot be read from {server.url}, known ones stay: it answers 500"
     ]
-
-
-def self_signed(directory: Path) -> tuple[Path, Path]:
-    """A certificate of 127.0.0.1, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    files = directory / "certificate.pem", directory / "key.pem"
-    files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    pem, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    files[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, pem, plain))
-    return files
 
 
 async def test_a_proxy_that_is_no_url(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.serving import TEAMS
-from tests.support.commands import Commands, clean_environment
+from tests.support.commands import Command, Commands, clean_environment
 from tests.support.model_server import ModelServer, Reply
 
 ASKING = """
@@ -103,6 +103,7 @@ def test_a_failed_answer_is_told_and_the_next_one_works(commands: Commands, tmp_
         (["--base-url", "127.0.0.1:8000"], "--base-url must start with http:// or https://"),
         (["--base-url", "http://127.0.0.1:1/v1"], "no answer from http://127.0.0.1:1/v1: is `drsai serve` running"),
         (["--base-url", "http://127.0.0.1:1/v1", "--teams", "x.py"], "--base-url talks to a server"),
+        (["--base-url", "http://127.0.0.1:1/v1", "--tenant", "acme"], "--base-url talks to a server, which knows the"),
     ],
 )
 def test_what_cannot_be_talked_to(commands: Commands, tmp_path: Path, arguments: list[str], complaint: str) -> None:
@@ -133,6 +134,52 @@ def test_talking_to_a_server(commands: Commands, tmp_path: Path) -> None:
     refused = commands.run("chat", "--base-url", url, "-m", "nobody", cwd=here, stdin="Hello.\n")
     assert refused.stderr == "Error: unknown model 'nobody'; available: assistant, writers\n"
     assert list(here.glob("*.db")) == []
+    server.die()
+
+
+def test_a_server_that_needs_a_key(commands: Commands, tmp_path: Path) -> None:
+    def make(user: str, *scopes: str) -> tuple[str, str]:
+        made = commands.run("keys", "create", "--user", user, "--tenant", "acme", *scopes, cwd=tmp_path)
+        return made.stdout.strip(), made.stderr.split()[0]
+
+    ada, key_id = make("ada")
+    viewer, _ = make("ada", "--scope", "viewer")
+    gateway, _ = make("portal", "--scope", "user", "--scope", "act-as")
+    server = commands.start("serve", "--port", "0", cwd=tmp_path)
+    url = server.base_url()
+    here = tmp_path / "elsewhere"
+    here.mkdir()
+
+    def chat(key: str | None, *more: str, text: str = "My name is Ada.\n") -> Command:
+        env = {} if key is None else {"DRSAI_API_KEY": key}
+        return commands.run("chat", "--base-url", url, *more, cwd=here, env=env, stdin=text)
+
+    assert len(answers(chat(ada, "-t", "t").stdout)) == 1
+    assert answers(chat(ada, "-t", "t", text="What is my name?\n").stdout) == ["[offline demo model] Your name is Ada."]
+    # Of the tenant and user of the key, as the database has it.
+    whose = ("--user", "ada", "--tenant", "acme")
+    assert "My name is Ada." in commands.run("threads", "show", "t", *whose, cwd=tmp_path).stdout
+    local = commands.run("chat", "-t", "t", *whose, cwd=tmp_path, stdin="What is my name?\n")
+    assert answers(local.stdout) == ["[offline demo model] Your name is Ada."]
+    assert local.stdout.endswith("drsai chat --thread t --tenant acme --user ada\n")
+    as_ada = chat(gateway, "-t", "t", "--user", "ada", text="What is my name?\n")
+    assert answers(as_ada.stdout) == ["[offline demo model] Your name is Ada."]
+
+    def refused(command: Command) -> str:
+        assert command.wait() == 1
+        assert command.stderr.count("\n") == 1
+        return command.stderr
+
+    assert refused(chat(None)).startswith(f"Error: {url} needs an API key: set DRSAI_API_KEY to one (")
+    told = f"Error: {url} refuses the key that DRSAI_API_KEY is set to: "
+    assert refused(chat(ada[:-1])).startswith(told)
+    assert ada[9:40] not in refused(chat(ada[:-1]))
+    assert refused(chat(viewer)) == f"{told}this needs the scope `chat`, which your key does not have\n"
+    assert refused(chat(ada, "-t", "t", "--user", "bob")).startswith(f"{told}this key is ada's")
+    assert refused(chat("sk drsai")).startswith("Error: DRSAI_API_KEY: must be an API key")
+    commands.run("keys", "revoke", key_id, cwd=tmp_path)
+    time.sleep(2)
+    assert refused(chat(ada)) == f"{told}the API key was revoked: ask for another one\n"
     server.die()
 
 

@@ -94,6 +94,36 @@ def test_threads_of_others_do_not_exist(threads: Threads, command: list[str]) ->
     assert refused.stderr == "Error: bob has no thread 'second/one' here; `drsai threads list` shows those there are\n"
 
 
+def test_threads_of_another_tenant(commands: Commands, stored: str, tmp_path: Path) -> None:
+    env = {"DRSAI_DATABASE_URL": stored}
+
+    def threads(*arguments: str) -> Command:
+        return commands.run("threads", *arguments, cwd=tmp_path, env=env)
+
+    acme = ("--user", "ada", "--tenant", "acme")
+    assert threads("list", *acme).stdout == "ada (acme) has no threads here.\n"
+    for command in (["show"], ["state"], ["delete", "--yes"], ["cancel"], ["pause"], ["resume"], ["export"]):
+        refused = threads(*command, "first", *acme)
+        complaint = "Error: ada (acme) has no thread 'first' here; `drsai threads list` shows those there are\n"
+        assert (refused.wait(), refused.stderr) == (1, complaint)
+    assert threads("list", "--tenant", "").stderr.startswith("Error: `tenant` must have 1 to 255 characters")
+
+    # Moved into it, it is another thread than that of the same name.
+    assert threads("export", "first", "--user", "ada", "-o", "a.thread").wait() == 0
+    moved = threads("import", "a.thread", "--tenant", "acme")
+    assert moved.stdout.startswith("imported first of ada (acme): 2 messages, completed")
+    assert "My name is Ada." in threads("show", "first", *acme).stdout
+    assert decode_state(threads("state", "first", *acme).stdout.strip())
+    assert threads("export", "first", *acme, "-o", "b.thread").wait() == 0
+    prune = ("prune", "--older-than", "0m", "--yes")
+    assert threads(*prune, "--tenant", "other").stdout == "0 threads of all users (other) to delete\n"
+    assert threads(*prune, "--tenant", "acme").stdout == "deleted 1 thread of all users (acme)\n"
+    assert len(json.loads(threads("list", "--user", "ada", "--json").stdout)) == 2
+    assert threads("import", "b.thread", "--tenant", "acme").wait() == 0
+    assert threads("delete", "first", *acme, "--yes").stdout == "deleted first\n"
+    assert "My name is Ada." in threads("show", "first", "--user", "ada").stdout
+
+
 TEAMS = """
 from autogen_agentchat.agents import UserProxyAgent
 from drsai_backend import AssistantAgent, RoundRobinGroupChat

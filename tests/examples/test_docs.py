@@ -94,3 +94,15 @@ def test_the_code_about_relationships_runs(tmp_path: Path) -> None:
         "garden has 3 items",
         "0 items left",
     ], done.stderr
+
+
+def test_the_tests_that_security_names_are_there() -> None:
+    text = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
+    assert len(named) > 30
+    missing = [
+        f"{file}::{test}"
+        for file, test in named
+        if not re.search(rf"^(?:async )?def {test}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert missing == []

@@ -83,7 +83,7 @@ class Command:
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             printed = self.stdout
-            found = re.search(r"serves (http://\S+)\n", printed)
+            found = re.search(r"serves (https?://\S+)\n", printed)
             if found is not None and "Ctrl-C" in printed:
                 return found.group(1)
             if not self.running:
