@@ -126,11 +126,13 @@ def _print_serving(drsai: DrSai, url: str, bound: str) -> None:
         console.print(
             "\n[bold red]INSECURE[/]: whoever reaches this machine can read and change all threads, in clear text."
         )
-    # A request to paste into a shell. Broken where a shell and JSON allow it, so that no terminal breaks it.
+    name = teams.names()[0]
+    # A request to paste into a shell, broken where a shell and JSON allow it, so that no terminal breaks it. Another
+    # team's thread would refuse it.
     curl = (
         f"curl {url}/v1/chat/completions \\\n"
         f"  -H 'Content-Type: application/json' -d '{{\n"
-        f'    "model": "{teams.names()[0]}", "thread_id": "hello",\n'
+        f'    "model": "{name}", "thread_id": "hello-{name}",\n'
         f'    "messages": [{{"role": "user", "content": "My name is Ada."}}]}}\''
     )
     console.print("\nTry it:\n")
