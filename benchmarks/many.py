@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from sqlite3 import connect
 from statistics import median
@@ -30,7 +31,8 @@ class _Streams:
     """Seconds from a request to its first text, of which the model takes one."""
     whole: list[float] = field(default_factory=list)
     """Seconds to the end."""
-    failed: int = 0
+    failed: Counter[str] = field(default_factory=Counter[str])
+    """What the others met."""
 
     async def open(self, port: int, number: int) -> None:
         start = time.perf_counter()
@@ -42,13 +44,14 @@ class _Streams:
                 self.first.append(time.perf_counter() - start)
                 rest = await reader.readuntil(b"\r\n0\r\n\r\n")
                 writer.close()
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            self.failed += 1
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            partial = error.partial if isinstance(error, asyncio.IncompleteReadError) else b""
+            self.failed[repr(partial[:200] or error)] += 1
             return
         if b"data: [DONE]" in rest:
             self.whole.append(time.perf_counter() - start)
         else:
-            self.failed += 1
+            self.failed["no end of the answer"] += 1
 
 
 def _spent(process: psutil.Process) -> float:
@@ -79,7 +82,9 @@ async def _highest(process: psutil.Process) -> int:
 async def _streams(section: Section, count: int) -> None:
     with sqlite() as url:
         arguments = ("-m", "drsai_backend", "serve", "benchmarks.served_teams", "--port", "PORT", "--database-url", url)
-        with server(*arguments, DRSAI_MAX_CONNECTIONS=str(count + 100)) as (port, process):
+        # One process plays all clients, and takes seconds from a connection to its request.
+        patient = {"DRSAI_MAX_CONNECTIONS": str(count + 100), "DRSAI_HEADER_SECONDS": "60"}
+        with server(*arguments, **patient) as (port, process):
             await _Streams().open(port, 0)
             before, spent = process.memory_info().rss, _spent(process)
             watch = asyncio.create_task(_highest(process))
@@ -92,7 +97,7 @@ async def _streams(section: Section, count: int) -> None:
     firsts = sorted(streams.first) or [0.0]
     section.rows += [
         ("streams at once", f"{count:,}, two answers of {SECONDS:g} s each"),
-        ("completed, and stored as such", f"{len(streams.whole):,} and {completed:,}; {streams.failed} failed"),
+        ("completed, and stored as such", f"{len(streams.whole):,} and {completed:,}; {streams.failed.total()} failed"),
         ("memory a stream", f"{(most - before) / count / 1000:.0f} KB ({most / _MB:.0f} MB at the most)"),
         ("first text after", f"{median(firsts):.1f} s (median), {firsts[-1]:.1f} s (last); the model takes 1 s of it"),
         ("end after", f"{max(streams.whole, default=0.0):.0f} s; alone {2 * SECONDS:.0f} s"),

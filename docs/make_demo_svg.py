@@ -77,9 +77,12 @@ def chosen(lines: list[Text]) -> list[Text]:
         range(titles[2], next(number for number in blank if number > spoken) + 1),
         range(end, last + 1),
     )
-    shown = [number for part in parts for number in part if plain[number] or plain[number - 1]]
-    cut = shown.index(end)
-    return [lines[number] for number in shown[:cut]] + [Text("⋮")] + [lines[number] for number in shown[cut:]]
+    picture: list[Text] = []
+    for part in parts:
+        if picture:
+            picture += [Text("⋮"), Text()]
+        picture += [lines[number] for number in part if plain[number] or plain[number - 1]]
+    return picture
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 from urllib.parse import unquote, urlsplit
@@ -220,6 +221,21 @@ class Settings(BaseSettings):
     @classmethod
     def _upper(cls, value: object) -> object:
         return value.upper() if isinstance(value, str) else value
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins(cls, value: list[str]) -> list[str]:
+        for origin in value:
+            if origin != "*" and not re.fullmatch(r"https?://[^/\s]+", origin):
+                raise ValueError("must be origins such as https://example.org: a scheme, a host, no path")
+        return value
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts(cls, value: list[str]) -> list[str]:
+        if any("/" in host for host in value):
+            raise ValueError("must be hosts such as example.org or *.example.org: no scheme, no path")
+        return value
 
     @field_validator("openai_api_key", "api_key")
     @classmethod

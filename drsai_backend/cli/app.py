@@ -180,10 +180,15 @@ def chat(
 
 
 @app.command()
-def demo(database_url: DatabaseUrl = None) -> None:
+def demo(
+    database_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="`sqlite:///file` or `postgresql://…`. [default: a temporary file]"),
+    ] = None,
+) -> None:
     """Watch a group chat lose its process in the middle of a run, and resume in another one.
 
-    Runs on the offline demo model, and on a temporary SQLite database unless --database-url is given.
+    Runs on the offline demo model, and on a temporary SQLite database unless `--database-url` is given.
     """
     cli.demo.demo(database_url)
 

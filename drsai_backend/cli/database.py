@@ -46,7 +46,11 @@ def upgrade(revision: str, database_url: str | None) -> None:
 def downgrade(revision: str, database_url: str | None, *, yes: bool) -> None:
     database = _named(database_url)
     _check_exists(database)
-    confirm(f"Take {show_url(database)} back to {revision}? What is in tables that it has not is lost.", yes=yes)
+    migrations.check_revision(revision)
+    question = (
+        f"Take {show_url(database)} back to {revision}? The tables and columns that are newer go, and all in them."
+    )
+    confirm(question, yes=yes)
     migrations.downgrade(database.url, revision)
     _print(database)
 

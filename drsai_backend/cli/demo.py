@@ -124,7 +124,8 @@ class _Demo:
 
     def _second_process(self) -> None:
         transcript = make_transcript(self._console)
-        with self._process(None, SECOND) as process, transcript.answering():
+        # An answer is shown to its end before something else is printed.
+        with self._process(None, SECOND) as process, ExitStack() as answer:
             for event in _events(process):
                 if event["type"] == "started" and event["attempt"] > 1:
                     self._say(
@@ -135,10 +136,14 @@ class _Demo:
                 elif event["type"] == "started":
                     self._say("The next message of the user, on the same thread:\n")
                     transcript.user(SECOND)
+                if event["type"] == "started":
+                    answer.enter_context(transcript.answering())
+                elif event["type"] == "ended":
+                    answer.close()
+                    if event["status"] != "completed":
+                        raise RunFailed(f"the second process did not get to an end: {event.get('error_message')}")
                 elif event["type"] == "piece":
                     transcript.piece(Piece(event["source"], event["text"]))
-                elif event["type"] == "ended" and event["status"] != "completed":
-                    raise RunFailed(f"the second process did not get to an end: {event.get('error_message')}")
 
     def _whole_thread(self, before: dict[str, list[tuple[str, str]]]) -> None:
         thread = self._thread()

@@ -171,12 +171,14 @@ async def _print_serving(drsai: DrSai, url: str, address: Address) -> None:
             "\n[bold yellow]CLEAR TEXT[/]: who listens on the way reads keys and messages. Use --ssl-certfile and\n"
             "--ssl-keyfile, or a proxy with TLS that alone reaches this address."
         )
-    # A request to paste into a shell. Broken where a shell and JSON allow it, so that no terminal breaks it.
+    name = teams.names()[0]
+    # A request to paste into a shell, broken where a shell and JSON allow it, so that no terminal breaks it. Another
+    # team's thread would refuse it.
     key = '  -H "Authorization: Bearer $DRSAI_API_KEY" \\\n' if needs_key else ""
     curl = (
         f"curl {url}/v1/chat/completions \\\n{key}"
         f"  -H 'Content-Type: application/json' -d '{{\n"
-        f'    "model": "{teams.names()[0]}", "thread_id": "hello",\n'
+        f'    "model": "{name}", "thread_id": "hello-{name}",\n'
         f'    "messages": [{{"role": "user", "content": "My name is Ada."}}]}}\''
     )
     console.print("\nTry it:\n")

@@ -28,7 +28,8 @@ def parse_url(url: str) -> sa.URL:
     try:
         parsed = sa.make_url(url)
     except (ArgumentError, ValueError):
-        raise ConfigurationError("the database URL cannot be parsed", param="database_url") from None
+        text = "the database URL (DRSAI_DATABASE_URL, --database-url) is none: write sqlite:///file or postgresql://…"
+        raise ConfigurationError(text, param="database_url") from None
     name = parsed.get_backend_name()
     if name in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")

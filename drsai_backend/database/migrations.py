@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
@@ -25,7 +26,7 @@ from drsai_backend import datamodel
 from drsai_backend.database.backends.errors import translate
 from drsai_backend.database.backends.sqlite import make_private
 from drsai_backend.database.engine import Database, parse_url
-from drsai_backend.errors import ConfigurationError, DatabaseUnavailable, SchemaOutdated
+from drsai_backend.errors import ConfigurationError, DatabaseUnavailable, InvalidRequest, SchemaOutdated
 
 # Not Alembic's default name: an application with migrations of its own may live in the same database.
 VERSION_TABLE: Final = "drsai_alembic_version"
@@ -83,9 +84,8 @@ def check_schema(database: Database | str) -> None:
     revisions = ScriptDirectory.from_config(_config()).walk_revisions()
     if found is not None and found not in {script.revision for script in revisions}:
         raise _unknown_revision()
-    raise SchemaOutdated(
-        f"the database schema is at {found or 'nothing'}, this version needs {needed}: run `drsai db upgrade`"
-    )
+    now = "the database has none of its tables yet" if found is None else f"the database schema is at {found}"
+    raise SchemaOutdated(f"{now}, this version needs {needed}: run `drsai db upgrade`")
 
 
 def ensure_schema(database: Database | str) -> None:
@@ -150,7 +150,19 @@ def _in_memory(url: sa.URL) -> bool:
     return url.database in (None, "", ":memory:")
 
 
+def check_revision(revision: str) -> None:
+    """Whether a schema can be brought to `revision`: its number, `head`, `base`, or a count of steps such as -1.
+
+    Raises:
+        InvalidRequest: there is no such revision; the text names those there are.
+    """
+    known = [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()][::-1]
+    if revision not in (*known, "head", "base") and not re.fullmatch(r"[-+]\d+", revision):
+        raise InvalidRequest(f"there is no revision {revision!r}, but {', '.join(known)}", param="revision")
+
+
 def _migrate(url: str, command: Callable[[Config, str], None], revision: str) -> None:
+    check_revision(revision)
     parsed = parse_url(url)
     lock: AbstractContextManager[object] = contextlib.nullcontext()  # `migrations/env.py` takes one on PostgreSQL.
     if parsed.get_backend_name() == "sqlite":

@@ -65,7 +65,7 @@ class RunView(BaseModel):
     thread_id: str
     team: str = Field(description="The name that it is served under.")
     status: RunStatus
-    attempt: int = Field(default=1, description="How often a worker has taken it up after one was lost; 1: never.")
+    attempt: int = Field(default=1, description="1, and one more for each time that another worker had to take it up.")
     background: bool = Field(default=False, description="Whether it was queued for whichever process has time.")
     created_at: datetime
     started_at: datetime | None = None

@@ -35,22 +35,35 @@ class WarmThread:
 class WarmThreads(LRUCache[ThreadName, WarmThread]):
     """The warm threads of a process, least recently used first to go.
 
+    A thread that is larger than all of them may be is kept beside them, the last such one only: it was in memory a
+    moment ago, and to load it for each of its runs costs more the longer it gets.
+
     Args:
         max_threads: how many are kept; 0 keeps none.
-        max_bytes: bound of their estimated size, all together.
+        max_bytes: bound of their estimated size, all together; 0 keeps none.
     """
 
     def __init__(self, max_threads: int, max_bytes: int) -> None:
         super().__init__(max_bytes, lambda thread: thread.size)
         self._max_threads = max_threads
+        self._large: tuple[ThreadName, WarmThread] | None = None
 
     def take(self, name: ThreadName) -> WarmThread | None:
         """The warm thread of that name, which is then the caller's alone."""
+        if self._large is not None and self._large[0] == name:
+            (_, thread), self._large = self._large, None
+            return thread
         return self.pop(name, None)
 
     def put(self, name: ThreadName, thread: WarmThread) -> None:
-        self.pop(name, None)
+        self.take(name)
         if thread.size <= self.maxsize:
             self[name] = thread
+        elif self._max_threads and self.maxsize:
+            self._large = name, thread
         while len(self) > self._max_threads:
             self.popitem()
+
+    def clear(self) -> None:
+        super().clear()
+        self._large = None

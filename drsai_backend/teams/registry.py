@@ -107,7 +107,8 @@ def load_teams(target: str) -> dict[str, TeamFactory]:
         if found is None:
             raise ConfigurationError(f"{path} has no `{attribute or 'teams'}`: a dict of team names and factories")
     if not isinstance(found, Mapping):
-        raise ConfigurationError(f"{target}: the teams are {type(found).__name__}, not a dict of names and factories")
+        kind = "missing" if found is None else f"a {type(found).__name__}"
+        raise ConfigurationError(f"{target}: `teams` is {kind}, and must be a dict of names and factories")
     teams = cast("Mapping[object, TeamFactory]", found)
     if not teams:
         raise ConfigurationError(f"{target} has no teams")
@@ -163,7 +164,7 @@ def _module(target: str) -> ModuleType:
         if not path.is_file():
             raise ConfigurationError(f"there is no file {target}")
         return _run_file(path.resolve())
-    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", target):
+    if path.is_file() or not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", target):
         raise ConfigurationError(f"cannot read teams from {target!r}: expected {_FORM}")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))

@@ -194,6 +194,14 @@ async def test_a_silent_stream_is_kept_open(http: httpx.AsyncClient, engine: Fak
     assert [event["event"] for event in events_of(text)] == ["end"]
 
 
+async def test_a_stream_with_something_to_say_has_no_comments(http: httpx.AsyncClient, engine: FakeEngine) -> None:
+    run_id = await begin(engine, http, *(0.05, TextDelta("a", "word")) * 14, COMPLETED)
+    async with http.stream("GET", f"/v1/runs/{run_id}/events") as response:
+        text = "".join([part async for part in response.aiter_text()])
+    assert ": ping" not in text
+    assert text.count("word") == 14
+
+
 async def test_what_is_ready_is_sent_at_once(http: httpx.AsyncClient, engine: FakeEngine) -> None:
     run_id = await begin(engine, http, *(TextDelta("a", str(number)) for number in range(50)), COMPLETED)
     await engine.handles[0].task

@@ -71,7 +71,7 @@ def test_an_option_that_is_not_there(commands: Commands, tmp_path: Path) -> None
     ("url", "complaint"),
     [
         ("mysql://me:hushhush@host/name", "databases of kind 'mysql' are not supported"),
-        ("nonsense", "the database URL cannot be parsed"),
+        ("nonsense", "the database URL (DRSAI_DATABASE_URL, --database-url) is none: write sqlite:///file"),
         ("postgresql://me:hushhush@127.0.0.1:1/name", "the database cannot be reached"),
     ],
 )

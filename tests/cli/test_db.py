@@ -42,5 +42,5 @@ def test_up_and_down(commands: Commands, tmp_path: Path, empty_url: str) -> None
 def test_a_revision_that_is_not_there(commands: Commands, tmp_path: Path) -> None:
     command = commands.run("db", "upgrade", "nonsense", cwd=tmp_path)
     assert command.wait() == 1
-    assert command.stderr.startswith("Error: ")
+    assert command.stderr.startswith("Error: there is no revision 'nonsense', but 0001, 0002, ")
     assert command.stderr.count("\n") == 1

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
-from tests.support.commands import Commands
+from tests.support.commands import ROOT, Commands
 
 
 def test_the_demo_shows_what_really_happens(commands: Commands, tmp_path: Path) -> None:
@@ -34,3 +35,14 @@ def test_the_demo_shows_what_really_happens(commands: Commands, tmp_path: Path) 
     assert "Status completed: 10 messages, each stored once, in 8 turns." in transcript
     assert "writer remembers 10 of them, 2 from before the kill." in transcript
     assert list(tmp_path.glob("*.db")) == []
+
+
+def test_a_terminal_shows_each_answer_to_its_end_before_the_next_begins() -> None:
+    script = runpy.run_path(str(ROOT / "docs/make_demo_svg.py"))
+    lines = [line.plain for line in script["record"]()]
+    resumed, asked = lines.index("3  The second process " + "─" * (script["COLUMNS"] - 22)), 0
+    for number, line in enumerate(lines):
+        if line.startswith("The next message of the user"):
+            asked = number
+    assert [line for line in lines[resumed:asked] if "APPROVE" in line] != []
+    assert "rivers in winter" in lines[asked + 2]

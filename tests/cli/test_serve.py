@@ -69,9 +69,9 @@ def test_the_installed_command_serves_what_it_prints_until_sigterm(tmp_path: Pat
         shell = printed[printed.index("curl ") : printed.index("\n\nCtrl-C")]
         pasted = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True, env=environment)
         answer = json.loads(pasted.stdout)
-        assert answer["thread_id"] == "hello"
+        assert answer["thread_id"] == "hello-assistant"
         assert "Ada" in answer["choices"][0]["message"]["content"]
-        assert "Ada" in ask(url.group(1), "assistant", "What is my name?", extra_body={"thread_id": "hello"})
+        assert "Ada" in ask(url.group(1), "assistant", "What is my name?", extra_body={"thread_id": "hello-assistant"})
 
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0

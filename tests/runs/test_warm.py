@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -14,6 +15,8 @@ from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
 
 from drsai_backend import DrSai
 from drsai_backend.config import Settings
+from drsai_backend.datamodel.owner import ThreadName
+from drsai_backend.runs.warm import WarmThread, WarmThreads
 from tests.support.scripted import ScriptedClient, counting, user_count
 
 
@@ -31,7 +34,10 @@ def _kinds(text: str) -> dict[str, Callable[[], Any]]:
         pair = [agent("ann"), agent("bob")]
         client = ScriptedClient(counting("ann"))
         return SelectorGroupChat(
-            [*pair], client, max_turns=2, selector_func=lambda messages: ("ann", "bob")[len(messages) % 2]
+            [*pair],
+            client,
+            max_turns=2,
+            selector_func=lambda messages: ThreadName("default", "ann", "bob")[len(messages) % 2],
         )
 
     return {
@@ -81,3 +87,36 @@ async def test_the_estimate_is_true(text: str) -> None:
                 while not (ratios and 0.8 < ratios[-1] < 1.3):
                     assert len(ratios) < 3, f"{kind}, {runs} runs: {ratios}"
                     ratios.append(await _estimate_to_traced(drsai, kind, runs, text))
+
+
+def _thread(name: str, size: int) -> WarmThread:
+    return WarmThread(cast("Any", name), cast("Any", SimpleNamespace(size=size)), [], None)
+
+
+def test_a_thread_that_is_too_large_is_kept_beside_the_others_until_the_next_such_one() -> None:
+    warm = WarmThreads(10, 10_000)
+    for name, size in (("small", 1_000), ("large", 50_000), ("larger", 60_000)):
+        warm.put(ThreadName("default", "ann", name), _thread(name, size))
+    small, larger = warm.take(ThreadName("default", "ann", "small")), warm.take(ThreadName("default", "ann", "larger"))
+    assert small is not None
+    assert larger is not None
+    assert (small.head, larger.head) == ("small", "larger")
+    assert warm.take(ThreadName("default", "ann", "large")) is None
+    assert warm.take(ThreadName("default", "ann", "larger")) is None
+    warm.put(ThreadName("default", "ann", "larger"), larger)
+    warm.put(ThreadName("default", "ann", "larger"), _thread("less", 1_000))
+    assert warm.currsize < 10_000
+    found = warm.take(ThreadName("default", "ann", "larger"))
+    assert found is not None
+    assert found.head == "less"
+    warm.put(ThreadName("default", "ann", "large"), larger)
+    warm.clear()
+    assert warm.take(ThreadName("default", "ann", "large")) is None
+
+
+@pytest.mark.parametrize(("threads", "size"), [(0, 10_000), (10, 0)])
+def test_none_is_kept_where_none_may_be(threads: int, size: int) -> None:
+    warm = WarmThreads(threads, size)
+    for kind in (1_000, 50_000):
+        warm.put(ThreadName("default", "ann", "t"), _thread("t", kind))
+        assert warm.take(ThreadName("default", "ann", "t")) is None

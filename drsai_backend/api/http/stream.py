@@ -35,6 +35,10 @@ class ClientLeft(Exception):
     """Nobody is listening any more."""
 
 
+async def _nothing() -> None:
+    pass
+
+
 @dataclass(eq=False)
 class Watch:
     """Looks after a connection while there is nothing to send; a context around the waiting.
@@ -45,7 +49,7 @@ class Watch:
 
     receive: Receive
     interval: float
-    idle: Callable[[], Awaitable[None]] | None = None
+    idle: Callable[[], Awaitable[None]] = _nothing
     patience: float = PATIENCE
     _left: bool = field(default=False, init=False)
     _task: asyncio.Task[None] | None = field(default=None, init=False)
@@ -68,12 +72,13 @@ class Watch:
     async def _run(self) -> None:
         kind = ""
         with suppress(ClientLeft):
+            await self.idle()
             while kind != "http.disconnect":
-                if self.idle is not None:
-                    await self.idle()
-                with suppress(TimeoutError):
+                try:
                     async with asyncio.timeout(self.interval):
-                        kind = (await self.receive())["type"]
+                        kind = (await self.receive())["type"]  # at first the request's body, of those without one, too
+                except TimeoutError:
+                    await self.idle()
         self._left = True
         self._owner.cancel()
 

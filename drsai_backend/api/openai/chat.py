@@ -51,6 +51,8 @@ class ChatRoute(APIRoute):
             methods=["POST"],
             tags=["chat"],
             summary="Continue a thread, or begin one",
+            description="Say something to a team. Its run belongs to the thread and not to this request: it is "
+            "stored turn by turn, and continues when the client leaves.",
             operation_id="create_chat_completion",
             response_model=None,
             responses={

@@ -99,14 +99,18 @@ class ChatBody(Wire):
     model_config = ConfigDict(extra="allow")
 
     model: str = Field(min_length=1, max_length=255, description="The team that is to answer.")
-    messages: list[Message] = Field(min_length=1, fail_fast=True)
+    messages: list[Message] = Field(
+        min_length=1, fail_fast=True, description="The conversation; what the thread knows already is recognised."
+    )
     thread_id: str | None = _optional(description="The conversation to continue; else a new one.")
     chat_id: str | None = _optional(description="The same as `thread_id`.")
     metadata: JsonObject | None = _optional(description="May hold `thread_id`.")
-    user: Annotated[object, WithJsonSchema(USER_SCHEMA)] = None
-    stream: bool | None = None
+    user: Annotated[object, WithJsonSchema(USER_SCHEMA)] = Field(
+        default=None, description="Whose thread it is. Default: anonymous."
+    )
+    stream: bool | None = _optional(description="Answer with server-sent events, as it is produced.")
     stream_options: StreamOptions | None = None
-    temperature: float | None = _optional(ge=0, le=2)
+    temperature: float | None = _optional(ge=0, le=2, description="Of the agents' model calls; so are the next four.")
     top_p: float | None = _optional(ge=0, le=1)
     max_tokens: int | None = _optional(ge=1, le=_INT32)
     max_completion_tokens: int | None = _optional(ge=1, le=_INT32)
