@@ -57,7 +57,7 @@ async def _ask(port: int, header: str, requests: int) -> tuple[float, float]:
 async def measure(rounds: int, *, requests: int = 40) -> Section:
     section = Section(
         "Checking a key",
-        f"`GET /v1/models` of two `drsai serve` on SQLite, one that needs an API key and one that needs none, asked in\n"
+        "`GET /v1/models` of two `drsai serve` on SQLite, one that needs an API key and one that needs none, asked in\n"
         f"turn by {CLIENTS} clients, each {1 / _PAUSE:g} times a second. Medians of {rounds} rounds.",
         ("latency, ms", "with a key", "without", "added"),
     )

@@ -37,7 +37,7 @@ def _kinds(text: str) -> dict[str, Callable[[], Any]]:
             [*pair],
             client,
             max_turns=2,
-            selector_func=lambda messages: ThreadName("default", "ann", "bob")[len(messages) % 2],
+            selector_func=lambda messages: ("ann", "bob")[len(messages) % 2],
         )
 
     return {
