@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -229,12 +230,12 @@ async def test_what_cannot_be_shared(world: World, body: dict[str, str], param: 
 
 
 async def test_ones_own_thread_costs_no_query_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    reads = 0
+    reads, here = 0, asyncio.current_task()
     read = Database.read
 
     async def counted(self: Database, *arguments: Any, **more: Any) -> Any:
         nonlocal reads
-        reads += 1
+        reads += asyncio.current_task() is here  # and no sweep
         return await read(self, *arguments, **more)
 
     monkeypatch.setattr(Database, "read", counted)
