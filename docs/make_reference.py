@@ -19,7 +19,7 @@ CHAPTERS = {
     "runs.MessageDone runs.QueuedBehind runs.RunEnded",
     "What is read of threads and runs": "runs.views.ThreadSummary runs.views.ThreadDetail runs.views.ThreadPage "
     "runs.views.RunView runs.views.RunPage runs.views.InputRequestView runs.views.InputRequestPage "
-    "runs.views.StoredMessage",
+    "runs.views.StoredMessage runs.views.ShareView runs.views.SharedThread runs.views.SharedThreadPage datamodel.Right",
     "Teams": "RunContext teams.context.TeamFactory DrSaiGroupChat RoundRobinGroupChat SelectorGroupChat Swarm "
     "GraphFlow MagenticOneGroupChat",
     "Agents and tools": "AssistantAgent DrSaiAgent DrSaiAgentMixin agents.RunBound requires_approval idempotent "

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from autogen_agentchat.base import TaskResult
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ModelClientStreamingChunkEvent
@@ -20,14 +20,25 @@ from drsai_backend.access.principal import ANONYMOUS, Principal
 from drsai_backend.access.tokens import token_verifier
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
-from drsai_backend.datamodel import RunStatus, TeamResult
-from drsai_backend.datamodel.owner import DEFAULT_TENANT
+from drsai_backend.database.shares import Grantee
+from drsai_backend.datamodel import Right, RunStatus, TeamResult
+from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
+from drsai_backend.datamodel.sharing import read_right
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import DrSaiError, RunFailed
 from drsai_backend.models import ModelClientFactory, ModelProvider
 from drsai_backend.runs import Answer, Engine, Handle, InputMessage, ModelParams, OnBusy, OnQuestion, RunRequest
 from drsai_backend.runs.events import MessageDone, RunEnded, Task, TextDelta
-from drsai_backend.runs.views import InputRequestPage, RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
+from drsai_backend.runs.views import (
+    InputRequestPage,
+    RunPage,
+    RunView,
+    SharedThreadPage,
+    ShareView,
+    StoredMessage,
+    ThreadDetail,
+    ThreadPage,
+)
 from drsai_backend.state.store import JournalStateStore
 from drsai_backend.teams.builtin import builtin_teams
 from drsai_backend.teams.context import TeamFactory
@@ -185,6 +196,7 @@ class DrSai:
         *,
         user_id: str = ANONYMOUS,
         tenant: str = DEFAULT_TENANT,
+        owner: str | None = None,
         thread_id: str | None = None,
         params: ModelParams | None = None,
         on_busy: OnBusy = "enqueue",
@@ -201,6 +213,7 @@ class DrSai:
             team=team,
             messages=InputMessage.of_task(task),
             principal=_trusted(user_id, tenant),
+            owner=None if owner is None else check_name(owner, "owner"),
             thread_id=thread_id,
             params=params or ModelParams(),
             on_busy=on_busy,
@@ -217,6 +230,7 @@ class DrSai:
         *,
         user_id: str = ANONYMOUS,
         tenant: str = DEFAULT_TENANT,
+        owner: str | None = None,
         thread_id: str | None = None,
         params: ModelParams | None = None,
         on_busy: OnBusy = "enqueue",
@@ -229,8 +243,9 @@ class DrSai:
             team: name of the team.
             task: the user's new message: text, or one or several chat messages of any type that the team takes, which
                 it gets as they are, with their source, type, id and metadata.
-            user_id: whose thread it is. The program is trusted: it may name anybody.
+            user_id: who asks, and whose thread it is. The program is trusted: it may name anybody.
             tenant: the user's tenant.
+            owner: whose thread it is, where another user of the tenant has shared theirs to `write`.
             thread_id: the thread to continue, in whatever process it ran before; a new one with that id if there is
                 none. Default: a new thread with an id of its own (`TeamResult.thread_id`).
             params: sampling parameters for the agents' model calls.
@@ -254,6 +269,7 @@ class DrSai:
             task,
             user_id=user_id,
             tenant=tenant,
+            owner=owner,
             thread_id=thread_id,
             params=params,
             on_busy=on_busy,
@@ -282,6 +298,7 @@ class DrSai:
         *,
         user_id: str = ANONYMOUS,
         tenant: str = DEFAULT_TENANT,
+        owner: str | None = None,
         thread_id: str | None = None,
         params: ModelParams | None = None,
         on_busy: OnBusy = "enqueue",
@@ -297,6 +314,7 @@ class DrSai:
             task,
             user_id=user_id,
             tenant=tenant,
+            owner=owner,
             thread_id=thread_id,
             params=params,
             on_busy=on_busy,
@@ -344,22 +362,45 @@ class DrSai:
         return await self.engine.resume(_trusted(user_id, tenant), thread_id)
 
     async def input_requests(
-        self, user_id: str = ANONYMOUS, *, tenant: str = DEFAULT_TENANT, after: str | None = None, limit: int = 20
+        self,
+        user_id: str = ANONYMOUS,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        roles: Collection[str] = (),
+        after: str | None = None,
+        limit: int = 20,
     ) -> InputRequestPage:
-        """A page of the questions that wait for a user, in all threads, newest first. `after` is the `next` of the page
-        before."""
-        return await self.engine.list_input_requests(_trusted(user_id, tenant), after=after, limit=limit)
+        """A page of the questions that wait for a user, or for one of these roles, in all threads of the tenant, newest
+        first; `owner` of each is whose thread it is. `after` is the `next` of the page before."""
+        who = _trusted(user_id, tenant, roles)
+        return await self.engine.list_input_requests(who, after=after, limit=limit)
 
-    async def answer(self, user_id: str, thread_id: str, answer: Answer, *, tenant: str = DEFAULT_TENANT) -> Handle:
+    async def answer(
+        self,
+        user_id: str,
+        thread_id: str,
+        answer: Answer,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        owner: str | None = None,
+        roles: Collection[str] = (),
+    ) -> Handle:
         """Answer what a thread's run waits for, and resume it. The answer names the question by its id
         (`Thread.input_request["id"]`).
 
+        Args:
+            user_id: who answers; it is kept with the answer.
+            owner: whose thread it is, where it is another user's of the tenant.
+            roles: those that the user has, as the program knows it.
+
         Raises:
+            Forbidden: the question is not for them to answer.
             StaleAnswer: the thread does not wait for this answer (any more).
             InvalidRequest: it does not fit the question.
             StateError, TeamBuildError, ShuttingDown, DatabaseError: nothing was stored.
         """
-        return await self.engine.answer(_trusted(user_id, tenant), thread_id, answer)
+        who = _trusted(user_id, tenant, roles)
+        return await self.engine.answer(who, thread_id if owner is None else _name(tenant, owner, thread_id), answer)
 
     async def cancel_run(self, user_id: str, run_id: str, *, tenant: str = DEFAULT_TENANT) -> RunView:
         """End one run, live or queued, as STOPPED. Raises IllegalTransition when it is over."""
@@ -401,6 +442,58 @@ class DrSai:
         """Delete a thread with all that belongs to it. Raises ThreadBusy when a run is live on it."""
         await self.engine.delete_thread(_trusted(user_id, tenant), thread_id)
 
+    async def share_thread(
+        self,
+        user_id: str,
+        thread_id: str,
+        *,
+        with_user: str | None = None,
+        with_role: str | None = None,
+        right: Right | Literal["read", "answer", "write"] = Right.READ,
+        tenant: str = DEFAULT_TENANT,
+    ) -> ShareView:
+        """Share a user's thread with another user of its tenant, or with everybody there who has a role; or change the
+        right that they have.
+
+        Args:
+            right: `read` its messages, runs and events; also `answer` what it asks; also `write`: send messages, and
+                stop, pause and resume it.
+
+        Raises:
+            InvalidRequest: neither or both are given, the user is the owner, or there is no such right.
+        """
+        who, grantee = _trusted(user_id, tenant), Grantee(with_user, with_role)
+        return await self.engine.share_thread(who, thread_id, grantee, read_right(right))
+
+    async def unshare_thread(
+        self,
+        user_id: str,
+        thread_id: str,
+        *,
+        with_user: str | None = None,
+        with_role: str | None = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> None:
+        """Take a share back. Raises NotFound where there is none."""
+        await self.engine.unshare_thread(_trusted(user_id, tenant), thread_id, Grantee(with_user, with_role))
+
+    async def list_shares(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> list[ShareView]:
+        """With whom a user's thread is shared, oldest first."""
+        return await self.engine.list_shares(_trusted(user_id, tenant), thread_id)
+
+    async def list_shared_threads(
+        self,
+        user_id: str,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        roles: Collection[str] = (),
+        after: str | None = None,
+        limit: int = 20,
+    ) -> SharedThreadPage:
+        """A page of the threads that others share with a user, or with one of these roles, newest first. The program is
+        trusted: it reads one as its `owner`."""
+        return await self.engine.list_shared_threads(_trusted(user_id, tenant, roles), after=after, limit=limit)
+
     @cached_property
     def sync(self) -> SyncDrSai:
         """The same calls without asyncio: `with DrSai(...).sync as drsai: drsai.run(...)`."""
@@ -409,9 +502,13 @@ class DrSai:
         return SyncDrSai(self)
 
 
-def _trusted(user_id: str, tenant: str) -> Principal:
+def _trusted(user_id: str, tenant: str, roles: Collection[str] = ()) -> Principal:
     """Whoever a program of one's own says it is."""
-    return Principal(check_name(user_id, "user_id"), check_name(tenant, "tenant"))
+    return Principal(check_name(user_id, "user_id"), check_name(tenant, "tenant"), roles=frozenset(roles))
+
+
+def _name(tenant: str, owner: str, thread_id: str) -> ThreadName:
+    return ThreadName(tenant, check_name(owner, "owner"), thread_id)
 
 
 def _output(handle: Handle) -> BaseModel | None:

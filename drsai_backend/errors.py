@@ -73,6 +73,10 @@ class InsufficientScope(DrSaiError, code="insufficient_scope", status=403):
         self.scope = scope
 
 
+class Forbidden(DrSaiError, code="forbidden", status=403):
+    """Who asks may see the thread or the question, and not do this with it. Nothing was stored."""
+
+
 class NotFound(DrSaiError, code="not_found", status=404):
     """No such thread, run or row for this user."""
 

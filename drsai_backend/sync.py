@@ -139,6 +139,10 @@ class SyncDrSai:
     list_threads = _waits(DrSai.list_threads)
     list_messages = _waits(DrSai.list_messages)
     delete_thread = _waits(DrSai.delete_thread)
+    share_thread = _waits(DrSai.share_thread)
+    unshare_thread = _waits(DrSai.unshare_thread)
+    list_shares = _waits(DrSai.list_shares)
+    list_shared_threads = _waits(DrSai.list_shared_threads)
     drain = _waits(DrSai.drain)
 
     def open(self) -> None:

@@ -106,12 +106,13 @@ class Principal:
         """Whether the principal has a scope. `admin` has all but `act-as`."""
         return scope in self.scopes or (Scope.ADMIN in self.scopes and scope is not Scope.ACT_AS)
 
-    def dump(self) -> dict[str, JsonValue] | None:
-        """What a run keeps of who asked, besides whose it is; None: a program that is trusted, and says no more."""
-        plain = Principal(self.user_id, self.tenant)
-        if self == plain:
+    def dump(self, owner: Owner) -> dict[str, JsonValue] | None:
+        """What a run on a thread of `owner` keeps of who asked; None: the owner, by a program that is trusted, and says
+        no more."""
+        if self == Principal(owner.user_id, owner.tenant):
             return None
         return {
+            **({} if self.user_id == owner.user_id else {"user_id": self.user_id}),
             "scopes": [*sorted(self.scopes)],
             "roles": [*sorted(self.roles)],
             "key_id": self.key_id,
@@ -121,13 +122,19 @@ class Principal:
 
     @classmethod
     def load(cls, owner: Owner, stored: Mapping[str, Any] | None) -> Principal:
-        """The principal of a run, by its owner and what `dump` gave."""
+        """The principal of a run, by the owner of its thread and what `dump` gave."""
         if stored is None:
             return cls(owner.user_id, owner.tenant)
         # A scope of a later version allows nothing here.
         scopes = frozenset(scope for scope in Scope if scope in stored["scopes"])
         rest = {name: stored[name] for name in ("key_id", "claims", "acted_by")}
-        return cls(owner.user_id, owner.tenant, scopes, frozenset(stored["roles"]), **rest)
+        user_id = stored.get("user_id", owner.user_id)
+        return cls(user_id, owner.tenant, scopes, frozenset(stored["roles"]), **rest)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The principal as approvals and shares name them: `user:ann`, and `role:treasurer` for each of the roles."""
+        return frozenset((f"user:{self.user_id}", *(f"role:{role}" for role in self.roles)))
 
     def require(self, scope: Scope) -> None:
         """Raises InsufficientScope unless the principal has the scope."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import autogen_agentchat.agents
 
 from drsai_backend.errors import ConfigurationError
+from drsai_backend.tools import check_approvers
 
 if TYPE_CHECKING:
     from drsai_backend.database import DatabaseManager
@@ -19,7 +20,14 @@ class Asking(Protocol):
     """How a person is asked; see `drsai_backend.teams.suspension.InputBroker.ask`."""
 
     def __call__(
-        self, source: str, prompt: str, *, choices: Sequence[str] | None = None, deadline: datetime | None = None
+        self,
+        source: str,
+        prompt: str,
+        *,
+        choices: Sequence[str] | None = None,
+        deadline: datetime | timedelta | None = None,
+        by: str | None = None,
+        not_by: str | None = None,
     ) -> str: ...
 
 
@@ -38,9 +46,16 @@ class RunBound:
         self._db_manager = context.db_manager
 
     async def request_input(
-        self, prompt: str, *, choices: Sequence[str] | None = None, deadline: datetime | None = None
+        self,
+        prompt: str,
+        *,
+        choices: Sequence[str] | None = None,
+        deadline: datetime | timedelta | None = None,
+        by: str | None = None,
+        not_by: Literal["asker"] | None = None,
     ) -> str:
-        """Ask the person who talks to this thread. The run waits, without a process, until the answer is there.
+        """Ask the person who talks to this thread, or another one. The run waits, without a process, until the answer
+        is there.
 
         The turn is repeated then: what this agent did in it before it asked happens once more, but for answers of its
         model that called tools and for finished tool calls, and this call returns the answer. Let no `except` or
@@ -48,15 +63,20 @@ class RunBound:
 
         Args:
             choices: the answers that are accepted; any text when omitted.
-            deadline: when an answer is of no use any more; shown to the client.
+            deadline: when an answer is of no use any more, a time or how long from now; shown to the client. The run
+                is stopped then.
+            by: who may answer, and nobody else: a user (`user:bob`) or a role (`role:treasurer`) of the thread's
+                tenant. Default: the owner of the thread, and with whom it is shared.
+            not_by: `"asker"`: not the user who asked the team.
 
         Raises:
-            ConfigurationError: the agent runs outside a run of this package.
+            ConfigurationError: the agent runs outside a run of this package; or `by` or `not_by` names nobody.
         """
+        check_approvers(by, not_by)
         if self._ask_person is None:
             raise ConfigurationError("request_input() works in a run of DrSai only: nobody is there to be asked")
         name: str = getattr(self, "name")  # noqa: B009 - the mixin's other half has it
-        return self._ask_person(name, prompt, choices=choices, deadline=deadline)
+        return self._ask_person(name, prompt, choices=choices, deadline=deadline, by=by, not_by=not_by)
 
 
 def bind(part: RunBound, context: RunContext, ask: Asking) -> None:

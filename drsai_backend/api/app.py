@@ -18,6 +18,7 @@ from drsai_backend.api.http.middleware import Hosts, RequestBoundary, RequestGua
 from drsai_backend.api.http.parameters import known_parameters
 from drsai_backend.api.keys import key_routes
 from drsai_backend.api.openai.chat import ChatRoute, model_routes
+from drsai_backend.api.shares import share_routes
 from drsai_backend.api.threads import run_routes, thread_routes
 from drsai_backend.config import Settings
 from drsai_backend.runs import Engine
@@ -60,6 +61,7 @@ def create_app(
     app.router.routes.insert(0, chat)
     app.include_router(model_routes(engine))
     app.include_router(run_routes(engine, bodies, ping=ping_seconds))
+    app.include_router(share_routes(engine, bodies))
     app.include_router(thread_routes(engine, bodies, ping=ping_seconds))
     if keys is not None:
         app.include_router(key_routes(keys, bodies))

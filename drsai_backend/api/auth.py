@@ -112,7 +112,8 @@ class Access:
             text = f"this key is {caller.user_id}'s: to name another `user` it needs the scope `act-as`"
             raise InsufficientScope(text, scope=Scope.ACT_AS, param="user")
         scopes = caller.scopes - {Scope.ADMIN, Scope.ACT_AS}
-        return replace(caller, user_id=named, scopes=scopes, acted_by=caller.user_id)
+        # The roles are those of the gateway: whom it acts as approves nothing by them.
+        return replace(caller, user_id=named, scopes=scopes, roles=frozenset(), acted_by=caller.user_id)
 
     async def principal(self, connection: Connection, needed: Scope, named: str | None) -> Principal:
         """`authenticate` and `acting`, for a request whose query names the user, if anything does."""

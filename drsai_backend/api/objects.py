@@ -9,11 +9,16 @@ from pydantic import BaseModel
 
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.views import InputRequestView, RunView, StoredMessage, ThreadDetail, ThreadSummary
+from drsai_backend.runs.views import InputRequestView, RunView, ShareView, StoredMessage, ThreadDetail, ThreadSummary
 
 
 def thread_object(thread: ThreadSummary) -> JsonObject:
     return {"id": thread.thread_id, "object": "thread", **_fields(thread)}
+
+
+def share_object(thread_id: str, share: ShareView) -> JsonObject:
+    whom = f"role:{share.with_role}" if share.with_user is None else f"user:{share.with_user}"
+    return {"id": whom, "object": "thread.share", "thread_id": thread_id, **_fields(share)}
 
 
 def message_object(message: StoredMessage) -> JsonObject:
@@ -60,7 +65,19 @@ RUN_SCHEMA: Final = _schema(RunView, "thread.run")
 THREAD_SCHEMA: Final = _schema(ThreadDetail, "thread")
 SUMMARY_SCHEMA: Final = _schema(ThreadSummary, "thread")
 MESSAGE_SCHEMA: Final = _schema(StoredMessage, "thread.message", id={"type": ["string", "null"]})
-_TEXTS: Final = ("id", "type", "kind", "source", "prompt", "asked_at", "thread_id", "run_id")
+SHARE_SCHEMA: Final[JsonObject] = {
+    "type": "object",
+    "required": ["id", "object", "thread_id", "with_user", "with_role", "right", "created_at", "created_by"],
+    "properties": {
+        "id": {"type": "string", "description": "With whom: `user:bob` or `role:treasurer`."},
+        "object": {"const": "thread.share"},
+        "thread_id": {"type": "string"},
+        "right": {"enum": ["read", "answer", "write"]},
+        "created_at": {"type": "integer", "description": "Unix time in seconds."},
+        "created_by": {"type": "string"},
+    },
+}
+_TEXTS: Final = ("id", "type", "kind", "source", "prompt", "asked_at", "thread_id", "run_id", "owner")
 INPUT_REQUEST_SCHEMA: Final[JsonObject] = {
     "type": "object",
     "required": ["object", *_TEXTS],

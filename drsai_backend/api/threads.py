@@ -16,7 +16,7 @@ from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller,
 from drsai_backend.api.events import LogResponse
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
-from drsai_backend.api.http.parameters import After, AfterRun, Limit, RunId, Status, ThreadId
+from drsai_backend.api.http.parameters import After, AfterRun, Limit, RunId, Status, ThreadId, ThreadOwner
 from drsai_backend.api.objects import (
     INPUT_REQUEST_SCHEMA,
     MESSAGE_SCHEMA,
@@ -29,11 +29,13 @@ from drsai_backend.api.objects import (
     run_object,
     thread_object,
 )
-from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel import Right, RunStatus
+from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Answer, Engine, Position
 from drsai_backend.runs.events import ENDED, PATTERN
+from drsai_backend.runs.rights import Named
 from drsai_backend.runs.views import ThreadDetail
 
 Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
@@ -66,7 +68,7 @@ class _ThreadName(PathConvertor):
     """A thread by itself, and nothing of it: what else has a path of its own is answered there, or is a 405."""
 
     regex = ".+" + "".join(
-        f"(?<!/{part})" for part in ("messages", "runs", "events", "cancel", "pause", "resume", "input")
+        f"(?<!/{part})" for part in ("messages", "runs", "events", "cancel", "pause", "resume", "input", "shares")
     )
 
 
@@ -91,15 +93,26 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     router = APIRouter(prefix="/v1/threads", tags=["threads"])
 
     @router.get("", responses=answers(200, page_of(SUMMARY_SCHEMA)))
-    async def list_threads(who: Reader, limit: Limit = 20, after: After = None, status: Status = None) -> Response:
-        """The user's threads, newest first."""
+    async def list_threads(
+        who: Reader,
+        limit: Limit = 20,
+        after: After = None,
+        status: Status = None,
+        shared: Annotated[bool, Query(description="Those that others share with the user instead.")] = False,
+    ) -> Response:
+        """The user's threads, or those that are shared with them, newest first."""
+        if shared:
+            if status is not None:
+                raise InvalidRequest("`status` cannot be combined with `shared`", param="status")
+            found = await engine.list_shared_threads(who, after=after, limit=limit)
+            return list_response([thread_object(item) for item in found.items], found.next)
         page = await engine.list_threads(who, after=after, limit=limit, status=status)
         return list_response([thread_object(item) for item in page.items], page.next)
 
     @router.get("/{thread_id:thread}", responses=answers(200, THREAD_SCHEMA))
-    async def get_thread(thread_id: ThreadId, who: Reader) -> Response:
+    async def get_thread(thread_id: ThreadId, who: Reader, owner: ThreadOwner = None) -> Response:
         """A thread, without its messages and state."""
-        return json_response(thread_object(await engine.get_thread(who, thread_id)))
+        return json_response(thread_object(await engine.get_thread(who, named(who, thread_id, owner))))
 
     @router.delete("/{thread_id:thread}", responses=answers(200, _DELETED))
     async def delete_thread(thread_id: ThreadId, who: Deleter) -> Response:
@@ -111,12 +124,13 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     async def list_messages(
         thread_id: ThreadId,
         who: Reader,
+        owner: ThreadOwner = None,
         after: Annotated[int, Query(ge=0, le=2**31 - 1, description="The `seq` to continue after.")] = 0,
         limit: Limit = 100,
     ) -> Response:
         """The messages of a thread, oldest first."""
         # One more than asked for tells whether there are more.
-        messages = await engine.list_messages(who, thread_id, after=after, limit=limit + 1)
+        messages = await engine.list_messages(who, named(who, thread_id, owner), after=after, limit=limit + 1)
         shown = messages[:limit]
         following = shown[-1].seq if len(messages) > limit else None
         return list_response([message_object(item) for item in shown], following)
@@ -125,38 +139,45 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     async def list_runs(
         thread_id: ThreadId,
         who: Reader,
+        owner: ThreadOwner = None,
         limit: Limit = 20,
         after: AfterRun = None,
         status: Status = None,
     ) -> Response:
         """The runs of a thread, newest first."""
-        page = await engine.list_runs(who, thread_id, after=after, limit=limit, status=status)
+        page = await engine.list_runs(who, named(who, thread_id, owner), after=after, limit=limit, status=status)
         return list_response([run_object(item) for item in page.items], page.next)
 
     @router.get("/{thread_id:path}/events", responses={200: EVENTS, 204: {"description": "This server stops."}})
     async def follow_thread(
         thread_id: ThreadId,
         who: Reader,
+        owner: ThreadOwner = None,
         after: AfterEvent = None,
         last_event_id: LastEventId = None,
     ) -> Response:
         """What all runs of a thread tell, as server-sent events, until the client leaves."""
         position = position_of(after, last_event_id)
         # Before the stream: once it is open, it is too late for an error status.
-        await engine.check_thread(who, thread_id)
-        log = engine.follow_thread(who, thread_id, position)
+        thread = named(who, thread_id, owner)
+        await engine.check_thread(who, thread)
+        log = engine.follow_thread(who, thread, position)
         return LogResponse(log, thread_id, position, [(b"x-thread-id", thread_id.encode())], ping=ping)
 
     def control(
-        name: str, act: Callable[[Principal, str], Awaitable[ThreadDetail]], scope: Scope, summary: str
+        name: str, act: Callable[[Principal, Named], Awaitable[ThreadDetail]], scope: Scope, summary: str
     ) -> None:
         asking = allowed_caller(scope)
 
         async def endpoint(
-            request: Request, thread_id: ThreadId, caller: Principal | None = asking, user: NamedUser = None
+            request: Request,
+            thread_id: ThreadId,
+            caller: Principal | None = asking,
+            user: NamedUser = None,
+            owner: ThreadOwner = None,
         ) -> Response:
             _, who = await read_body(bodies, request, UserBody, caller, user)
-            return json_response(thread_object(await act(who, thread_id)))
+            return json_response(thread_object(await act(who, named(who, thread_id, owner))))
 
         router.add_api_route(
             f"/{{thread_id:path}}/{name}",
@@ -183,27 +204,35 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         thread_id: ThreadId,
         caller: Chatter,
         user: NamedUser = None,
+        owner: ThreadOwner = None,
         after: AfterEvent = None,
         last_event_id: LastEventId = None,
     ) -> Response:
         """Answer what a thread waits for. The run is resumed; with `stream`, its events follow."""
         body, who = await read_body(bodies, request, InputBody, caller, user)
-        await engine.check_thread(who, thread_id)
+        thread = named(who, thread_id, owner)
+        # Whoever is asked by name need not have the right to read the thread, and then is not shown its events.
+        await engine.check_thread(who, thread, Right.READ if body.stream else Right.ANSWER)
         if body.text is None and body.decision is None:
             raise InvalidRequest("`text` or `decision` is required", param="text")
         position = position_of(after, last_event_id)
         if body.stream and position is None:
             # Whoever answers knows what was said before. The epoch is not known here; 0 is before all of them.
-            position = Position((await engine.get_thread(who, thread_id)).message_count)
+            position = Position((await engine.get_thread(who, thread)).message_count)
         answer = Answer(body.id, body.text, body.decision, body.reason, body.arguments)
-        handle = await engine.answer(who, thread_id, answer)
+        handle = await engine.answer(who, thread, answer)
         if body.stream:
             return await follow_run(engine, who, handle.run_id, position, ping=ping)
-        response = json_response(run_object(await engine.get_run(who, handle.run_id)), 202)
+        response = json_response(run_object(await engine.run_answered(handle)), 202)
         response.raw_headers.extend(run_headers(handle.thread_id, handle.run_id))
         return response
 
     return router
+
+
+def named(who: Principal, thread_id: str, owner: str | None) -> Named:
+    """The thread that a request names: one's own, or that of the `owner`."""
+    return thread_id if owner is None else Owner(who.tenant, owner).thread(thread_id)
 
 
 def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:

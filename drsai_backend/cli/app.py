@@ -265,6 +265,50 @@ def threads_resume(
     cli.threads.resume(cli.threads.Owner(tenant, user), thread, database_url)
 
 
+WithUser = Annotated[str | None, typer.Option("--with", metavar="NAME", help="A user of the same tenant.")]
+WithRole = Annotated[str | None, typer.Option("--role", metavar="NAME", help="Everybody of the tenant who has it.")]
+Tenant = Annotated[str, typer.Option(metavar="NAME", help="The tenant of them all.")]
+
+
+@threads_app.command("share")
+def threads_share(
+    thread: ThreadId,
+    with_user: WithUser = None,
+    with_role: WithRole = None,
+    right: Annotated[str, typer.Option(metavar="RIGHT", help="read, answer or write.")] = "read",
+    user: User = "anonymous",
+    tenant: Tenant = "default",
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Show a thread to another user or role, or change what they may do with it."""
+    cli.threads.share(user, thread, with_user, with_role, right, tenant, database_url)
+
+
+@threads_app.command("unshare")
+def threads_unshare(
+    thread: ThreadId,
+    with_user: WithUser = None,
+    with_role: WithRole = None,
+    user: User = "anonymous",
+    tenant: Tenant = "default",
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Take a share of a thread back."""
+    cli.threads.unshare(user, thread, with_user, with_role, tenant, database_url)
+
+
+@threads_app.command("shares")
+def threads_shares(
+    thread: ThreadId,
+    user: User = "anonymous",
+    tenant: Tenant = "default",
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List with whom a thread is shared."""
+    cli.threads.list_shares(user, thread, tenant, database_url, as_json=as_json)
+
+
 @threads_app.command("export")
 def threads_export(
     thread: ThreadId,

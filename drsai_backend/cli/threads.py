@@ -31,9 +31,10 @@ from drsai_backend.cli.screen import (
 from drsai_backend.database import retention
 from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.datamodel.sharing import read_right
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.views import StoredMessage, ThreadDetail, ThreadSummary
+from drsai_backend.runs.views import ShareView, StoredMessage, ThreadDetail, ThreadSummary
 from drsai_backend.state import decode_state
 from drsai_backend.state.portable import MAX_FILE_BYTES, export_thread, import_thread
 from drsai_backend.sync import SyncDrSai
@@ -163,6 +164,49 @@ def resume(owner: Owner, thread_id: str, database_url: str | None) -> None:
     with _threads_of(owner, database_url) as drsai:
         drsai.resume(owner.user_id, thread_id, tenant=owner.tenant)
     _say(thread_id, "is resumed: a server or a worker continues it within seconds")
+
+
+# --- share ----------------------------------------------------------------------------------------------------------
+
+
+def share(
+    user_id: str,
+    thread_id: str,
+    with_user: str | None,
+    with_role: str | None,
+    right: str,
+    tenant: str,
+    database_url: str | None,
+) -> None:
+    with _threads_of(user_id, database_url) as drsai:
+        whom = {"with_user": with_user, "with_role": with_role}
+        made = drsai.share_thread(user_id, thread_id, **whom, right=read_right(right), tenant=tenant)
+    _say(thread_id, f"is shared: {_grantee(made)} may {made.right.value} it")
+
+
+def unshare(
+    user_id: str, thread_id: str, with_user: str | None, with_role: str | None, tenant: str, database_url: str | None
+) -> None:
+    with opened(database_url) as drsai:
+        drsai.unshare_thread(user_id, thread_id, with_user=with_user, with_role=with_role, tenant=tenant)
+    _say(thread_id, f"is not shared with {in_line(with_user or with_role or '')} any more")
+
+
+def list_shares(user_id: str, thread_id: str, tenant: str, database_url: str | None, *, as_json: bool) -> None:
+    with _threads_of(user_id, database_url) as drsai:
+        shares = drsai.list_shares(user_id, thread_id, tenant=tenant)
+    if as_json:
+        print_json([each.model_dump(mode="json") for each in shares])
+        return
+    if not shares:
+        _say(thread_id, "is shared with nobody")
+    for each in shares:
+        line = f"{_grantee(each)}  {each.right.value}  [dim]{age(each.created_at)} by {in_line(each.created_by)}[/]"
+        make_console().print(line, soft_wrap=True)
+
+
+def _grantee(share: ShareView) -> str:
+    return in_line(share.with_user) if share.with_user is not None else f"role {in_line(share.with_role or '')}"
 
 
 def _say(thread_id: str, what: str) -> None:

@@ -14,6 +14,7 @@ from drsai_backend.datamodel.base import (
 )
 from drsai_backend.datamodel.lifecycle import TRANSITIONS, RunStatus, check_transition
 from drsai_backend.datamodel.run import JournalEntry, QueuedInput, Run, TeamResult, TurnStep
+from drsai_backend.datamodel.sharing import Right, ThreadShare
 from drsai_backend.datamodel.thread import (
     AgentJson,
     AutoGenMessage,
@@ -37,6 +38,7 @@ __all__ = [
     "PlanCheck",
     "QueuedInput",
     "Record",
+    "Right",
     "Run",
     "RunStatus",
     "SingleTask",
@@ -44,6 +46,7 @@ __all__ = [
     "TeamResult",
     "Thread",
     "ThreadField",
+    "ThreadShare",
     "ThreadSnapshot",
     "TurnStep",
     "UTCDateTime",

@@ -41,6 +41,7 @@ class Run(Record, table=True):
         _partial("ix_run_live", "status = 'running'", "thread_key"),
         _partial("uq_run_idempotency", "idempotency_key IS NOT NULL", "thread_key", "idempotency_key", unique=True),
         _partial("ix_run_deadline", "deadline IS NOT NULL", "deadline"),
+        _partial("ix_run_waits_for", "status = 'awaiting_input'", "waits_in", "waits_for"),
         _partial("ix_run_waiting", f"status IN {tuple(status.value for status in WAITING)}", "thread_key"),
     )
 
@@ -87,6 +88,12 @@ class Run(Record, table=True):
     limits: JsonObject | None = json_field(description="The bounds that its request asked for, where it did.")
     stop_code: str | None = Field(default=None, description="Which bound ended it.")
     request_id: str | None = Field(default=None, description="`X-Request-Id` of the request that brought its input.")
+    waits_in: str | None = Field(
+        default=None, description="The tenant of the thread, once the run has waited for a person."
+    )
+    waits_for: str | None = Field(
+        default=None, description="Who may answer what it waits for, or waited for last: `user:ann`, `role:treasurer`."
+    )
     principal: JsonObject | None = json_field(
         description="Who asked, besides its owner; see `drsai_backend.access.principal.Principal.dump`."
     )

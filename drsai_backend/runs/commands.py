@@ -54,9 +54,10 @@ class Commands:
             raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
         return head
 
-    async def cancel(self, name: ThreadName, *, run_id: str | None = None) -> None:
+    async def cancel(self, name: ThreadName, *, by: str, run_id: str | None = None) -> None:
         """End what the thread does, or waits for, as STOPPED: a live run at once, in whatever process; its finished
-        turns stay. Returns when it has ended, or after some seconds when another process has not done it yet.
+        turns stay. Returns when it has ended, or after some seconds when another process has not done it yet. `by`: the
+        user who wants it.
 
         Raises:
             NotFound: there is no such thread.
@@ -85,7 +86,7 @@ class Commands:
                 raise IllegalTransition(f"thread {name.thread_id!r} is {head.status.value}: there is nothing to stop")
             else:
                 self._warm.take(name)
-                if await self._recovery.end(head, RunStatus.STOPPED, reason=_STOPPED):
+                if await self._recovery.end(head, RunStatus.STOPPED, reason=_STOPPED, by=by):
                     return
         raise Conflict(f"thread {name.thread_id!r} was changed again and again; try again", param="thread_id")
 
@@ -102,7 +103,7 @@ class Commands:
         except TimeoutError:
             return False
 
-    async def cancel_run(self, owner: Owner, run_id: str) -> None:
+    async def cancel_run(self, owner: Owner, run_id: str, *, by: str) -> None:
         """End one run: one that waits in the queue, or what its thread does now.
 
         Raises:
@@ -120,7 +121,7 @@ class Commands:
             lambda session: drop_queued(session, key, run_id, RunStatus.STOPPED, _STOPPED)
         ):
             return
-        await self.cancel(owner.thread(thread_id), run_id=run_id)
+        await self.cancel(owner.thread(thread_id), by=by, run_id=run_id)
 
     async def pause(self, name: ThreadName) -> None:
         """Ask the live run to pause at its next turn boundary. It is no error when it is paused already.
@@ -178,14 +179,16 @@ class Commands:
         """
         name = request.name
         policy = request.on_busy
+        # It waits for somebody else than who sends this, or this would be the answer.
+        behind = head is not None and head.status is RunStatus.AWAITING_INPUT
         if head is None:
             head = await self._db.database.read(lambda session: read_head(session, name))
             if head is None:
                 return None
         if policy == "reject":
             raise ThreadBusy(f"a run is live on thread {name.thread_id!r}; try again when it has ended")
-        if policy == "interrupt" and (head.status is RunStatus.PAUSED or self._is_orphan(head)):
-            await self._recovery.end(head, RunStatus.STOPPED, reason=_STOPPED)
+        if policy == "interrupt" and (behind or head.status is RunStatus.PAUSED or self._is_orphan(head)):
+            await self._recovery.end(head, RunStatus.STOPPED, reason=_STOPPED, by=request.principal.user_id)
             return None
         if head.status is RunStatus.PAUSED:
             policy = "steer"  # A message to a paused run is handed to everybody, and the run is resumed.
@@ -195,7 +198,7 @@ class Commands:
                 f"{request.team!r}",
                 param="model",
             )
-        queued, key = await self._store(request, factory, policy, _CONTROLS.get(policy))
+        queued, key = await self._store(request, factory, policy, _CONTROLS.get(policy), behind=behind)
         if key is None:
             return None
         if head.status is RunStatus.PAUSED:
@@ -230,7 +233,8 @@ class Commands:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue
-            assert key is not None
+            if key is None:  # A thread that was shared, and is deleted just now.
+                raise NotFound(f"no thread {request.thread_id!r}", param="thread_id")
             await self._recovery.wake(key)
             return queued
         raise AssertionError("the last attempt returns or raises")
@@ -239,7 +243,7 @@ class Commands:
         return head.status is RunStatus.RUNNING and self._recovery.is_orphan(head)
 
     async def _store(
-        self, request: RunRequest, factory: TeamFactory, policy: str, control: str | None
+        self, request: RunRequest, factory: TeamFactory, policy: str, control: str | None, *, behind: bool = False
     ) -> tuple[Queued, int | None]:
         # A team that cannot be built is refused now, not when nobody listens any more.
         speakers = await self._starter.speakers(request, factory)
@@ -255,7 +259,9 @@ class Commands:
             fingerprint=fingerprint(request) if request.idempotency_key else None,
             request_id=log_context.current_request(),
             on_question=request.on_question,
-            principal=request.principal.dump(),
+            principal=request.principal.dump(request.name.owner),
         )
-        key = await self._db.database.write(lambda session: enqueue(session, request.name, new, control=control))
+        key = await self._db.database.write(
+            lambda session: enqueue(session, request.name, new, control=control, behind_question=behind)
+        )
         return (new.run_id, speakers, int(new.at.timestamp())), key

@@ -36,8 +36,11 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.database.retention import prune
-from drsai_backend.datamodel import RunStatus, Thread
-from drsai_backend.errors import Conflict, DrSaiError, NotFound, ShuttingDown, StaleAnswer, ThreadBusy
+from drsai_backend.database.shares import Grantee, add_share, list_shares, remove_share
+from drsai_backend.datamodel import Right, RunStatus, Thread
+from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.datamodel.sharing import read_right
+from drsai_backend.errors import Conflict, DrSaiError, InvalidRequest, NotFound, ShuttingDown, StaleAnswer, ThreadBusy
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs import views
 from drsai_backend.runs.commands import Commands, Queued
@@ -48,12 +51,22 @@ from drsai_backend.runs.feed.replay import find_request, replay
 from drsai_backend.runs.opening import Lifecycle
 from drsai_backend.runs.recovery.leases import Heartbeat, new_worker_id
 from drsai_backend.runs.recovery.recovery import Recovery, Waker
+from drsai_backend.runs.rights import Named, Rights
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.start.plan import fingerprint
 from drsai_backend.runs.start.read import Services
 from drsai_backend.runs.start.starter import Busy, RunStarter
 from drsai_backend.runs.stored_request import request_of_thread
-from drsai_backend.runs.views import InputRequestPage, RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
+from drsai_backend.runs.views import (
+    InputRequestPage,
+    RunPage,
+    RunView,
+    SharedThreadPage,
+    ShareView,
+    StoredMessage,
+    ThreadDetail,
+    ThreadPage,
+)
 from drsai_backend.runs.warm import WarmThreads
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.limits import RunLimits
@@ -100,6 +113,7 @@ class Engine:
         self._recovery: Recovery
         self._running = Running(db.database, self._warm, self._feeds.changed, lambda key: self._recovery.freed(key))
         self._recovery = Recovery(db, teams, self._starter, self._running, self.worker_id, settings)
+        self._rights = Rights(db.database)
         self._commands = Commands(db, self._starter, self._running, self._recovery, self._warm)
         self._heartbeat = Heartbeat(
             db.database,
@@ -160,6 +174,7 @@ class Engine:
 
         Raises:
             UnknownModel, InvalidRequest: the request cannot be served.
+            NotFound, Forbidden: the thread is another user's, who does not let this one write to it.
             ThreadBusy: a run is live on the thread, and the request says `on_busy="reject"`.
             IdempotencyMismatch: the key was used with another request.
             StateError: the thread's stored state cannot be used.
@@ -170,6 +185,14 @@ class Engine:
         In all cases nothing was stored.
         """
         self.check_open()
+        if request.owner is not None:
+            if request.thread_id is None:
+                raise InvalidRequest("a new thread is one's own: name the thread of that owner", param="thread_id")
+            await self._rights.thread(request.principal, request.name, Right.WRITE)
+        return await self._begin(request)
+
+    async def _begin(self, request: RunRequest) -> Handle:
+        """`start`, of who was found to have the right."""
         if self._running.closing:
             raise ShuttingDown("this server is shut down; another one takes the request")
         factory = self.teams.get(request.team).factory
@@ -226,24 +249,26 @@ class Engine:
                 return self._followed(queued, request)
         raise ThreadBusy(f"thread {name.thread_id!r} is too busy; try again", param="thread_id")
 
-    async def answer(self, who: Principal, thread_id: str, answer: Answer) -> Handle:
+    async def answer(self, who: Principal, thread_id: Named, answer: Answer) -> Handle:
         """Answer what the thread's run waits for, by the id of the question, and resume it.
 
         Raises:
-            NotFound: no such thread of this user.
+            NotFound: no such thread of this user, or shared with them, and its question is not for them.
+            Forbidden: they may not answer it.
             StaleAnswer: the thread does not wait for this answer (any more).
             InvalidRequest: it does not fit the question.
             StateError, TeamBuildError, ShuttingDown, DatabaseError: as `start`; nothing was stored.
         """
         self.check_open()
-        head = await self._commands.head(who.owner.thread(thread_id))
-        request = await request_of_thread(self.db, head.team or "", who, thread_id)
-        return await self.start(replace(request, answer=answer))
+        name = await self._rights.thread(who, thread_id, Right.ANSWER)
+        head = await self._commands.head(name)
+        request = await request_of_thread(self.db, head.team or "", who, name)
+        return await self._begin(replace(request, answer=answer))
 
     def _followed(self, queued: Queued, request: RunRequest, after: Position | None = None) -> FollowedRun:
         run_id, speakers, created = queued
         return FollowedRun(
-            self._feeds.run(request.principal.owner, run_id, after, is_stored=True),
+            self._feeds.run(request.name.owner, run_id, after, is_stored=True),
             run_id=run_id,
             name=request.name,
             team=request.team,
@@ -253,29 +278,39 @@ class Engine:
 
     # --- controls -----------------------------------------------------------------------------------------------
 
-    async def cancel(self, who: Principal, thread_id: str) -> ThreadDetail:
-        """End what the thread does, or waits for, as STOPPED; see `Commands.cancel`."""
+    async def cancel(self, who: Principal, thread_id: Named) -> ThreadDetail:
+        """End what the thread does, or waits for, as STOPPED; see `Commands.cancel`. Raises Forbidden for who
+        may not write."""
         self.check_open()
-        await self._commands.cancel(who.owner.thread(thread_id))
-        return await self.get_thread(who, thread_id)
+        name = await self._rights.thread(who, thread_id, Right.WRITE)
+        await self._commands.cancel(name, by=who.user_id)
+        return await self._detail(name)
 
-    async def pause(self, who: Principal, thread_id: str) -> ThreadDetail:
-        """Pause the thread's live run at its next turn boundary; see `Commands.pause`."""
+    async def pause(self, who: Principal, thread_id: Named) -> ThreadDetail:
+        """Pause the thread's live run at its next turn boundary; see `Commands.pause`. Raises Forbidden for who
+        may not write."""
         self.check_open()
-        await self._commands.pause(who.owner.thread(thread_id))
-        return await self.get_thread(who, thread_id)
+        name = await self._rights.thread(who, thread_id, Right.WRITE)
+        await self._commands.pause(name)
+        return await self._detail(name)
 
-    async def resume(self, who: Principal, thread_id: str) -> ThreadDetail:
-        """Resume the thread's paused run; see `Commands.resume`."""
+    async def resume(self, who: Principal, thread_id: Named) -> ThreadDetail:
+        """Resume the thread's paused run; see `Commands.resume`. Raises Forbidden for who may not write."""
         self.check_open()
-        await self._commands.resume(who.owner.thread(thread_id))
-        return await self.get_thread(who, thread_id)
+        name = await self._rights.thread(who, thread_id, Right.WRITE)
+        await self._commands.resume(name)
+        return await self._detail(name)
 
     async def cancel_run(self, who: Principal, run_id: str) -> RunView:
-        """End one run, queued or live; see `Commands.cancel_run`."""
+        """End one run, queued or live; see `Commands.cancel_run`. Raises Forbidden for who may not write."""
         self.check_open()
-        await self._commands.cancel_run(who.owner, run_id)
-        return await self.get_run(who, run_id)
+        try:
+            owner = who.owner
+            await self._commands.cancel_run(owner, run_id, by=who.user_id)
+        except NotFound:
+            owner = await self._rights.run(who, run_id, Right.WRITE)
+            await self._commands.cancel_run(owner, run_id, by=who.user_id)
+        return await self._run_of(owner, run_id)
 
     async def controls_changed(self, thread_key: int) -> None:
         """Another process has asked something of the thread's run: look what, before the next heartbeat would."""
@@ -323,40 +358,57 @@ class Engine:
     # --- what is there ------------------------------------------------------------------------------------------
 
     async def get_run(self, who: Principal, run_id: str) -> RunView:
-        """One run. Raises NotFound for an unknown or foreign one."""
-        found = await self._open_database.read(lambda session: views.get_run(session, who.owner, run_id))
+        """One run. Raises NotFound for an unknown one, or one of a thread that is not shared with the user."""
+        try:
+            return await self._run_of(who.owner, run_id)
+        except NotFound:
+            return await self._run_of(await self._rights.run(who, run_id, Right.READ), run_id)
+
+    async def run_answered(self, handle: Handle) -> RunView:
+        """The run that an answer has resumed, for who answered it: they need not have the right to read its thread."""
+        return await self._run_of(handle.name.owner, handle.run_id)
+
+    async def _run_of(self, owner: Owner, run_id: str) -> RunView:
+        found = await self._open_database.read(lambda session: views.get_run(session, owner, run_id))
         if found is None:
             raise NotFound(f"no run {run_id!r}", param="run_id")
         return found
 
     async def list_runs(
-        self, who: Principal, thread_id: str | None, *, after: str | None, limit: int, status: RunStatus | None = None
+        self, who: Principal, thread_id: Named | None, *, after: str | None, limit: int, status: RunStatus | None = None
     ) -> RunPage:
         """A page of a thread's runs, or of all of the user's, newest first; `after` is the `next` of the page
         before."""
+        owner, of_thread = who.owner, None
+        if thread_id is not None:
+            name = await self._rights.thread(who, thread_id, Right.READ)
+            owner, of_thread = name.owner, name.thread_id
         return await self._open_database.read(
-            lambda session: views.list_runs(session, who.owner, thread_id, after, limit, status)
+            lambda session: views.list_runs(session, owner, of_thread, after, limit, status)
         )
 
     async def list_input_requests(self, who: Principal, *, after: str | None, limit: int) -> InputRequestPage:
-        """A page of the questions that wait for the user, in all threads, newest first."""
-        return await self._open_database.read(
-            lambda session: views.list_input_requests(session, who.owner, after, limit)
-        )
+        """A page of the questions that wait for the user or one of their roles, in all threads of the tenant, newest
+        first."""
+        return await self._open_database.read(lambda session: views.list_input_requests(session, who, after, limit))
 
     def follow_run(self, who: Principal, run_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
         """The log of a run from a position on; see `Feeds.run`."""
         self.check_open()
-        return self._feeds.run(who.owner, run_id, after)
+        return self._feeds.run(who.owner, run_id, after, shared=lambda: self._rights.run(who, run_id, Right.READ))
 
-    def follow_thread(self, who: Principal, thread_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
+    async def follow_thread(
+        self, who: Principal, thread_id: Named, after: Position | None = None
+    ) -> AsyncIterator[Logged]:
         """The log of a thread from a position on; see `Feeds.thread`."""
         self.check_open()
-        return self._feeds.thread(who.owner.thread(thread_id), after)
+        name = await self._rights.thread(who, thread_id, Right.READ)
+        async for logged in self._feeds.thread(name, after):
+            yield logged
 
-    async def check_thread(self, who: Principal, thread_id: str) -> None:
-        """Raises NotFound for an unknown or foreign thread."""
-        await self._commands.head(who.owner.thread(thread_id))
+    async def check_thread(self, who: Principal, thread_id: Named, right: Right = Right.READ) -> None:
+        """Raises NotFound for an unknown or foreign thread, Forbidden for one where the user has less than `right`."""
+        await self._commands.head(await self._rights.thread(who, thread_id, right))
 
     async def list_threads(
         self, who: Principal, *, after: str | None, limit: int, status: RunStatus | None = None
@@ -366,20 +418,61 @@ class Engine:
             lambda session: views.list_threads(session, who.owner, after, limit, status)
         )
 
-    async def get_thread(self, who: Principal, thread_id: str) -> ThreadDetail:
+    async def list_shared_threads(self, who: Principal, *, after: str | None, limit: int) -> SharedThreadPage:
+        """A page of the threads that others of the tenant share with the user or one of their roles, newest first."""
+        return await self._open_database.read(lambda session: views.list_shared_threads(session, who, after, limit))
+
+    async def get_thread(self, who: Principal, thread_id: Named) -> ThreadDetail:
         """One thread, without its messages and state. Raises NotFound for an unknown or foreign one."""
         self.check_open()
-        filters = who.owner.thread(thread_id)._asdict()
-        rows = await self.db.get(Thread, filters=filters, load_messages=True, load_state=False)
+        return await self._detail(await self._rights.thread(who, thread_id, Right.READ))
+
+    async def _detail(self, name: ThreadName) -> ThreadDetail:
+        rows = await self.db.get(Thread, filters=name._asdict(), load_messages=True, load_state=False)
         if not rows:
-            raise NotFound(f"no thread {thread_id!r}", param="thread_id")
+            raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
         return views.detail(rows[0])
 
-    async def list_messages(self, who: Principal, thread_id: str, *, after: int, limit: int) -> list[StoredMessage]:
+    async def list_messages(self, who: Principal, thread_id: Named, *, after: int, limit: int) -> list[StoredMessage]:
         """Messages with `seq > after`, in order. Raises NotFound for an unknown or foreign thread."""
-        return await self._open_database.read(
-            lambda session: views.list_messages(session, who.owner.thread(thread_id), after, limit)
-        )
+        name = await self._rights.thread(who, thread_id, Right.READ)
+        return await self._open_database.read(lambda session: views.list_messages(session, name, after, limit))
+
+    # --- with whom it is shared ---------------------------------------------------------------------------------
+
+    async def share_thread(self, who: Principal, thread_id: Named, grantee: Grantee, right: Right) -> ShareView:
+        """Share a thread with a user or a role of its tenant, or change the right that they have.
+
+        Raises:
+            NotFound: an unknown thread, or one that the user may not even read.
+            Forbidden: the user is neither its owner nor an admin of its tenant.
+            InvalidRequest: the grantee is the owner, or the right is none that can be given.
+        """
+        self.check_open()
+        name = await self._rights.thread(who, thread_id, Right.SHARE)
+        grantee.check(name)
+        right = read_right(right)
+        if not await self.db.database.write(lambda session: add_share(session, name, grantee, right, who.user_id)):
+            raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
+        shares = await self._shares(name)
+        return next(each for each in shares if (each.with_user, each.with_role) == tuple(grantee))
+
+    async def unshare_thread(self, who: Principal, thread_id: Named, grantee: Grantee) -> None:
+        """Take a share back. Raises as `share_thread`, and NotFound where there is none."""
+        self.check_open()
+        name = await self._rights.thread(who, thread_id, Right.SHARE)
+        if not await self.db.database.write(lambda session: remove_share(session, name, grantee)):
+            raise NotFound(f"thread {name.thread_id!r} is not shared with {grantee}", param="thread_id")
+
+    async def list_shares(self, who: Principal, thread_id: Named) -> list[ShareView]:
+        """With whom a thread is shared, oldest first. Raises as `share_thread`."""
+        name = await self._rights.thread(who, thread_id, Right.SHARE)
+        await self._commands.head(name)
+        return await self._shares(name)
+
+    async def _shares(self, name: ThreadName) -> list[ShareView]:
+        rows = await self._open_database.read(lambda session: list_shares(session, name))
+        return [ShareView.model_validate(row) for row in rows]
 
     async def delete_thread(self, who: Principal, thread_id: str) -> None:
         """Delete a thread and all that belongs to it.

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import RunStatus
-from drsai_backend.datamodel.owner import ThreadName
+from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelParams
@@ -158,6 +158,11 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class NoAnswer(Answer):
+    """What an approval gets that nobody has answered in time: the call is denied."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequest:
     """A user input for a thread of `principal`, as whom it runs.
 
@@ -165,7 +170,8 @@ class RunRequest:
     the last message that the thread knows. `thread_id=None` starts a new thread with a generated id.
     `raw_messages` are the same messages in OpenAI's shape, stored in `UserInput.user_messages` from the same point on.
     With `background` the input is queued, and some worker runs it. `answer` answers a question by its id; then there
-    are no messages. `limits` may only lower what the team is allowed.
+    are no messages. `limits` may only lower what the team is allowed. `owner` is the user whose thread it is, of
+    the same tenant; None: it is the principal's own.
     """
 
     team: str
@@ -184,12 +190,19 @@ class RunRequest:
     background: bool = False
     answer: Answer | None = None
     limits: RunLimits = NO_LIMITS
+    owner: str | None = None
 
     @property
     def name(self) -> ThreadName:
         """What finds the thread, which has an id by now."""
         assert self.thread_id is not None
-        return self.principal.owner.thread(self.thread_id)
+        whose = self.principal.owner if self.owner is None else Owner(self.principal.tenant, self.owner)
+        return whose.thread(self.thread_id)
+
+    @property
+    def author(self) -> str | None:
+        """Who sends it, where the thread is another user's; kept in the metadata of its messages."""
+        return None if self.owner in (None, self.principal.user_id) else self.principal.user_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,12 @@ def as_message(message: InputMessage, metadata: dict[str, str] | None = None) ->
     return MultiModalMessage(content=message.content, source=message.role, metadata=metadata or {})
 
 
+def sign(message: BaseChatMessage, author: str | None) -> None:
+    """Note in a message who has sent it, if that is not the owner of its thread. Its metadata may be the caller's."""
+    if author is not None:
+        message.metadata = {**message.metadata, "user_id": author}
+
+
 def _handed_off_by(team: BaseGroupChat) -> str | None:
     """The swarm member whose latest handoff left the team. A swarm refuses any task but an answer to it."""
     if not is_a(team, Swarm):

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import UserInput
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelParams
 from drsai_backend.models.images import EncodedImage
@@ -31,18 +32,20 @@ def to_json(request: RunRequest) -> JsonObject:
         "extra": request.extra,
         "limits": request.limits.as_dict() or {},
         "raw": list(request.raw_messages),
+        **({} if request.author is None else {"author": request.author}),
     }
 
 
 def from_json(
-    stored: JsonObject, *, team: str, principal: Principal, thread_id: str, api_key: str | None
+    stored: JsonObject, *, team: str, principal: Principal, name: ThreadName, api_key: str | None
 ) -> RunRequest:
     """The request that `to_json` was given."""
     return RunRequest(
         team=team,
         messages=messages_from(stored),
         principal=principal,
-        thread_id=thread_id,
+        owner=name.user_id,
+        thread_id=name.thread_id,
         params=ModelParams(**stored["params"]),
         api_key=None if api_key is None else SecretStr(api_key),
         stream=stored["stream"],
@@ -77,16 +80,17 @@ def _load_message(stored: JsonObject) -> InputMessage:
     return InputMessage(stored["role"], parts)
 
 
-async def request_of_thread(db: DatabaseManager, team: str, principal: Principal, thread_id: str) -> RunRequest:
+async def request_of_thread(db: DatabaseManager, team: str, principal: Principal, name: ThreadName) -> RunRequest:
     """The latest request of a thread without its messages: parameters, key and extra fields, for a resumed run."""
-    named = principal.owner.thread(thread_id)._asdict()
+    named = name._asdict()
     rows = await db.get(UserInput, filters=named)
     given = rows[0] if rows else UserInput(**named)
     return RunRequest(
         team=team,
         messages=(),
         principal=principal,
-        thread_id=thread_id,
+        owner=name.user_id,
+        thread_id=name.thread_id,
         params=ModelParams(
             temperature=given.temperature, max_tokens=given.max_tokens, top_p=given.top_p, seed=given.cache_seed
         ),

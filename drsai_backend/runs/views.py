@@ -12,8 +12,10 @@ import sqlalchemy as sa
 from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.database.owned import of_thread, owned_by
-from drsai_backend.datamodel import AutoGenMessage, Run, RunStatus, Thread
+from drsai_backend.database.shares import granted_to, share
+from drsai_backend.datamodel import AutoGenMessage, Right, Run, RunStatus, Thread
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.lifecycle import UNFINISHED, WAITING
 from drsai_backend.datamodel.owner import Owner, ThreadName
@@ -27,6 +29,7 @@ _thread = table_of(Thread)
 _message = table_of(AutoGenMessage)
 _run = table_of(Run)
 _WAITING = _run.c.status.in_([sa.literal_column(f"'{status}'") for status in WAITING])
+_asker = _thread.c.input_request["asker"].as_string()
 _head = (_thread.c.run_id.label("head_run"), _thread.c.status.label("head_status"), _thread.c.input_request)
 
 CURSOR_PATTERN: Final = r"^([0-9]{1,11}\.[0-9]{6})-([0-9]{1,18})$"
@@ -111,15 +114,41 @@ class InputRequestView(BaseModel):
     run_id: str
     team: str | None = Field(default=None, description="The name that it is served under.")
     title: str | None = Field(default=None, description="That of the thread.")
+    owner: str = Field(description="The user whose thread it is.")
     input_request: JsonObject
 
 
 class InputRequestPage(BaseModel):
-    """A page of what waits for a user, `items`, newest first. `next` is the `after` of the page that follows, if
-    any."""
+    """A page of what waits for a user or one of their roles, `items`, newest first. `next` is the `after` of the page
+    that follows, if any."""
 
     items: list[InputRequestView]
     next: str | None = None
+
+
+class SharedThread(ThreadSummary):
+    """A thread that another user shares with the one who asks."""
+
+    owner: str = Field(description="The user whose thread it is.")
+    right: Right = Field(description="What they may do with it.")
+
+
+class SharedThreadPage(BaseModel):
+    """A page of threads that are shared with a user, `items`, newest first. `next` is the `after` of the page that
+    follows, if any."""
+
+    items: list[SharedThread]
+    next: str | None = None
+
+
+class ShareView(BaseModel):
+    """With whom a thread is shared: a user (`with_user`), or all of the tenant who have a role (`with_role`)."""
+
+    with_user: str | None = None
+    with_role: str | None = None
+    right: Right = Field(description="What they may do with it.")
+    created_at: datetime
+    created_by: str = Field(description="The user who shared it, or changed the right last.")
 
 
 class StoredMessage(BaseModel):
@@ -146,11 +175,45 @@ def list_threads(
     return ThreadPage(items=items, next=_next(rows, limit))
 
 
-def list_input_requests(session: Session, owner: Owner, after: str | None, limit: int) -> InputRequestPage:
+def list_input_requests(session: Session, who: Principal, after: str | None, limit: int) -> InputRequestPage:
     """See `Engine.list_input_requests`. Raises InvalidRequest where `after` is no cursor."""
-    rows = _rows(session, threads_query(owner, after, RunStatus.AWAITING_INPUT).limit(limit + 1))
+    rows = _rows(session, input_requests_query(who, after).limit(limit + 1))
     items = [InputRequestView.model_validate(row) for row in rows[:limit] if row["input_request"] is not None]
     return InputRequestPage(items=items, next=_next(rows, limit))
+
+
+def input_requests_query(who: Principal, after: str | None) -> Query:
+    """The threads whose questions wait for somebody, newest first, of which a page is to be taken: those that name
+    them, by an index, and those that name nobody and are shared with them."""
+    t = _thread.c
+    by = t.input_request["by"].as_string()
+    # In the words of the partial index.
+    waiting = _run.c.status == sa.literal_column("'awaiting_input'")
+    mine = sa.select(_run.c.thread_key).where(
+        waiting, _run.c.waits_in == who.tenant, _run.c.waits_for.in_(sorted(who.names))
+    )
+    may = share.c.right.in_([right.value for right in Right if right.covers(Right.ANSWER)])
+    joined = sa.join(share, _thread, share.c.thread_key == t.id)
+    asked = sa.and_(t.status == RunStatus.AWAITING_INPUT, by.is_(None))
+    shared = sa.select(share.c.thread_key).select_from(joined).where(granted_to(who.tenant, who.names), may, asked)
+    not_asker = sa.or_(t.input_request["not_by"].as_string().is_(None), _asker != who.user_id)
+    columns = (t.id, t.thread_id, t.title, t.team, t.updated_at, t.run_id, t.user_id.label("owner"), t.input_request)
+    query = sa.select(*columns).where(t.id.in_(sa.union_all(mine, shared)), t.status == RunStatus.AWAITING_INPUT)
+    return _newest_first(query.where(t.tenant + "" == who.tenant, not_asker), after)
+
+
+def list_shared_threads(session: Session, who: Principal, after: str | None, limit: int) -> SharedThreadPage:
+    """See `Engine.list_shared_threads`. Raises InvalidRequest where `after` is no cursor."""
+    rank = sa.case(*((share.c.right == right.value, right.rank) for right in Right))
+    best = sa.select(share.c.thread_key, sa.func.max(rank).label("rank"))
+    granted = best.where(granted_to(who.tenant, who.names)).group_by(share.c.thread_key).subquery()
+    t = _thread.c
+    columns = (t.id, t.thread_id, t.title, t.status, t.team, t.created_at, t.updated_at, t.user_id.label("owner"))
+    query = sa.select(*columns, t.last_seq.label("message_count"), granted.c.rank)
+    query = query.join(granted, granted.c.thread_key == t.id).where(t.user_id != who.user_id)
+    rows = _rows(session, _newest_first(query, after).limit(limit + 1))
+    items = [SharedThread.model_validate({**row, "right": [*Right][row["rank"]]}) for row in rows[:limit]]
+    return SharedThreadPage(items=items, next=_next(rows, limit))
 
 
 def threads_query(owner: Owner, after: str | None, status: RunStatus | None) -> Query:
@@ -165,6 +228,11 @@ def threads_query(owner: Owner, after: str | None, status: RunStatus | None) -> 
     else:
         query = query.where(*owned_by(_thread, owner))
         query = query if status is None else query.where(t.status == status)
+    return _newest_first(query, after)
+
+
+def _newest_first(query: Query, after: str | None) -> Query:
+    t = _thread.c
     if after is not None:
         moment, key = _read_cursor(after)
         query = query.where(sa.or_(t.updated_at < moment, sa.and_(t.updated_at == moment, t.id < key)))

@@ -44,6 +44,7 @@ from drsai_backend.datamodel import (
     JsonObject,
     QueuedInput,
     Run,
+    RunStatus,
     Thread,
     ThreadField,
     ThreadSnapshot,
@@ -92,6 +93,10 @@ _MOST: Final = 2_000_000_000
 _WORDS: Final = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
 
 _Tables: TypeAlias = dict[type[SQLModel], list[JsonObject]]
+
+
+_WAITS: Final = frozenset({"waits_in", "waits_for"})
+"""Columns of a run that the place gives."""
 
 
 def export_thread(session: Session, name: ThreadName) -> bytes:
@@ -155,6 +160,12 @@ def import_thread(
     _check(thread, tables, document, max_bytes)
     _refuse_taken(session, name)
     _rename_runs(session, thread, tables)
+    question: JsonObject = thread["input_request"] or {}
+    if question.get("asker") == content.user_id:
+        question["asker"] = name.user_id
+    waits = {"waits_in": name.tenant, "waits_for": question.get("by") or f"user:{name.user_id}"}
+    for row in tables[Run]:
+        row |= waits if row["status"] == RunStatus.AWAITING_INPUT else dict.fromkeys(waits)
 
     place = name._asdict()
     # As if the state had just been compacted; see `state.store`.
@@ -289,7 +300,7 @@ def _later(name: str) -> UnsupportedStateVersion:
 
 def _travelling(info: ModelInfo) -> dict[str, ModelField]:
     """The columns of a table that are in a file."""
-    left_out = _PLACE | _ANEW if info is _THREAD else _PLACE
+    left_out = _PLACE | _ANEW if info is _THREAD else _PLACE | _WAITS
     return {name: item for name, item in info.fields.items() if name not in left_out}
 
 
@@ -344,7 +355,18 @@ def _check(thread: JsonObject, tables: _Tables, document: str | None, limit: int
         raise _damaged("its messages are not numbered without a gap from 1 to thread.last_seq")
     for row in messages:
         _check_texts("autogenmessage.config", row["config"], "id", "type", "source")
-    _check_texts("thread.input_request", thread["input_request"] or {}, "id", "type", "kind", "prompt", "source")
+    _check_texts(
+        "thread.input_request",
+        thread["input_request"] or {},
+        "id",
+        "type",
+        "kind",
+        "prompt",
+        "source",
+        "by",
+        "not_by",
+        "asker",
+    )
     for row in tables[Run]:
         usage: JsonObject = row["usage"] or {}
         if not all(type(count) is int for count in usage.values()):

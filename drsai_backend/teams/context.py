@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import UserInput
+from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DrSaiError, TeamBuildError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import (
@@ -42,7 +43,8 @@ class RunContext:
     `principal` is who asked: tenant, user, roles and trusted claims, which nothing in a request can set. `user_input`
     is what the request brought; its `api_key` is empty here, as the key is applied by `model_client()`. `input_values`
     are its columns, and `params` its sampling parameters. `db_manager` reads and writes rows of all tables. `meter`
-    sums up what the run's model clients use, which `models` makes. The context lives as long as the run and is never
+    sums up what the run's model clients use, which `models` makes. `owner` is whose thread it is, where it was shared
+    with who asks; None: theirs. The context lives as long as the run and is never
     stored.
     """
 
@@ -55,6 +57,7 @@ class RunContext:
     params: ModelParams = field(default_factory=ModelParams)
     api_key: SecretStr | None = None
     meter: UsageMeter = field(default_factory=UsageMeter)
+    owner: Owner | None = None
     _user_input: UserInput | None = field(default=None, init=False, repr=False)
 
     @property
@@ -66,7 +69,8 @@ class RunContext:
     def user_input(self) -> UserInput:
         """What the request brought. Made when it is first asked for: few teams do, and a table object is dear."""
         if self._user_input is None:
-            self._user_input = UserInput(**self.principal.owner.thread(self.thread_id)._asdict(), **self.input_values)
+            name = (self.owner or self.principal.owner).thread(self.thread_id)
+            self._user_input = UserInput(**name._asdict(), **self.input_values)
         return self._user_input
 
     def model_client(self, model: str | None = None, messages: MessageForm | None = None) -> RunModelClient:

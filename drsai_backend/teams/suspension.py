@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal, cast
 
 from drsai_backend.errors import InvalidRequest
@@ -48,7 +48,8 @@ class InputRequired(BaseException):
     A `BaseException`, so that it passes AutoGen's `except Exception` on its way out of the agent. What runs beside the
     agent comes to its end, the turn runtime ends the stream, the last turn boundary stands, and the turn is repeated
     once the answer is there. The attributes are what `Thread.input_request` tells of a question; `key` names it where
-    the source's name and the order of its questions do not.
+    the source's name and the order of its questions do not. A `deadline` that is a length of time begins when the
+    question is stored.
     """
 
     source: str
@@ -58,8 +59,10 @@ class InputRequired(BaseException):
     type: AskType = "text_input"
     kind: AskKind = "agent"
     choices: Sequence[str] | None = None
-    deadline: datetime | None = None
+    deadline: datetime | timedelta | None = None
     tool: JsonObject | None = None
+    by: str | None = None
+    not_by: str | None = None
     caught: bool = field(default=False, init=False)
     """It has come out of the agent by itself."""
 
@@ -80,10 +83,12 @@ class InputBroker:
 
     A turn may ask more than once (a nested team, several tools); after each answer it is repeated from its boundary and
     is given the earlier answers again. An answer is a dict of `source`, `content` and, where the question had one, its
-    `key`; a decision has `decision`, `reason` and `arguments` too (see `parse_decision`).
+    `key`; a decision has `decision`, `reason` and `arguments` too (see `parse_decision`). `asker` is the user who asked
+    the team.
     """
 
     answers: list[JsonObject] = field(default_factory=list)
+    asker: str | None = None
     _used: set[int] = field(default_factory=set)
     _listener: Listener | None = None
     _loop: asyncio.AbstractEventLoop | None = None
@@ -95,7 +100,9 @@ class InputBroker:
         *,
         key: str | None = None,
         choices: Sequence[str] | None = None,
-        deadline: datetime | None = None,
+        deadline: datetime | timedelta | None = None,
+        by: str | None = None,
+        not_by: str | None = None,
     ) -> str:
         """The answer to `source`'s question. Raises InputRequired when the person has not answered it yet.
 
@@ -105,7 +112,8 @@ class InputBroker:
         """
         answer = self.find(key) if key is not None else self._next(source)
         if answer is None:
-            raise self.report(InputRequired(source, prompt, key=key, choices=choices, deadline=deadline))
+            question = InputRequired(source, prompt, key=key, choices=choices, deadline=deadline, by=by, not_by=not_by)
+            raise self.report(question)
         return str(answer["content"])
 
     def find(self, key: str) -> JsonObject | None:

@@ -31,6 +31,10 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/chat/completions"): {**HELLO, "thread_id": "new"},
     ("post", "/v1/threads/{thread_id}/input"): {"id": "q", "text": "yes"},
     ("post", "/v1/keys"): {"user": "eve"},
+    ("post", "/v1/threads/{thread_id}/shares"): {"with_user": "zoe"},
+}
+QUERIES: dict[tuple[str, str], dict[str, str]] = {
+    ("delete", "/v1/threads/{thread_id}/shares"): {"with_user": "zoe"},
 }
 SECRET = "My name is Ann"
 
@@ -86,6 +90,7 @@ class World:
         headers = {} if who is None else {"Authorization": f"Bearer {self.keys.get(who, who)}"}
         body = BODIES.get((method, path), {}) if method == "post" else None
         headers.update(more.pop("headers", {}))
+        more["params"] = {**QUERIES.get((method, path), {}), **more.get("params", {})}
         return await self.http.request(method, path.format(**self.names), headers=headers, json=body, **more)
 
 
@@ -103,6 +108,7 @@ async def _world(url: str) -> AsyncIterator[World]:
         drsai.engine._feeds._closing = lambda: True  # no log waits for what is still to come
         ann, rest = Owner("acme", "ann"), {"tenant": "acme", "thread_id": "t", "user_id": "ann"}
         result = await drsai.run("assistant", SECRET, **rest)
+        await drsai.share_thread("ann", "t", with_user="zoe", tenant="acme")
         for tenant in ("other", "default"):
             await drsai.run("assistant", "Somebody else's words.", tenant=tenant, user_id="ann", thread_id="t")
         everything = [scope for scope in Scope if scope is not Scope.ACT_AS]

@@ -262,3 +262,27 @@ def test_what_others_have_written_does_not_reach_the_terminal(
     assert "`thread_id` must be printable" in done("import", "file")
     assert done("delete", evil) == f"Error: Delete thread {shown} of ada? Nobody is here to be asked: say --yes.\n"
     assert done("delete", evil, "--yes") == f"deleted {shown}\n"
+
+
+def test_a_thread_is_shared_and_taken_back(threads: Threads) -> None:
+    assert "bob may answer it" in threads("share", "first", "--with", "bob", "--right", "answer").stdout
+    assert "role clerk may read it" in threads("share", "first", "--role", "clerk").stdout
+    rows: list[dict[str, Any]] = json.loads(threads("shares", "first", "--json").stdout)
+    assert [(row["with_user"], row["with_role"], row["right"]) for row in rows] == [
+        ("bob", None, "answer"),
+        (None, "clerk", "read"),
+    ]
+    assert "role clerk  read" in threads("shares", "first").stdout
+    threads("unshare", "first", "--with", "bob")
+    threads("unshare", "first", "--role", "clerk")
+    assert "shared with nobody" in threads("shares", "first").stdout
+    for arguments, text in (
+        (("first",), "one of the two"),
+        (("first", "--with", "ada"), "already"),
+        (("first", "--with", "bob", "--right", "all"), "read, answer or write"),
+        (("none", "--with", "bob"), "no thread 'none'"),
+    ):
+        refused = threads("share", *arguments)
+        assert refused.wait() != 0
+        assert text in refused.stderr
+    assert "not shared with" in threads("unshare", "first", "--with", "bob").stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -59,7 +61,8 @@ async def test_what_is_under_way_is_found_by_an_index(db: DatabaseManager, statu
         return found
 
     for plan in await db.database.read(plans):
-        assert ("ix_run_live" if status is RunStatus.RUNNING else "ix_run_waiting") in plan
+        # Of two small indexes of what waits for a person, a planner takes either.
+        assert re.search("ix_run_live" if status is RunStatus.RUNNING else "ix_run_wait(ing|s_for)", plan)
         assert "uq_thread_user_id" not in plan
         assert "SCAN thread" not in plan
         assert "Seq Scan on thread" not in plan

@@ -30,6 +30,14 @@ def after_of(pattern: str) -> object:
 
 
 ThreadId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("thread_id")]
+ThreadOwner = Annotated[
+    str | None,
+    Query(
+        description="Whose thread it is, where another user of the tenant shares it.",
+        json_schema_extra={"anyOf": [NAME_SCHEMA]},
+    ),
+    _name("owner"),
+]
 KeyId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("key_id")]
 RunId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("run_id")]
 Limit = Annotated[int, Query(ge=1, le=100)]

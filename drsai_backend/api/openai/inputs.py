@@ -104,6 +104,7 @@ class ChatBody(Wire):
     )
     thread_id: str | None = _optional(description="The conversation to continue; else a new one.")
     chat_id: str | None = _optional(description="The same as `thread_id`.")
+    thread_owner: str | None = _optional(description="Whose thread it is, where another user of the tenant shares it.")
     metadata: JsonObject | None = _optional(description="May hold `thread_id`.")
     user: Annotated[object, WithJsonSchema(USER_SCHEMA)] = Field(
         default=None, description="Whose thread it is. Default: anonymous."
@@ -188,11 +189,13 @@ def _parse(body: JsonObject, scope: Scope, models: Collection[str]) -> ChatCall:
             raise InvalidRequest(f"`{field}` must have at most {_TOOL_BYTES} bytes as JSON", param=field)
     key = _header(scope, "Idempotency-Key")
     thread_id = _thread_of(chat, scope)
+    owner = None if chat.thread_owner is None else check_name(chat.thread_owner, "thread_owner")
     messages, raw = read_messages(chat.messages, body["messages"])
     request = RunRequest(
         team=chat.model,
         messages=messages,
         thread_id=thread_id,
+        owner=owner,
         params=ModelParams(chat.temperature, chat.max_completion_tokens or chat.max_tokens, chat.top_p, chat.seed),
         api_key=chat.api_key,
         stream=bool(chat.stream),

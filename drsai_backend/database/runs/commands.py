@@ -68,14 +68,18 @@ def _stronger(control: str) -> sa.Case[str | None]:
     return sa.case((sa.or_(thread.c.control.is_(None), thread.c.control.in_(weaker)), control), else_=thread.c.control)
 
 
-def enqueue(session: Session, name: ThreadName, new: NewInput, *, control: str | None) -> int | None:
+def enqueue(
+    session: Session, name: ThreadName, new: NewInput, *, control: str | None, behind_question: bool = False
+) -> int | None:
     """Queue an input behind what its thread does. Returns the thread's key; None: the thread is free, and nothing was
-    queued. A background input is queued in any case, and its thread made if there is none; where the thread waits for a
-    person already, it is the answer, as any other new message is.
+    queued. `behind_question`: a thread that waits for a person's answer is not free for this one. A background input is
+    queued in any case, and its thread made if there is none; where the thread waits for a person already, it is the
+    answer, as any other new message is.
     """
     connection = session.connection()
     mine = of_thread(thread, name)
-    busy = () if new.background else (sa.or_(thread.c.status.in_(BUSY), thread.c.queued > 0),)
+    statuses = {*BUSY, RunStatus.AWAITING_INPUT} if behind_question else BUSY
+    busy = () if new.background else (sa.or_(thread.c.status.in_(statuses), thread.c.queued > 0),)
     values: dict[str, object] = {"queued": thread.c.queued + 1}
     if control is not None:
         values["control"] = _stronger(control)
@@ -85,7 +89,7 @@ def enqueue(session: Session, name: ThreadName, new: NewInput, *, control: str |
     key, status = (None, None) if found is None else found
     now = new.at
     if key is None:
-        if not new.background:
+        if not new.background or (new.principal or {}).get("user_id", name.user_id) != name.user_id:
             return None
         key = connection.execute(
             sa.insert(thread)

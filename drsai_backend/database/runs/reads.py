@@ -195,6 +195,19 @@ def read_run_messages(
     return [(row.seq, row.config, row.shown) for row in rows]
 
 
+def users_joined(session: Session, head: ThreadHead) -> set[str]:
+    """The users whose messages the thread's run took up out of the queue. An answer of theirs counts as well where it
+    waited there: it cannot be told from a message."""
+    query = sa.select(run.c.principal).where(
+        run.c.thread_key == head.key,
+        run.c.joined == head.run_id,
+        # The row of an answer that did not wait begins and ends in one moment.
+        run.c.started_at != run.c.finished_at,
+    )
+    kept: list[JsonObject | None] = list(session.connection().execute(query).scalars())
+    return {(each or {}).get("user_id", head.user_id) for each in kept}
+
+
 def queued_answer(session: Session, key: int) -> QueuedRow | None:
     """The first row of the queue that answers what the thread's run asks, or None."""
     query = sa.select(queue).where(queue.c.thread_key == key, queue.c.on_question == "answer")

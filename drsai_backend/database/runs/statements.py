@@ -166,6 +166,8 @@ def end_run(_: str) -> sa.ClauseElement:
         stop_code=sa.bindparam("new_code"),
         last_seq=sa.bindparam("new_seq"),
         finished_at=sa.bindparam("finished"),
+        waits_in=sa.bindparam("waits_in"),
+        waits_for=sa.bindparam("waits_for"),
     )
 
 
@@ -198,7 +200,7 @@ def join(_: str) -> sa.ClauseElement:
 
 
 _RARE = ("background", "retries", "retry_turn", "deadline", "error_message", "stop_reason", "stop_code")
-_LATER = ("turns", "seconds", "usage_before", "told")
+_LATER = ("turns", "seconds", "usage_before", "told", "waits_in", "waits_for")
 insert_run = Prepared(lambda _: _insert(run, "id", "finished_at", "joined", *_LATER, *_RARE))
 _UNSAID = ("answers", "usage", "limits", "principal", *_LATER, *_RARE)
 insert_joined = Prepared(lambda _: _insert(run, "id", *_UNSAID))

@@ -176,8 +176,8 @@ class TurnWrite:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndWrite:
     """How a run ends, or its part in this process. `turn` is the last turn's write, if it came to a boundary; `steps`
-    are to be recorded of a turn that will be repeated. `told` is kept for clients that repeat their requests; None: no
-    request has a key."""
+    are to be recorded of a turn that will be repeated. `waits_for` is who may answer its question. `told` is kept for
+    clients that repeat their requests; None: no request has a key."""
 
     status: RunStatus
     progress: Progress
@@ -187,6 +187,7 @@ class EndWrite:
     error_message: str | None = None
     input_request: JsonObject | None = None
     deadline: datetime | None = None
+    waits_for: str | None = None
     steps: Sequence[StepRow] = ()
     clear_steps: bool = False
     told: JsonObject | None = None

@@ -255,6 +255,8 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
         "waits": int(not end.status.is_final),
         "new_error": end.error_message,
         "new_request": end.input_request,
+        "waits_in": None if end.waits_for is None else lease.name.tenant,
+        "waits_for": end.waits_for,
         "new_reason": end.stop_reason,
         "new_code": end.stop_code,
         "new_turn": moved.turn,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +15,6 @@ from autogen_agentchat.teams import BaseGroupChat
 from drsai_backend.database.runs.values import EndWrite
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.errors import DatabaseError, LeaseLost
-from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.events import TextDelta
 from drsai_backend.runs.execution.steering import Steering
 from drsai_backend.runs.execution.writer import RunWriter
@@ -124,9 +124,8 @@ class Execution:
         handoff = _outward_handoff(self.session.team, writer.messages)
         if handoff is None:
             return self._end(RunStatus.COMPLETED, last, stop_reason=result.stop_reason), last
-        request = _input_request(InputRequired(handoff.source, handoff.content, kind="handoff"))
-        end = self._end(RunStatus.AWAITING_INPUT, last, stop_reason=result.stop_reason, input_request=request)
-        return end, last
+        asks = self._question(InputRequired(handoff.source, handoff.content, kind="handoff"))
+        return self._end(RunStatus.AWAITING_INPUT, last, stop_reason=result.stop_reason, **asks), last
 
     # --- while the team runs ------------------------------------------------------------------------------------
 
@@ -162,11 +161,35 @@ class Execution:
         return EndWrite(
             status=RunStatus.AWAITING_INPUT,
             progress=self.writer.bounds.progress(),
-            input_request=_input_request(question),
-            deadline=question.deadline,
+            **self._question(question),
             # What was done in the turn so far is not done again when the answer is there.
             steps=self.writer.steps.unstored(),
         )
+
+    def _question(self, question: InputRequired) -> dict[str, Any]:
+        """What is stored of a question, with the thread and with the run."""
+        now = utcnow()
+        deadline = question.deadline
+        if isinstance(deadline, timedelta):
+            deadline = now + deadline
+        stored = {
+            "id": str(uuid4()),
+            "type": question.type,
+            "kind": question.kind,
+            "source": question.source,
+            "prompt": question.prompt,
+            "choices": None if question.choices is None else list(question.choices),
+            "asked_at": now.isoformat(),
+            "deadline": None if deadline is None else deadline.isoformat(),
+            "tool": question.tool,
+            **({} if question.key is None else {"key": question.key}),
+        }
+        whom = {"by": question.by, "not_by": question.not_by}
+        if any(whom.values()):
+            whom["asker"] = self.writer.broker.asker
+            stored |= {key: value for key, value in whom.items() if value is not None}
+        waits_for = question.by or f"user:{self.live.name.user_id}"
+        return {"input_request": stored, "deadline": deadline, "waits_for": waits_for}
 
     def _paused(self) -> EndWrite:
         # What is recorded of a turn that was cut stays for its repetition.
@@ -188,22 +211,6 @@ class Execution:
         turn = None if last is None else writer.write_of(last)
         progress = writer.bounds.progress() if turn is None else turn.progress
         return EndWrite(status=status, progress=progress, turn=turn, clear_steps=writer.steps.turn_done(), **rest)
-
-
-def _input_request(question: InputRequired) -> JsonObject:
-    """What `Thread.input_request` says of a question."""
-    return {
-        "id": str(uuid4()),
-        "type": question.type,
-        "kind": question.kind,
-        "source": question.source,
-        "prompt": question.prompt,
-        "choices": None if question.choices is None else list(question.choices),
-        "asked_at": utcnow().isoformat(),
-        "deadline": None if question.deadline is None else question.deadline.isoformat(),
-        "tool": question.tool,
-        **({} if question.key is None else {"key": question.key}),
-    }
 
 
 def _outward_handoff(team: BaseGroupChat, messages: Sequence[Message]) -> HandoffMessage | None:

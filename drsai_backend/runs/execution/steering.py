@@ -9,7 +9,7 @@ from autogen_agentchat.messages import BaseChatMessage
 from drsai_backend.database.runs.commands import join_writes, queued_inputs
 from drsai_backend.runs.execution.writer import RunWriter
 from drsai_backend.runs.failures import HandedOver, PauseRequested
-from drsai_backend.runs.messages import as_message, check_types
+from drsai_backend.runs.messages import as_message, check_types, sign
 from drsai_backend.runs.stored_request import messages_from
 from drsai_backend.teams.session import TeamSession
 from drsai_backend.teams.suspension import StopRequested
@@ -59,7 +59,10 @@ class Steering:
             new = messages_from(row["request"])
             if all(message.message is None for message in new):
                 new = new[-1:]
-            messages += map(as_message, check_types(self._session.team, new))
+            said = [*map(as_message, check_types(self._session.team, new))]
+            for message in said:
+                sign(message, row["request"].get("author"))
+            messages += said
             self.texts += [message.text for message in new]
             taken.append((row["run_id"], lease.last_seq + len(messages)))
         writer.transcript.came_in(messages)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -79,11 +79,18 @@ class Feeds:
             yield logged
 
     async def run(
-        self, owner: Owner, run_id: str, after: Position | None = None, *, is_stored: bool = False
+        self,
+        owner: Owner,
+        run_id: str,
+        after: Position | None = None,
+        *,
+        is_stored: bool = False,
+        shared: Callable[[], Awaitable[Owner]] | None = None,
     ) -> AsyncIterator[Logged]:
         """The log of one run; ends with its `RunEnded`, also when that says that it waits. A run whose input was
         handed to another one is followed there. While it is in the queue, `QueuedBehind` tells of each question that
-        keeps it there. `is_stored`: the run is known to be there, so a database that is away is waited for.
+        keeps it there. `is_stored`: the run is known to be there, so a database that is away is waited for. `shared`
+        gives the owner of a run that is not this owner's.
 
         Raises:
             NotFound: no such run of this owner.
@@ -91,6 +98,9 @@ class Feeds:
         """
         read = self._patiently if is_stored else self._database.read
         found = await read(lambda session: thread_of_run(session, owner, run_id))
+        if found is None and shared is not None:
+            owner = await shared()
+            found = await read(lambda session: thread_of_run(session, owner, run_id))
         if found is None:
             raise NotFound(f"no run {run_id!r}", param="run_id")
         key, thread_id = found

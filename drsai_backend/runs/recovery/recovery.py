@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final, Protocol
 
@@ -29,14 +30,17 @@ from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.lifecycle import SUSPENDED
 from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, DrSaiError, UnknownModel
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.events import NoAnswer, RunRequest
 from drsai_backend.runs.failures import failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.recovery.leases import is_orphan
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.start.plan import unanswered
 from drsai_backend.runs.start.read import ResumeOptions
-from drsai_backend.runs.start.starter import Busy, RunStarter
+from drsai_backend.runs.start.starter import Busy, RunStarter, StartedRun
 from drsai_backend.runs.stored_request import from_json, request_of_thread
+from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.registry import TeamRegistry
 
 log = logging.getLogger("drsai.recovery")
@@ -45,6 +49,12 @@ INTERRUPTED = "The run was interrupted: the process that ran it ended before the
 UNANSWERED = "Nobody answered in time."
 _AGAIN: Final = 0.5
 """Seconds between the looks at threads while the database is away."""
+
+
+def _reason(question: JsonObject) -> str:
+    """Why a call is denied that nobody has decided on."""
+    by = question.get("by")
+    return f"nobody {'answered' if by is None else f'of {by} answered'} until {question['deadline']}"
 
 
 class Waker(Protocol):
@@ -157,16 +167,25 @@ class Recovery:
     async def resume(self, head: ThreadHead, options: ResumeOptions) -> LiveRun | None:
         """Resume a run that nobody holds. None: somebody else was faster, or it cannot be resumed and has ended as
         ERROR."""
+        if options.attempt and self._is_full():
+            return None
+        return await self._taken_up(
+            head, lambda request, factory: self._starter.resume(head, request, factory, options)
+        )
+
+    async def _taken_up(
+        self, head: ThreadHead, start: Callable[[RunRequest, TeamFactory], Awaitable[StartedRun]]
+    ) -> LiveRun | None:
+        """Have `start` take up a run that nobody holds, with the thread's latest request, which has no messages. As
+        `resume`."""
         name = head.name
         assert head.team is not None
         try:
-            registered = self._teams.get(head.team)
-            request = await request_of_thread(self._db, head.team, Principal.load(name.owner, None), name.thread_id)
-            if self._running.is_taken(name) or (options.attempt and self._is_full()):
+            factory = self._teams.get(head.team).factory
+            request = await request_of_thread(self._db, head.team, Principal.load(name.owner, None), name)
+            if self._running.is_taken(name):
                 return None
-            return await self._running.launch(
-                name, lambda: self._starter.resume(head, request, registered.factory, options)
-            )
+            return await self._running.launch(name, lambda: start(request, factory))
         except (Conflict, DatabaseError, UnknownModel) as error:
             # Another worker has it, or will have it; or one that knows the team.
             log.info("not resumed: %s", error.message, extra={"thread_id": head.thread_id})
@@ -181,13 +200,20 @@ class Recovery:
         return None if run_id is None else await self._db.database.read(lambda session: read_run(session, run_id))
 
     async def end(
-        self, head: ThreadHead, status: RunStatus, *, error: str | None = None, reason: str | None = None
+        self,
+        head: ThreadHead,
+        status: RunStatus,
+        *,
+        error: str | None = None,
+        reason: str | None = None,
+        by: str | None = None,
     ) -> bool:
-        """End a run that nobody holds, and begin what waits behind it. False: the thread has moved on meanwhile."""
+        """End a run that nobody holds, and begin what waits behind it. `by`: the user who wants it; None: the thread's
+        owner. False: the thread has moved on meanwhile."""
         message, question = None, head.input_request
         if head.status is RunStatus.AWAITING_INPUT and question is not None:
             is_late = reason == UNANSWERED
-            lost = unanswered(question, "expired" if is_late else "withdrawn", None if is_late else head.user_id)
+            lost = unanswered(question, "expired" if is_late else "withdrawn", None if is_late else by or head.user_id)
             message = JsonText(lost)
         ended = await self._db.database.write(
             lambda session: end_unheld(session, head, status, error=error, reason=reason, message=message)
@@ -208,7 +234,15 @@ class Recovery:
         deadline = await self._db.database.read(lambda session: deadline_of(session, run_id))
         if deadline is None or deadline >= utcnow():
             return False
-        await self.end(head, RunStatus.STOPPED, reason=UNANSWERED)
+        question = head.input_request or {}
+        if question.get("kind") != "approval":
+            await self.end(head, RunStatus.STOPPED, reason=UNANSWERED)
+        elif self.knows(head):
+            denied = NoAnswer(question["id"], decision="deny", reason=_reason(question))
+            await self._taken_up(
+                head,
+                lambda request, factory: self._starter.start(replace(request, answer=denied), factory),
+            )
         return True
 
     # --- inputs that wait ---------------------------------------------------------------------------------------
@@ -249,7 +283,7 @@ class Recovery:
             registered = self._teams.get(team)
             key = None if row["api_key"] is None else self._db.secrets.decrypt(row["api_key"])
             asked_by = Principal.load(name.owner, run["principal"])
-            request = from_json(row["request"], team=team, principal=asked_by, thread_id=name.thread_id, api_key=key)
+            request = from_json(row["request"], team=team, principal=asked_by, name=name, api_key=key)
             if not self._running.is_taken(name) and not self._is_full():
                 await self._running.launch(
                     name, lambda: self._starter.start(request, registered.factory, queued=run_id, answers=answers)

@@ -75,7 +75,7 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
     resumed = thread if thread is not None and plan.resumes else None
     run = None if resumed is None else resumed.run
     # Whoever answers a question, or has a run resumed: it stays the run of who asked.
-    principal = request.principal if run is None else Principal.load(request.principal.owner, run["principal"])
+    principal = request.principal if run is None else Principal.load(request.name.owner, run["principal"])
     context = context_of(services, request, principal, run_id, plan)
     limits, turns, seconds = request.limits, 0, given.resume.ran
     if run is not None:
@@ -83,7 +83,7 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
         context.meter.start_from(run["usage"] or {})
         turns, seconds = run["turns"], run["seconds"] + seconds
     bounds = Bounds(services.limits(request.team).lowered(limits), context.meter, turns, seconds)
-    broker = InputBroker(list(plan.answers or []))
+    broker = InputBroker(list(plan.answers or []), asker=principal.user_id)
     context.meter.check = partial(_may_ask, bounds, broker)
     log_context.bind(log_context.current_request(), request.name.thread_id, run_id)
     team, members = await build_team_of(services, given.factory, context, request.team, held)
@@ -129,7 +129,8 @@ def context_of(services: Services, request: RunRequest, principal: Principal, ru
         "extra_requests": request.extra or None,
     }
     who = (principal, request.name.thread_id, run_id, values)
-    return RunContext(*who, services.db.of_tenant(principal.tenant), services.models, request.params, request.api_key)
+    rest = (services.db.of_tenant(principal.tenant), services.models, request.params, request.api_key)
+    return RunContext(*who, *rest, owner=request.name.owner)
 
 
 def _may_ask(bounds: Bounds, broker: InputBroker) -> None:

@@ -12,7 +12,7 @@ from drsai_backend.database.runs.values import NewMessage
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.errors import DamagedState, DrSaiError, InvalidRequest
 from drsai_backend.models.images import with_images
-from drsai_backend.runs.messages import check_types, input_messages
+from drsai_backend.runs.messages import check_types, input_messages, sign
 from drsai_backend.runs.start.build import BuiltRun, refuse_unseen_images
 from drsai_backend.runs.start.plan import Plan
 from drsai_backend.runs.start.read import StoredThread
@@ -62,6 +62,7 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
     refuse_unseen_images(team, plan.new)
     new = [] if repeats else list(enumerate(input_messages(team, check_types(team, plan.new)), start=last_seq + 1))
     for seq, message in new:
+        sign(message, plan.author)
         config = dump_message(message)
         text = storable(config)
         if text is not config:

@@ -14,8 +14,9 @@ from autogen_core import Image
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.errors import InvalidRequest, StaleAnswer
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.events import Answer, InputMessage, RunRequest
+from drsai_backend.runs.events import Answer, InputMessage, NoAnswer, RunRequest
 from drsai_backend.runs.messages import first_new, new_messages, system_text
+from drsai_backend.runs.rights import check_may_answer
 from drsai_backend.runs.start.read import StoredThread
 from drsai_backend.teams.messages import UserInputReceivedEvent, dump_of
 from drsai_backend.teams.recording.recorder import dump_message, storable
@@ -33,7 +34,8 @@ class Plan:
     `new` are the messages to take, `raw` the same in OpenAI's shape. `resumes`: the run that is there (`run_id`) is
     resumed; with `keep_run` its team knows what it had under way. `answers`: what people have said to the questions of
     the turn in flight, which is repeated; None: the messages are the task. `received` keeps what was answered.
-    `system` is the client's system message, `texts` are the newest texts of the user.
+    `system` is the client's system message, `texts` are the newest texts of the user. `author`: the user who has sent
+    `new`, where the thread is another's.
     """
 
     new: Sequence[InputMessage] = ()
@@ -45,6 +47,7 @@ class Plan:
     received: UserInputReceivedEvent | None = None
     system: str | None = None
     texts: Sequence[str] = ()
+    author: str | None = None
 
 
 def plan_resumed(thread: StoredThread) -> Plan:
@@ -64,9 +67,10 @@ def plan(request: RunRequest, thread: StoredThread | None) -> Plan:
     Raises:
         InvalidRequest: nothing new in `messages`, the thread is another team's, or the answer is none to its question.
         Conflict: the question was answered already, or is another one, or its time is over.
+        Forbidden: it is not for who asks to answer.
     """
     if request.answer is not None:
-        return _plan_answer(request.answer, thread)
+        return _plan_answer(request, request.answer, thread)
     sent = request.messages
     known_texts = [] if thread is None else thread.user_texts
     known_system = None if thread is None else thread.system_text
@@ -81,7 +85,7 @@ def plan(request: RunRequest, thread: StoredThread | None) -> Plan:
         system = known_system
     texts = [*known_texts, *(message.text for message in new if message.role == "user")][-KNOWN_TEXTS:]
     if thread is None:
-        return Plan(new=new, raw=list(raw), system=system, texts=texts)
+        return Plan(new=new, raw=list(raw), system=system, texts=texts)  # A new thread is one's own.
     head = thread.head
     waits = head.status is RunStatus.AWAITING_INPUT
     if head.team is not None and head.team != request.team and (head.turn or waits):
@@ -93,12 +97,14 @@ def plan(request: RunRequest, thread: StoredThread | None) -> Plan:
     answers, event = None, None
     if waits:
         question, text = head.input_request or {}, new[-1].text
+        check_may_answer(request.principal, question, thread.steered_by)
         _check_in_time(question)
+        user_id = request.principal.user_id
         if question.get("kind") == "handoff":
-            event = _received(question, head.user_id, {"content": text})
+            event = _received(question, user_id, {"content": text})
         else:
             answer = _answer_from_text(question, text)
-            answers, event = [*_answers_so_far(thread), answer], _received(question, head.user_id, answer)
+            answers, event = [*_answers_so_far(thread), answer], _received(question, user_id, answer)
     return Plan(
         new=new,
         raw=list(raw),
@@ -109,14 +115,19 @@ def plan(request: RunRequest, thread: StoredThread | None) -> Plan:
         received=event,
         system=system,
         texts=texts,
+        author=request.author,
     )
 
 
-def _plan_answer(answer: Answer, thread: StoredThread | None) -> Plan:
+def _plan_answer(request: RunRequest, answer: Answer, thread: StoredThread | None) -> Plan:
     question = None if thread is None else thread.head.input_request
     _check_current(question, answer)
     assert thread is not None
     assert question is not None
+    if isinstance(answer, NoAnswer):
+        return _plan_denied(answer, question, thread)
+    who = request.principal
+    check_may_answer(who, question, thread.steered_by)
     _check_in_time(question)
     head = thread.head
     if question.get("kind") == "handoff":
@@ -126,16 +137,30 @@ def _plan_answer(answer: Answer, thread: StoredThread | None) -> Plan:
             raw=[{"role": "user", "content": text}],
             run_id=head.run_id,
             resumes=True,
-            received=_received(question, head.user_id, {"content": text}),
+            received=_received(question, who.user_id, {"content": text}),
             system=thread.system_text,
             texts=[*thread.user_texts, text][-KNOWN_TEXTS:],
+            author=request.author,
         )
     given = _answer_to(question, answer)
     return Plan(
         run_id=head.run_id,
         resumes=True,
         answers=[*_answers_so_far(thread), given],
-        received=_received(question, head.user_id, given),
+        received=_received(question, who.user_id, given),
+        system=thread.system_text,
+        texts=thread.user_texts,
+    )
+
+
+def _plan_denied(answer: NoAnswer, question: JsonObject, thread: StoredThread) -> Plan:
+    """The run of an approval that nobody has answered in time is resumed, with the call denied."""
+    given = {**_frame(question), "decision": "deny", "reason": answer.reason, "arguments": None, "content": ""}
+    return Plan(
+        run_id=thread.head.run_id,
+        resumes=True,
+        answers=[*_answers_so_far(thread), given],
+        received=_received(question, None, {**given, "decision": "expired"}),
         system=thread.system_text,
         texts=thread.user_texts,
     )
@@ -206,7 +231,7 @@ def _answer_to(question: JsonObject, answer: Answer) -> JsonObject:
     }
 
 
-def _received(question: JsonObject, user_id: str, answer: JsonObject) -> UserInputReceivedEvent:
+def _received(question: JsonObject, user_id: str | None, answer: JsonObject) -> UserInputReceivedEvent:
     """The message that keeps an answer: `content`, and of a decision what else `Run.answers` has of it."""
     decision = answer.get("decision") or "answer"
     arguments: JsonObject | None = answer.get("arguments")

@@ -10,7 +10,15 @@ from typing import cast
 from sqlalchemy.orm import Session
 
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.runs.reads import RunRow, StoredState, ThreadHead, read_head, read_run, read_state
+from drsai_backend.database.runs.reads import (
+    RunRow,
+    StoredState,
+    ThreadHead,
+    read_head,
+    read_run,
+    read_state,
+    users_joined,
+)
 from drsai_backend.database.runs.steps import read_steps
 from drsai_backend.database.runs.values import StepRow
 from drsai_backend.datamodel import RunStatus
@@ -68,7 +76,8 @@ class Input:
 @dataclass(frozen=True, slots=True)
 class StoredThread:
     """What is stored of a thread. `state=None`: the warm state stands for it. `run` is the row of one that is not over;
-    `user_texts` are the user's newest, oldest first."""
+    `user_texts` are the user's newest, oldest first. `steered_by`: of a question that who asked may not answer, the
+    users whose messages the run took up after it had begun."""
 
     head: ThreadHead
     user_texts: list[str]
@@ -77,6 +86,7 @@ class StoredThread:
     run: RunRow | None = None
     steps: Sequence[StepRow] = ()
     warm: WarmThread | None = None
+    steered_by: frozenset[str] = frozenset()
 
 
 async def read(services: Services, request: RunRequest, *, trust_warm: bool) -> StoredThread | None:
@@ -104,6 +114,8 @@ def read_thread(session: Session, name: ThreadName, texts: int) -> StoredThread 
         return None
     is_unfinished = head.status in UNFINISHED and head.run_id is not None
     run = read_run(session, head.run_id or "") if is_unfinished else None
+    asks_others = run is not None and (head.input_request or {}).get("not_by") is not None
+    steered_by = frozenset(users_joined(session, head) if asks_others else ())
     # Of a run that is over as well: somebody may have ended it by hand.
     steps = read_steps(session, head.key)
     state = read_state(session, head.key)
@@ -111,7 +123,13 @@ def read_thread(session: Session, name: ThreadName, texts: int) -> StoredThread 
     prompts = (config for config in reversed(state.configs.values()) if imported_role(config) == "system")
     prompt = next(prompts, None)
     return StoredThread(
-        head, _newest_user_texts(state, texts), None if prompt is None else _text(prompt), state, run, steps
+        head,
+        _newest_user_texts(state, texts),
+        None if prompt is None else _text(prompt),
+        state,
+        run,
+        steps,
+        steered_by=steered_by,
     )
 
 

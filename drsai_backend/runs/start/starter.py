@@ -26,11 +26,12 @@ from drsai_backend.database.runs.values import FirstWrite, Lease, NewRun, Queued
 from drsai_backend.database.runs.writes import begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE
-from drsai_backend.errors import Conflict, DatabaseUnavailable
+from drsai_backend.errors import Conflict, DatabaseUnavailable, NotFound
 from drsai_backend.runs.events import MessageDone, RunRequest, new_run_id
 from drsai_backend.runs.execution.execution import Execution
 from drsai_backend.runs.execution.writer import RunWriter
 from drsai_backend.runs.messages import check_types
+from drsai_backend.runs.rights import may_answer
 from drsai_backend.runs.start.build import BuiltRun, build, build_team_of, context_of, refuse_unseen_images
 from drsai_backend.runs.start.load import LoadedRun, NotMovable, load
 from drsai_backend.runs.start.plan import Plan, fingerprint, plan, plan_resumed
@@ -97,8 +98,11 @@ class RunStarter:
             thread = None
             if not is_new:
                 thread = await read(self._services, request, trust_warm=attempt == 0)
+            if thread is None and request.name.owner != request.principal.owner:
+                raise NotFound(f"no thread {request.thread_id!r}", param="thread_id")  # It was deleted just now.
             if thread is not None and request.answer is None:
-                _refuse_busy(thread.head, queued=queued is not None, answers=answers)
+                mine = may_answer(request.principal, thread.head.input_request or {}, thread.steered_by)
+                _refuse_busy(thread.head, queued=queued is not None, answers=answers, may_answer=mine)
             made = plan(request, thread)
             try:
                 return await self._take(given, thread, made)
@@ -183,9 +187,11 @@ class RunStarter:
         return StartedRun(execution, made, head, partial(services.resources.release, held))
 
 
-def _refuse_busy(head: ThreadHead, *, queued: bool, answers: bool) -> None:
+def _refuse_busy(head: ThreadHead, *, queued: bool, answers: bool, may_answer: bool) -> None:
     if head.status is RunStatus.AWAITING_INPUT:
-        is_free = answers or not queued  # A new message is the answer, one of before the question only if it says so.
+        # A new message is the answer, one of before the question only if it says so. Of who may not answer, none is;
+        # one of the queue is refused as an answer by the plan.
+        is_free = answers or (not queued and may_answer)
     else:
         is_free = head.status in IDLE and (queued or not head.queued)
     if not is_free or (answers and head.status is not RunStatus.AWAITING_INPUT):
@@ -220,7 +226,7 @@ def _first_write(
     if plan.run_id is None:
         if given.queued is not None:
             return QueuedRun(**common)
-        return NewRun(**common, **unique, principal=request.principal.dump())
+        return NewRun(**common, **unique, principal=request.principal.dump(request.name.owner))
     run = None if thread is None else thread.run
     options = given.resume
     return ResumedRun(

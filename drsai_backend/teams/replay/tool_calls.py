@@ -25,7 +25,7 @@ from drsai_backend.teams.replay.steps import AgentSteps, CallName, Step, ToolFin
 from drsai_backend.teams.runtime.tool_tasks import call_siblings, watch_tools
 from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, StopRequested, current_branch
 from drsai_backend.teams.team_tree import AnyTool, has_state, task_runner
-from drsai_backend.tools import is_idempotent, needs_approval
+from drsai_backend.tools import Approval, approval_of, is_idempotent
 
 log = logging.getLogger("drsai.tools")
 
@@ -115,8 +115,9 @@ class Call:
         return next((tool for tool in workbench._tools if tool.name == name), None)
 
     @cached_property
-    def needs_approval(self) -> bool:
-        return needs_approval(self.tool, self.workbench)
+    def approval(self) -> Approval | None:
+        """By whom it is to be approved; None: it needs no approval."""
+        return approval_of(self.tool, self.workbench)
 
     @cached_property
     def repeatable(self) -> bool:
@@ -234,7 +235,7 @@ class ToolCalls:
 
     def _starts(self, call: Call, name: CallName) -> int:
         """How often a call was started according to the record, the first time, which is not recorded, included."""
-        starts = 0 if call.needs_approval else 1
+        starts = 1 if call.approval is None else 0
         while self._turn.replay(self._steps.path, f"{name.step}!{starts + 1}") is not None:
             starts += 1
         return starts
@@ -266,7 +267,7 @@ class ToolCalls:
     async def _decide(self, call: Call, name: CallName, task: asyncio.Task[None]) -> tuple[Call, ToolResult | None]:
         """The call that is to be made, or the result where none is."""
         made = call
-        if call.needs_approval:
+        if (approval := call.approval) is not None:
             question = InputRequired(
                 self._steps.source,
                 f"{self._steps.source} wants to call {call.name} with {call.written}. Is that approved?",
@@ -274,6 +275,9 @@ class ToolCalls:
                 type="approval",
                 kind="approval",
                 choices=["approve", "deny", "edit"],
+                deadline=approval.deadline,
+                by=approval.by,
+                not_by=approval.not_by,
                 tool=self._shown(call),
             )
             answer = await self._answer(question, task)

@@ -10,13 +10,14 @@ import asyncio
 import json
 import os
 import time
+from datetime import timedelta
 from typing import Any
 
 from autogen_agentchat.agents import UserProxyAgent
 from autogen_agentchat.conditions import HandoffTermination, MaxMessageTermination, TextMentionTermination
 
 from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext, SelectorGroupChat, Swarm
-from drsai_backend.agents import idempotent
+from drsai_backend.agents import idempotent, requires_approval
 
 CHOOSE = "You choose who speaks.\n{roles}\n{history}\nPick one of {participants}."
 
@@ -99,6 +100,24 @@ def asking(context: RunContext) -> RoundRobinGroupChat:
     )
 
 
+@requires_approval(by="user:bob", not_by="asker")
+async def send(to: str) -> str:
+    """Sends money."""
+    return f"sent to {to}"
+
+
+@requires_approval(by="user:bob", deadline=timedelta(seconds=1))
+async def send_soon(to: str) -> str:
+    """Sends money, if that is approved within a second."""
+    return f"sent to {to}"
+
+
+def paying(context: RunContext) -> RoundRobinGroupChat:
+    """An agent with tools that bob approves, whoever asks."""
+    payer = _agent(context, "payer", tools=[send, send_soon], reflect_on_tool_use=True)
+    return RoundRobinGroupChat([payer], max_turns=1)
+
+
 teams = {
     "solo": solo,
     "pair": pair,
@@ -108,4 +127,5 @@ teams = {
     "desk": desk,
     "tools": tools,
     "asking": asking,
+    "paying": paying,
 }

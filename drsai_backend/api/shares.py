@@ -1,0 +1,78 @@
+"""`/v1/threads/{thread_id}/shares`: with whom a thread is shared, for its owner and the admins of the tenant."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, read_body
+from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.parameters import ThreadId, ThreadOwner
+from drsai_backend.api.objects import SHARE_SCHEMA, share_object
+from drsai_backend.api.threads import named
+from drsai_backend.database.shares import Grantee
+from drsai_backend.datamodel import Right
+from drsai_backend.datamodel.thread import NAME_SCHEMA
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs import Engine
+
+Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
+Unsharer = Annotated[Principal, allowed(Scope.THREADS_WRITE)]
+Sharer = Annotated[Principal | None, allowed_caller(Scope.THREADS_WRITE)]
+_NAMED: Final[JsonObject] = {"anyOf": [NAME_SCHEMA]}
+WithUser = Annotated[str | None, Query(description="The user whose share it is.", json_schema_extra=_NAMED)]
+WithRole = Annotated[str | None, Query(description="The role whose share it is.", json_schema_extra=_NAMED)]
+_DELETED: Final[JsonObject] = {
+    "type": "object",
+    "required": ["object", "deleted"],
+    "properties": {"object": {"const": "thread.share.deleted"}, "deleted": {"const": True}},
+}
+
+
+class ShareBody(UserBody):
+    """With whom to share a thread: `with_user` or `with_role`, of the thread's tenant."""
+
+    with_user: str | None = Field(default=None, description="A user.", json_schema_extra=_NAMED)
+    with_role: str | None = Field(default=None, description="All who have this role.", json_schema_extra=_NAMED)
+    right: Literal["read", "answer", "write"] = Field(
+        default="read", description="`answer`: also what it asks. `write`: also send messages, stop, pause, resume."
+    )
+
+
+def share_routes(engine: Engine, bodies: Bodies) -> APIRouter:
+    router = APIRouter(prefix="/v1/threads", tags=["threads"])
+
+    @router.get("/{thread_id:path}/shares", responses=answers(200, page_of(SHARE_SCHEMA)))
+    async def list_shares(thread_id: ThreadId, who: Reader, owner: ThreadOwner = None) -> Response:
+        """With whom a thread is shared, oldest first."""
+        shares = await engine.list_shares(who, named(who, thread_id, owner))
+        return list_response([share_object(thread_id, share) for share in shares], None)
+
+    @router.post("/{thread_id:path}/shares", responses=answers(200, SHARE_SCHEMA), openapi_extra=described(ShareBody))
+    async def share_thread(
+        request: Request, thread_id: ThreadId, caller: Sharer, user: NamedUser = None, owner: ThreadOwner = None
+    ) -> Response:
+        """Share a thread, or change the right of who has it already."""
+        body, who = await read_body(bodies, request, ShareBody, caller, user)
+        grantee, thread = Grantee(body.with_user, body.with_role), named(who, thread_id, owner)
+        share = await engine.share_thread(who, thread, grantee, Right(body.right))
+        return json_response(share_object(thread_id, share))
+
+    @router.delete("/{thread_id:path}/shares", responses=answers(200, _DELETED))
+    async def unshare_thread(
+        thread_id: ThreadId,
+        who: Unsharer,
+        owner: ThreadOwner = None,
+        with_user: WithUser = None,
+        with_role: WithRole = None,
+    ) -> Response:
+        """Take a share back."""
+        await engine.unshare_thread(who, named(who, thread_id, owner), Grantee(with_user, with_role))
+        return json_response({"object": "thread.share.deleted", "deleted": True})
+
+    return router

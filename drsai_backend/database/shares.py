@@ -1,0 +1,105 @@
+"""With whom threads are shared, as storage functions of a `Session`. Who may call them is decided in `runs.rights`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.orm import Session
+
+from drsai_backend.database.owned import of_thread
+from drsai_backend.database.runs.statements import run, thread
+from drsai_backend.datamodel import Right, ThreadShare, utcnow
+from drsai_backend.datamodel.base import table_of
+from drsai_backend.datamodel.owner import ThreadName
+from drsai_backend.datamodel.thread import check_name
+from drsai_backend.errors import InvalidRequest
+from drsai_backend.json_types import JsonObject
+
+share = table_of(ThreadShare)
+
+
+class Grantee(NamedTuple):
+    """With whom a thread is shared: one of the two."""
+
+    with_user: str | None = None
+    with_role: str | None = None
+
+    def check(self, name: ThreadName) -> None:
+        """Raises InvalidRequest unless a thread of that name can be shared with them."""
+        if (self.with_user is None) == (self.with_role is None):
+            raise InvalidRequest("name the user or the role to share with: one of the two", param="with_user")
+        for param, value in self._asdict().items():
+            if value is not None:
+                check_name(value, param)
+        if self.with_user == name.user_id:
+            raise InvalidRequest(f"the thread is {name.user_id}'s already", param="with_user")
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The one that is given, by its column."""
+        return {column: value for column, value in self._asdict().items() if value is not None}
+
+    def __str__(self) -> str:
+        return f"user {self.with_user!r}" if self.with_user is not None else f"role {self.with_role!r}"
+
+
+def granted_to(tenant: str, names: Collection[str]) -> sa.ColumnElement[bool]:
+    """The shares of a tenant with any of those whom `Principal.names` names."""
+    users = [name.removeprefix("user:") for name in names if name.startswith("user:")]
+    roles = [name.removeprefix("role:") for name in names if name.startswith("role:")]
+    granted = sa.and_(share.c.tenant == tenant, share.c.with_user.in_(users))
+    return sa.or_(granted, sa.and_(share.c.tenant == tenant, share.c.with_role.in_(roles))) if roles else granted
+
+
+def rights_in(
+    session: Session, name: ThreadName, names: Collection[str]
+) -> tuple[list[Right], JsonObject | None] | None:
+    """What somebody was granted of a thread of their tenant, and what the thread asks. None: there is no such one."""
+    connection = session.connection()
+    query = sa.select(thread.c.id, thread.c.input_request).where(*of_thread(thread, name))
+    found = connection.execute(query).first()
+    if found is None:
+        return None
+    rights = sa.select(share.c.right).where(share.c.thread_key == found.id, granted_to(name.tenant, names))
+    return [Right(right) for right in connection.execute(rights).scalars()], found.input_request
+
+
+def thread_of_any(session: Session, tenant: str, run_id: str) -> ThreadName | None:
+    """The thread of a run of the tenant, whoever's it is."""
+    columns = (thread.c.tenant, thread.c.user_id, thread.c.thread_id)
+    query = sa.select(*columns).join(run, run.c.thread_key == thread.c.id)
+    row = session.connection().execute(query.where(run.c.run_id == run_id, thread.c.tenant == tenant)).first()
+    return None if row is None else ThreadName(*row)
+
+
+def add_share(session: Session, name: ThreadName, grantee: Grantee, right: Right, created_by: str) -> bool:
+    """Share a thread, or change the right that the grantee (`with_user` or `with_role`) has. False: there is no such
+    thread."""
+    connection = session.connection()
+    key = connection.execute(sa.select(thread.c.id).where(*of_thread(thread, name))).scalar()
+    if key is None:
+        return False
+    changed = {"right": right.value, "created_at": utcnow(), "created_by": created_by}
+    make = sqlite_insert if connection.dialect.name == "sqlite" else postgresql_insert
+    statement = make(share).values(thread_key=key, tenant=name.tenant, **grantee.given, **changed)
+    unique = ["thread_key", *grantee.given]
+    connection.execute(statement.on_conflict_do_update(index_elements=unique, set_=changed))
+    return True
+
+
+def remove_share(session: Session, name: ThreadName, grantee: Grantee) -> bool:
+    """Take a share back. False: there is none."""
+    mine = sa.select(thread.c.id).where(*of_thread(thread, name)).scalar_subquery()
+    terms = (share.c[column] == value for column, value in grantee.given.items())
+    change = sa.delete(share).where(share.c.thread_key == mine, *terms)
+    return session.connection().execute(change).rowcount == 1
+
+
+def list_shares(session: Session, name: ThreadName) -> list[JsonObject]:
+    """The shares of a thread, oldest first."""
+    query = sa.select(share).join(thread, share.c.thread_key == thread.c.id).where(*of_thread(thread, name))
+    return [dict(row) for row in session.connection().execute(query.order_by(share.c.id)).mappings()]

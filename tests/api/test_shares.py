@@ -1,0 +1,259 @@
+"""Threads that are shared: what each right allows, with two users and two tenants, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from starlette.requests import Request
+
+from drsai_backend import DrSai, RunStatus
+from drsai_backend.access.principal import Principal, scopes_of
+from drsai_backend.database import Database
+from drsai_backend.datamodel.owner import ThreadName
+from tests.runs.test_approvers import Till
+from tests.support.threads import QUICK, settings
+
+# Any printable text is a thread id, those that look like somebody's thread included.
+ODD = "bob:t?owner=bob&x=1#a"
+ROUTES = [
+    ("GET", ""),
+    ("GET", "/messages"),
+    ("GET", "/runs"),
+    ("GET", "/shares"),
+    ("POST", "/input"),
+    ("POST", "/cancel"),
+    ("POST", "/pause"),
+    ("POST", "/resume"),
+    ("POST", "/shares"),
+    ("DELETE", "/shares"),
+]
+ALLOWED = {
+    None: set[str](),
+    "read": {"", "/messages", "/runs"},
+    "answer": {"", "/messages", "/runs", "/input"},
+    "write": {"", "/messages", "/runs", "/input", "/cancel", "/pause", "/resume"},
+}
+
+
+class World:
+    """Everybody's requests; the name before `@` is the user, what follows the tenant, then roles."""
+
+    def __init__(self, drsai: DrSai, http: httpx.AsyncClient) -> None:
+        self.drsai = drsai
+        self.http = http
+
+    async def ask(self, who: str, method: str, path: str, **more: Any) -> httpx.Response:
+        return await self.http.request(method, path, headers={"x-who": who}, **more)
+
+    async def share(self, right: str, *, thread: str = "t", **whom: str) -> None:
+        body = {"right": right, **(whom or {"with_user": "bob"})}
+        answer = await self.ask("ann@acme", "POST", f"/v1/threads/{thread}/shares", json=body)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["right"] == right
+
+
+def _identify(request: Request) -> Principal:
+    user, _, rest = request.headers["x-who"].partition("@")
+    tenant, *roles = rest.split("+")
+    scopes = scopes_of(["admin" if user == "root" else "user"])
+    return Principal(user, tenant, scopes, frozenset(roles))
+
+
+@pytest.fixture
+async def world(database_url: str) -> AsyncIterator[World]:
+    async with DrSai({"crew": Till()}, database_url, settings=settings(**QUICK)) as drsai:
+        drsai.engine._feeds._closing = lambda: True  # no log waits for what is still to come
+        for tenant in ("acme", "other"):
+            await drsai.run("crew", f"pay {tenant}", user_id="ann", tenant=tenant, thread_id="t")
+        transport = httpx.ASGITransport(drsai.app(_identify))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+            yield World(drsai, http)
+
+
+@pytest.mark.parametrize("right", ALLOWED)
+async def test_what_a_right_allows(world: World, right: str | None) -> None:
+    run = (await world.drsai.list_runs("ann", "t", tenant="acme")).items[0].run_id
+    if right is not None:
+        await world.share(right)
+    before = await world.drsai.get_thread("ann", "t", tenant="acme")
+    for method, part in ROUTES:
+        body = {"/input": {"id": "other", "decision": "approve"}, "/shares": {"with_user": "eve"}}.get(part, {})
+        more: dict[str, Any] = {"json": body} if method == "POST" else {}
+        params = {"owner": "ann", **({"with_user": "bob"} if method == "DELETE" else {})}
+        refused = 404 if right is None else 403
+        if part not in ALLOWED[right]:
+            answer = await world.ask("bob@acme", method, f"/v1/threads/t{part}", params=params, **more)
+            assert answer.status_code == refused, (method, part, answer.text)
+            assert "pay acme" not in answer.text
+        elif method == "GET":
+            answer = await world.ask("bob@acme", method, f"/v1/threads/t{part}", params=params)
+            assert answer.status_code == 200, (part, answer.text)
+        # The same of another tenant, and one's own of that name: they are not there.
+        for who, named in (("bob@other", params), ("bob@acme", {**params, "owner": "bob"}), ("eve@acme", params)):
+            answer = await world.ask(who, method, f"/v1/threads/t{part}", params=named, **more)
+            assert answer.status_code == 404, (who, method, part, answer.text)
+    for path in (f"/v1/runs/{run}", f"/v1/runs/{run}/events"):
+        assert (await world.ask("bob@acme", "GET", path)).status_code == (404 if right is None else 200)
+        assert (await world.ask("bob@other", "GET", path)).status_code == 404
+    events = await world.ask("bob@acme", "GET", "/v1/threads/t/events", params={"owner": "ann"})
+    assert (events.status_code, "pay acme" in events.text) == ((404, False) if right is None else (200, True))
+    if right != "write":
+        body = {
+            "model": "crew",
+            "thread_id": "t",
+            "thread_owner": "ann",
+            "messages": [{"role": "user", "content": "x"}],
+        }
+        assert (await world.ask("bob@acme", "POST", "/v1/chat/completions", json=body)).status_code == (
+            404 if right is None else 403
+        )
+        cancel = await world.ask("bob@acme", "POST", f"/v1/runs/{run}/cancel", json={})
+        assert cancel.status_code == (404 if right is None else 403)
+    assert await world.drsai.get_thread("ann", "t", tenant="acme") == before
+
+
+async def test_who_answers_is_kept(world: World) -> None:
+    await world.share("answer")
+    thread = await world.drsai.get_thread("ann", "t", tenant="acme")
+    assert thread.input_request is not None
+    listed = (await world.ask("bob@acme", "GET", "/v1/input-requests")).json()["data"]
+    assert [(item["owner"], item["thread_id"], item["id"]) for item in listed] == [
+        ("ann", "t", thread.input_request["id"])
+    ]
+    assert (await world.ask("bob@other", "GET", "/v1/input-requests")).json()["data"] == []
+    body = {"id": thread.input_request["id"], "decision": "approve"}
+    answer = await world.ask("bob@acme", "POST", "/v1/threads/t/input", params={"owner": "ann"}, json=body)
+    assert answer.status_code == 202, answer.text
+    run = answer.json()["id"]
+    await world.drsai.engine.get_run(Principal("ann", "acme"), run)
+    async for _ in world.drsai.engine.follow_run(Principal("ann", "acme"), run):
+        pass
+    messages = await world.drsai.list_messages("ann", "t", tenant="acme")
+    [kept] = [each.message for each in messages if each.type == "UserInputReceivedEvent"]
+    assert (kept["decision"], kept["user_id"]) == ("approve", "bob")
+    other = await world.drsai.get_thread("ann", "t", tenant="other")
+    assert other.status is RunStatus.AWAITING_INPUT
+
+
+async def test_who_writes_is_kept_and_asks_as_themselves(world: World) -> None:
+    await world.share("write")
+    params = {"owner": "ann"}
+    stopped = await world.ask("bob@acme", "POST", "/v1/threads/t/cancel", params=params, json={})
+    assert (stopped.status_code, stopped.json()["status"]) == (200, "stopped")
+    messages = [{"role": "user", "content": "thanks"}]
+    body = {"model": "crew", "thread_id": "t", "thread_owner": "ann", "messages": messages}
+    answer = await world.ask("bob@acme", "POST", "/v1/chat/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    stored = await world.drsai.list_messages("ann", "t", tenant="acme")
+    [withdrawn] = [each.message for each in stored if each.type == "UserInputReceivedEvent"]
+    assert (withdrawn["decision"], withdrawn["user_id"]) == ("withdrawn", "bob")
+    assert [each.message["metadata"] for each in stored if each.content == "thanks"] == [{"user_id": "bob"}]
+    assert [each.message["metadata"] for each in stored if each.content == "pay acme"] == [{}]
+    assert (await world.drsai.list_threads("bob", tenant="acme")).items == []
+    # Of a thread that there is not, none is made for its owner; nor one without a name.
+    for named in ({"thread_id": "new"}, {}):
+        refused = await world.ask("bob@acme", "POST", "/v1/chat/completions", json={**body, "thread_id": None, **named})
+        assert refused.status_code == (404 if named else 400), refused.text
+    assert len((await world.drsai.list_threads("ann", tenant="acme")).items) == 1
+
+
+async def test_shares_are_listed_changed_and_taken_back(world: World) -> None:
+    await world.drsai.run("crew", "thanks", user_id="ann", tenant="acme", thread_id=ODD)
+    path = f"/v1/threads/{quote(ODD, safe='')}"
+    await world.share("read")
+    await world.share("answer", with_role="clerk")
+    await world.share("write")
+    assert (await world.ask("ann@acme", "POST", f"{path}/shares", json={"with_role": "clerk"})).status_code == 200
+    shares = (await world.ask("ann@acme", "GET", "/v1/threads/t/shares")).json()["data"]
+    assert [(each["id"], each["right"], each["created_by"]) for each in shares] == [
+        ("user:bob", "write", "ann"),
+        ("role:clerk", "answer", "ann"),
+    ]
+    for who, rights in {
+        "bob@acme": {"t": "write"},
+        "bob@acme+clerk": {"t": "write", ODD: "read"},
+        "eve@acme+clerk": {"t": "answer", ODD: "read"},
+        "eve@acme": {},
+        "bob@other+clerk": {},
+        "ann@acme+clerk": {},
+    }.items():
+        data = (await world.ask(who, "GET", "/v1/threads", params={"shared": "true"})).json()["data"]
+        assert {each["id"]: each["right"] for each in data} == rights, who
+        assert {each["owner"] for each in data} <= {"ann"}
+    one = await world.ask("eve@acme+clerk", "GET", "/v1/threads", params={"shared": "true", "limit": "1"})
+    two = await world.ask(
+        "eve@acme+clerk", "GET", "/v1/threads", params={"shared": "true", "after": one.json()["next"]}
+    )
+    assert {one.json()["data"][0]["id"], *(each["id"] for each in two.json()["data"])} == {"t", ODD}
+    assert (await world.ask("eve@acme+clerk", "GET", path, params={"owner": "ann"})).json()["id"] == ODD
+    gone = {"with_role": "clerk"}
+    assert (await world.ask("ann@acme", "DELETE", f"{path}/shares", params=gone)).status_code == 200
+    assert (await world.ask("ann@acme", "DELETE", f"{path}/shares", params=gone)).status_code == 404
+    assert (await world.ask("eve@acme+clerk", "GET", path, params={"owner": "ann"})).status_code == 404
+    await world.drsai.delete_thread("ann", ODD, tenant="acme")
+    await world.drsai.stop("ann", "t", tenant="acme")
+    await world.drsai.delete_thread("ann", "t", tenant="acme")
+    data = (await world.ask("bob@acme+clerk", "GET", "/v1/threads", params={"shared": "true"})).json()["data"]
+    assert data == []
+
+
+async def test_an_admin_of_the_tenant_shares_and_reads_only_what_is_shared(world: World) -> None:
+    params = {"owner": "ann"}
+    assert (await world.ask("root@acme", "GET", "/v1/threads/t", params=params)).status_code == 404
+    body = {"with_user": "root"}
+    made = await world.ask("root@acme", "POST", "/v1/threads/t/shares", params=params, json=body)
+    assert (made.status_code, made.json()["created_by"]) == (200, "root")
+    assert (await world.ask("root@acme", "GET", "/v1/threads/t", params=params)).status_code == 200
+    assert (await world.ask("root@third", "POST", "/v1/threads/t/shares", params=params, json=body)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "with_user"),
+        ({"with_user": "a", "with_role": "b"}, "with_user"),
+        ({"with_user": "ann"}, "with_user"),
+        ({"with_user": " "}, "with_user"),
+        ({"with_role": ""}, "with_role"),
+        ({"with_user": "a", "right": "share"}, "right"),
+    ],
+)
+async def test_what_cannot_be_shared(world: World, body: dict[str, str], param: str) -> None:
+    answer = await world.ask("ann@acme", "POST", "/v1/threads/t/shares", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+async def test_ones_own_thread_costs_no_query_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads, here = 0, asyncio.current_task()
+    read = Database.read
+
+    async def counted(self: Database, *arguments: Any, **more: Any) -> Any:
+        nonlocal reads
+        reads += asyncio.current_task() is here  # and no sweep
+        return await read(self, *arguments, **more)
+
+    monkeypatch.setattr(Database, "read", counted)
+    ann, rights = Principal("ann", "acme"), world.drsai.engine._rights
+    name = ThreadName("acme", "ann", "t")
+    for right in ALLOWED:
+        if right is not None:
+            assert await rights.thread(ann, "t", right) == name  # type: ignore[arg-type]
+            assert await rights.thread(ann, name, right) == name  # type: ignore[arg-type]
+    assert reads == 0
+    await world.drsai.list_messages("ann", "t", tenant="acme")
+    assert reads == 1
+
+
+async def test_roles_of_a_gateway_are_not_those_of_whom_it_acts_as(world: World) -> None:
+    from drsai_backend.api.auth import Access
+
+    gateway = Principal("gateway", "acme", scopes_of(["user", "act-as"]), frozenset(["treasurer"]))
+    acting = Access(world.drsai.authenticator).acting(gateway, {"headers": []}, "eve")
+    assert (acting.user_id, acting.roles, acting.acted_by) == ("eve", frozenset(), "gateway")
+    assert replace(gateway).roles == {"treasurer"}

@@ -1,0 +1,295 @@
+"""Who may answer is another than who asked: approvals by a role or a user, over processes, tenants and deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from autogen_agentchat.base import Response
+from autogen_agentchat.messages import TextMessage
+from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_core import FunctionCall
+from autogen_core.models import FunctionExecutionResultMessage
+from sqlalchemy.orm import Session
+
+from drsai_backend import Answer, AssistantAgent, DrSai, DrSaiAgent, RunStatus, Thread, requires_approval
+from drsai_backend.access.principal import Principal
+from drsai_backend.datamodel import Run, utcnow
+from drsai_backend.datamodel.base import table_of
+from drsai_backend.datamodel.owner import ThreadName
+from drsai_backend.errors import ConfigurationError, DrSaiError, Forbidden, NotFound
+from drsai_backend.runs import InputMessage, RunRequest
+from drsai_backend.runs.views import input_requests_query
+from drsai_backend.tools import approval_of
+from tests.support.scripted import ScriptedClient
+from tests.support.threads import QUICK, Make, until
+
+ANN = ThreadName("acme", "ann", "t")
+TREASURER: dict[str, Any] = {"tenant": "acme", "roles": ["treasurer"]}
+
+
+class Till:
+    """An agent whose tool pays, once it was approved."""
+
+    def __init__(self, **approval: Any) -> None:
+        self.approval = approval
+        self.paid: list[str] = []
+
+    def __call__(self) -> RoundRobinGroupChat:
+        @requires_approval(**self.approval)
+        async def pay(to: str) -> str:
+            """Pays."""
+            self.paid.append(to)
+            return f"paid {to}"
+
+        def rule(messages: Any, _: Any) -> Any:
+            last = messages[-1]
+            if isinstance(last, FunctionExecutionResultMessage):
+                return "told: " + last.content[0].content
+            if "thanks" in str(last.content):
+                return "welcome"
+            return [FunctionCall("1", '{"to": "ada"}', "pay")]
+
+        clerk = AssistantAgent("clerk", ScriptedClient(rule), tools=[pay], reflect_on_tool_use=True)
+        return RoundRobinGroupChat([clerk], max_turns=1)
+
+
+async def asked(drsai: DrSai, user_id: str = "ann", tenant: str = "acme") -> dict[str, Any]:
+    result = await drsai.run("crew", "pay ada", user_id=user_id, tenant=tenant, thread_id="t")
+    assert result.status is RunStatus.AWAITING_INPUT
+    assert result.input_request is not None
+    return result.input_request
+
+
+async def stored(drsai: DrSai, name: ThreadName = ANN) -> Thread:
+    [thread] = await drsai.db.of_tenant(name.tenant).get(Thread, {"user_id": name.user_id, "thread_id": name.thread_id})
+    return thread
+
+
+async def received(drsai: DrSai) -> list[tuple[str, str | None]]:
+    messages = (await stored(drsai)).messages
+    return [(each["decision"], each["user_id"]) for each in messages if each["type"] == "UserInputReceivedEvent"]
+
+
+async def waiting(drsai: DrSai, user_id: str, *, tenant: str = "acme", roles: Any = ()) -> list[tuple[str, str]]:
+    page = await drsai.input_requests(user_id, tenant=tenant, roles=roles)
+    return [(item.owner, item.thread_id) for item in page.items]
+
+
+async def test_a_role_approves_what_another_has_asked(make: Make) -> None:
+    till = Till(by="role:treasurer", not_by="asker")
+    drsai, other = await make({"crew": till}), await make({"crew": till})
+    question = await asked(drsai)
+    assert {key: question[key] for key in ("by", "not_by", "asker")} == {
+        "by": "role:treasurer",
+        "not_by": "asker",
+        "asker": "ann",
+    }
+    # Another tenant's thread of the same name asks as well, and is nobody's here.
+    await asked(drsai, tenant="other")
+    assert await waiting(other, "bob", roles=["treasurer"]) == [("ann", "t")]
+    assert await waiting(other, "bob") == []
+    assert await waiting(other, "ann") == []
+    assert await waiting(other, "ann", roles=["treasurer"]) == []
+    before = await stored(drsai)
+    answer = Answer(question["id"], decision="approve")
+    refused: list[tuple[Any, type[DrSaiError]]] = [
+        (drsai.answer("ann", "t", answer, tenant="acme"), Forbidden),
+        (drsai.answer("ann", "t", answer, tenant="acme", roles=["treasurer"]), Forbidden),
+        (drsai.answer("bob", "t", answer, tenant="acme", owner="ann"), NotFound),
+        (drsai.answer("bob", "t", answer, tenant="acme", owner="ann", roles=["clerk"]), NotFound),
+        (drsai.answer("bob", "t", answer, tenant="third", owner="ann", roles=["treasurer"]), NotFound),
+    ]
+    for attempt, error in refused:
+        with pytest.raises(error):
+            await attempt
+    as_bob = Principal("bob", "acme", roles=frozenset(["treasurer"]), acted_by="ann")
+    with pytest.raises(Forbidden):
+        await drsai.engine.answer(as_bob, ANN, answer)
+    assert (await stored(drsai)).revision == before.revision
+    assert till.paid == []
+    with pytest.raises(NotFound):  # Who may answer need not be able to read.
+        await other.engine.get_thread(Principal("bob", "acme", roles=frozenset(["treasurer"])), ANN)
+    handle = await other.answer("bob", "t", answer, owner="ann", **TREASURER)
+    assert (await handle.wait()).status is RunStatus.COMPLETED
+    assert till.paid == ["ada"]
+    assert await received(drsai) == [("approve", "bob")]
+    assert await waiting(other, "bob", roles=["treasurer"]) == []
+
+
+async def test_a_message_of_the_asker_is_not_the_answer(make: Make) -> None:
+    till = Till(by="user:bob")
+    drsai = await make({"crew": till}, **QUICK)
+    question = await asked(drsai)
+    for on_question in ("wait", "answer"):
+        message = [InputMessage("user", "approve, thanks")]
+        request = RunRequest("crew", message, Principal("ann", "acme"), "t", on_question=on_question)
+        handle = await drsai.engine.start(request)
+        end = await handle.wait()
+        assert (end.status, end.queued_behind is not None) == (RunStatus.AWAITING_INPUT, True)
+    background = RunRequest("crew", [InputMessage("user", "ok thanks")], Principal("ann", "acme"), "t", background=True)
+    await drsai.engine.start(background)
+    await asyncio.sleep(0.5)
+    assert ((await stored(drsai)).queued, till.paid) == (3, [])
+    handle = await drsai.answer("bob", "t", Answer(question["id"], decision="deny"), tenant="acme", owner="ann")
+    assert (await handle.wait()).status is RunStatus.COMPLETED
+
+    async def all_run() -> bool:
+        thread = await stored(drsai)
+        return thread.queued == 0 and thread.status is RunStatus.COMPLETED
+
+    await until(all_run)
+    texts = [message.get("content") for message in (await stored(drsai)).messages]
+    assert texts.count("welcome") == 3
+    assert await received(drsai) == [("deny", "bob")]
+
+
+async def test_who_steers_the_run_has_asked_as_well(make: Make) -> None:
+    till = Till(by="role:treasurer", not_by="asker")
+
+    def team() -> RoundRobinGroupChat:
+        slow = AssistantAgent("slow", first)
+        return RoundRobinGroupChat([slow, *till()._participants], max_turns=2)
+
+    first = ScriptedClient(lambda *_: "go on")
+    drsai = await make({"crew": team}, **QUICK)
+    first.hold()
+    handle = await drsai.start("crew", "pay", user_id="ann", tenant="acme", thread_id="t")
+    await drsai.share_thread("ann", "t", with_user="bob", right="write", tenant="acme")
+    steering = await drsai.start(
+        "crew", "ada, twice", user_id="bob", tenant="acme", owner="ann", thread_id="t", on_busy="steer"
+    )
+    first.release()
+    end = await handle.wait()
+    assert end.status is RunStatus.AWAITING_INPUT
+    assert end.input_request is not None
+    del steering
+    messages = (await stored(drsai)).messages
+    assert [each["metadata"] for each in messages if each.get("content") == "ada, twice"] == [{"user_id": "bob"}]
+    answer = Answer(end.input_request["id"], decision="approve")
+    with pytest.raises(Forbidden):
+        await drsai.answer("bob", "t", answer, owner="ann", **TREASURER)
+    done = await drsai.answer("eve", "t", answer, owner="ann", **TREASURER)
+    assert (await done.wait()).status is RunStatus.COMPLETED
+
+
+async def test_a_deadline_that_passes_denies_the_call(make: Make) -> None:
+    """In whatever process, and the run continues."""
+    till = Till(by="role:treasurer", deadline=timedelta(seconds=0.3))
+    first = await make({"crew": till}, sweep_seconds=60)
+    question = await asked(first)
+    assert question["deadline"] > question["asked_at"]
+    assert (await stored(first)).status is RunStatus.AWAITING_INPUT
+    second = await make({"crew": till}, **QUICK)
+
+    async def is_over() -> bool:
+        return (await stored(second)).status.is_final
+
+    await until(is_over)
+    thread = await stored(second)
+    assert (thread.status, till.paid) == (RunStatus.COMPLETED, [])
+    assert await received(second) == [("expired", None)]
+    said = thread.messages[-1]["content"]
+    assert said.startswith("told: The call was denied: nobody of role:treasurer answered until 2")
+
+
+def asking(**options: Any) -> Any:
+    class Asking(DrSaiAgent):
+        async def on_messages_stream(self, messages: Any, cancellation_token: Any) -> Any:
+            text = await self.request_input("Which?", **options)
+            yield Response(chat_message=TextMessage(content=f"{text} it is", source=self.name))
+
+    return lambda: RoundRobinGroupChat([Asking("asking", ScriptedClient(lambda *_: "x"))], max_turns=1)
+
+
+async def test_request_input_of_another_user(make: Make) -> None:
+    drsai = await make({"crew": asking(by="user:bob", deadline=timedelta(hours=1))})
+    question = await asked(drsai)
+    assert (question["by"], question["type"]) == ("user:bob", "text_input")
+    assert await waiting(drsai, "bob") == [("ann", "t")]
+    handle = await drsai.answer("bob", "t", Answer(question["id"], "red"), tenant="acme", owner="ann")
+    assert (await handle.wait()).status is RunStatus.COMPLETED
+    assert (await stored(drsai)).messages[-1]["content"] == "red it is"
+
+
+async def test_a_plain_question_that_is_late_stops_the_run(make: Make) -> None:
+    drsai = await make({"crew": asking(by="user:bob", deadline=timedelta(seconds=0.2))}, **QUICK)
+    await asked(drsai)
+
+    async def is_over() -> bool:
+        return (await stored(drsai)).status.is_final
+
+    await until(is_over)
+    assert (await stored(drsai)).status is RunStatus.STOPPED
+
+
+@pytest.mark.parametrize("options", [{"by": "bob"}, {"by": "role:"}, {"by": "team:x"}, {"not_by": "bob"}])
+def test_approvers_that_nobody_can_be(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        requires_approval(**options)
+    with pytest.raises(ConfigurationError):
+        requires_approval(deadline=timedelta())
+
+
+def test_a_tools_own_mark_goes_first() -> None:
+    @requires_approval(by="role:a")
+    def tool() -> None: ...
+
+    @requires_approval
+    def bench() -> None: ...
+
+    assert [approval.by for approval in (approval_of(tool, bench), approval_of(bench, tool)) if approval] == [
+        "role:a",
+        None,
+    ]
+    assert approval_of(print) is None
+
+
+async def test_what_waits_is_found_by_an_index(make: Make) -> None:
+    """Beside 10,000 threads of the tenant that wait for others."""
+    drsai = await make({"crew": Till(by="role:treasurer")})
+    await asked(drsai)
+    who = Principal("bob", "acme", roles=frozenset(["treasurer", "clerk"]))
+    database = drsai.database
+
+    def fill(session: Session) -> None:
+        thread, run = table_of(Thread), table_of(Run)
+        connection, now = session.connection(), utcnow()
+        common = {"created_at": now, "updated_at": now, "version": "0.0.1", "status": RunStatus.AWAITING_INPUT}
+        rest = {"revision": 1, "last_seq": 0, "turn": 0, "journal_debt": 0, "epoch": 1, "user_id": "ann"}
+        question = {"id": "q", "by": "user:ann"}
+        rows = [
+            {**common, **rest, "tenant": "acme", "thread_id": f"t{n}", "run_id": f"r{n}", "input_request": question}
+            for n in range(10_000)
+        ]
+        connection.execute(sa.insert(thread), rows)
+        found = connection.execute(sa.select(thread.c.id, thread.c.run_id).where(thread.c.run_id.like("r%"))).all()
+        waits = {"team": "crew", "attempt": 1, "first_seq": 0, "last_seq": 0, "started_at": now, "waits_in": "acme"}
+        runs = [
+            {**common, **waits, "run_id": name, "thread_key": key, "waits_for": "user:ann"}
+            for key, name in found
+            if not name.startswith("run_")
+        ]
+        connection.execute(sa.insert(run), runs)
+
+    def plan(session: Session) -> str:
+        connection = session.connection()
+        is_postgresql = connection.dialect.name == "postgresql"
+        if is_postgresql:
+            connection.execute(sa.text("ANALYZE"))
+        query = input_requests_query(who, None).limit(21)
+        text = str(query.compile(connection, compile_kwargs={"literal_binds": True})).replace("%%", "%")
+        explain = "EXPLAIN " if is_postgresql else "EXPLAIN QUERY PLAN "
+        return "\n".join(str(row[-1]) for row in connection.exec_driver_sql(explain + text))
+
+    await database.write(fill)
+    shown = await database.read(plan)
+    assert "ix_run_waits_for" in shown
+    assert "Seq Scan on run" not in shown
+    assert "Seq Scan on thread" not in shown.replace("Seq Scan on threadshare", "")
+    assert "SCAN thread" not in shown.replace("SCAN threadshare", "")
+    assert "SCAN run" not in shown
+    assert await waiting(drsai, "bob", roles=["treasurer", "clerk"]) == [("ann", "t")]
