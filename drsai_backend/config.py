@@ -49,6 +49,10 @@ class Settings(BaseSettings):
         default="NORMAL", description="NORMAL survives the death of the process, FULL that of the machine."
     )
     secret_key: SecretStr | None = Field(default=None, description="Encrypts the API keys that are stored.")
+    secret_key_old: Annotated[list[SecretStr], NoDecode] = Field(
+        default_factory=list,
+        description="Earlier secret keys, which only decrypt; separated by commas, without spaces.",
+    )
 
     auth: Literal["auto", "required"] = Field(
         default="auto",
@@ -198,10 +202,17 @@ class Settings(BaseSettings):
         named = (self.openai_api_key, self.secret_key, self.jwt_secret, self.api_key)
         keys = [key.get_secret_value() for key in named if key is not None]
         password = urlsplit(self.database_url).password
+        keys += [key.get_secret_value() for key in self.secret_key_old]
         return keys if password is None else [*keys, password, unquote(password)]
 
     @field_validator(
-        "cors_origins", "allowed_hosts", "trusted_proxies", "jwt_default_scopes", "model_messages", mode="before"
+        "cors_origins",
+        "allowed_hosts",
+        "trusted_proxies",
+        "jwt_default_scopes",
+        "model_messages",
+        "secret_key_old",
+        mode="before",
     )
     @classmethod
     def _read(cls, value: object, info: ValidationInfo) -> object:
@@ -213,6 +224,8 @@ class Settings(BaseSettings):
                 return cast(object, json.loads(value))
             except ValueError:
                 raise ValueError("is not valid JSON; one word, or names separated by commas, need none") from None
+        if info.field_name == "secret_key_old":
+            return [secret for secret in value.split(",") if secret]  # White space counts: it does in DRSAI_SECRET_KEY.
         if info.field_name == "model_messages":
             return {"*": value.strip()}
         return [name.strip() for name in value.split(",") if name.strip()]

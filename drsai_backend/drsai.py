@@ -93,8 +93,12 @@ class DrSai:
         self.settings = settings = settings or Settings()
         url, synchronous = database_url or settings.database_url, settings.sqlite_synchronous
         self.database = database or Database(url, sqlite_synchronous=synchronous)
-        key, store = settings.secret_key, JournalStateStore()
-        self.db = DatabaseManager(database=self.database, secret_key=key, state_store=store)
+        self.db = DatabaseManager(
+            database=self.database,
+            secret_key=settings.secret_key,
+            old_secret_keys=settings.secret_key_old,
+            state_store=JournalStateStore(),
+        )
         self.models = ModelClientFactory(settings, model_provider)
         self.keys = ApiKeys(self.database)
         self._tokens = token_verifier(settings) if worker else None

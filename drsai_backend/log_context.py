@@ -2,7 +2,7 @@
 
 They are kept in a context variable, which tasks inherit: a request's task gives its id to the run that it starts, the
 run's task gives all three to its agents and tools. `AddIds` puts them on the records of a handler; the command line
-does so for its own.
+does so for its own. In the same way a run's task and what it starts know the secret that their log lines must not hold.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import logging
 from contextvars import ContextVar, Token
 from typing import TypeAlias
 
+from pydantic import SecretStr
+
 _NAMES = ("request_id", "thread_id", "run_id")
 _Ids: TypeAlias = tuple[str | None, str | None, str | None]
 _ids: ContextVar[_Ids] = ContextVar("drsai_log_ids", default=(None, None, None))
+_hidden: ContextVar[SecretStr | None] = ContextVar("drsai_log_hidden", default=None)
 
 
 def bind(request_id: str | None, thread_id: str | None = None, run_id: str | None = None) -> Token[_Ids]:
@@ -29,6 +32,17 @@ def restore(token: Token[_Ids]) -> None:
 def current_request() -> str | None:
     """The id of the request that the running code works for."""
     return _ids.get()[0]
+
+
+def hide(secret: SecretStr | None) -> None:
+    """Say what must not be in what is logged from here on; it takes the place of an earlier one. Formatters obey that
+    ask `hidden`, as the command line's does."""
+    _hidden.set(secret)
+
+
+def hidden() -> SecretStr | None:
+    """The secret that the running code works with."""
+    return _hidden.get()
 
 
 class AddIds(logging.Filter):

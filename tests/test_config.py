@@ -111,3 +111,15 @@ def test_secrets_stay_out_of_repr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRSAI_SECRET_KEY", "planted")
     monkeypatch.setenv("OPENAI_API_KEY", "planted")
     assert "planted" not in repr(Settings())
+
+
+@pytest.mark.parametrize(
+    ("given", "secrets"),
+    [("one", ["one"]), ("one,two", ["one", "two"]), (" one,", [" one"]), ('["a,b", "two"]', ["a,b", "two"]), ("", [])],
+)
+def test_old_secret_keys(monkeypatch: pytest.MonkeyPatch, given: str, secrets: list[str]) -> None:
+    monkeypatch.setenv("DRSAI_SECRET_KEY_OLD", given)
+    settings = Settings()
+    assert [secret.get_secret_value() for secret in settings.secret_key_old] == secrets
+    assert not secrets or secrets[0] not in repr(settings.secret_key_old)
+    assert set(secrets) <= set(settings.secrets())

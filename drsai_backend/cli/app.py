@@ -21,7 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 threads_app = typer.Typer(help="Look at stored conversations, move or delete them.", no_args_is_help=True)
-keys_app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
+keys_app = typer.Typer(help="Make, list and revoke API keys; rotate the secret of model keys.", no_args_is_help=True)
 db_app = typer.Typer(help="Bring the database schema up to date, or take it back.", no_args_is_help=True)
 app.add_typer(threads_app, name="threads")
 app.add_typer(keys_app, name="keys")
@@ -267,7 +267,6 @@ def threads_resume(
 
 WithUser = Annotated[str | None, typer.Option("--with", metavar="NAME", help="A user of the same tenant.")]
 WithRole = Annotated[str | None, typer.Option("--role", metavar="NAME", help="Everybody of the tenant who has it.")]
-Tenant = Annotated[str, typer.Option(metavar="NAME", help="The tenant of them all.")]
 
 
 @threads_app.command("share")
@@ -399,6 +398,16 @@ def keys_revoke(
 ) -> None:
     """End a key. It stops working within two seconds, in all servers."""
     cli.keys.revoke(key_id, database_url)
+
+
+@keys_app.command("rotate-secret")
+def keys_rotate_secret(database_url: DatabaseUrl = None) -> None:
+    """Encrypt the stored model keys anew, with $DRSAI_SECRET_KEY; servers may run meanwhile.
+
+    First give all servers the new secret, and the one before it as $DRSAI_SECRET_KEY_OLD. Where no secret is set, the
+    file beside an SQLite database gets a new one by itself. After an interruption, run it once more.
+    """
+    cli.keys.rotate_secret(database_url)
 
 
 @db_app.command("upgrade")

@@ -1,7 +1,8 @@
-"""`drsai keys`: API keys are made, listed and revoked."""
+"""`drsai keys`: API keys are made, listed and revoked, and the secret that encrypts model keys is rotated."""
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -11,8 +12,9 @@ from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import ROLES
 from drsai_backend.cli.database import opened
 from drsai_backend.cli.screen import age, in_line, make_console, one_line, print_json, read_duration, when, whose_name
+from drsai_backend.database.manager.rotation import rotate
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import NotFound
+from drsai_backend.errors import ConfigurationError, Conflict, NotFound
 
 _PAGE: Final = 500
 _COLOURS: Final = {"active": "green", "expired": "yellow", "revoked": "red"}
@@ -67,6 +69,29 @@ def revoke(key_id: str, database_url: str | None) -> None:
         except NotFound as error:
             raise NotFound(f"{error.message} here; `drsai keys list` shows those there are") from None
     make_console().print(f"revoked {info.key_id} of {_whose(info)}", soft_wrap=True)
+
+
+def rotate_secret(database_url: str | None) -> None:
+    console = make_console()
+
+    def say_wait(seconds: float) -> None:
+        console.print(f"waiting {math.ceil(seconds)} s for writes that began before the secret changed", soft_wrap=True)
+
+    with opened(database_url) as drsai:
+        db, old = drsai.drsai.db, drsai.drsai.settings.secret_key_old
+        result = drsai.wait_for(lambda: rotate(db.database, db.secrets, on_wait=say_wait))
+    console.print(f"{result.done} stored secrets re-encrypted, {result.left} left", soft_wrap=True)
+    if result.unreadable:
+        raise ConfigurationError(
+            f"{result.unreadable} stored secrets can be decrypted with none of the secrets here: set theirs in "
+            "DRSAI_SECRET_KEY_OLD, or let the next request of their threads replace them"
+        )
+    if result.left:
+        raise Conflict("secrets are still being written with another key: give all servers the new one, and run again")
+    file = db.secrets.file_in_use
+    gone = "the old secret was deleted" if file else "what was DRSAI_SECRET_KEY before can go"
+    also = " from DRSAI_SECRET_KEY_OLD" if old and not file else ""
+    console.print(f"All stored secrets are under the new secret: {gone}{also}.", soft_wrap=True)
 
 
 def _whose(info: KeyInfo) -> str:

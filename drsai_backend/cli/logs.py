@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
+from urllib.parse import quote
 
 import structlog
 
+from drsai_backend import log_context
 from drsai_backend.cli.screen import one_line
 from drsai_backend.config import Settings
 from drsai_backend.log_context import AddIds
@@ -30,11 +34,14 @@ _ALARMED: Final = ("procrastinate", "psycopg.pool")
 _HIDDEN: Final = "***"
 _SHORTEST: Final = 6
 """Shorter secrets are not looked for: they would be found in every second word."""
+_URL_SAFE: Final = str.maketrans("+/", "-_")
 _SHAPES: Final = (
     re.compile(r"(\bsk-)[\w-]{6,}"),
+    re.compile(r"(\beyJ)[\w-]{6,}\.[\w-]+\.[\w-]*"),
     re.compile(r"(?i)(\b(?:bearer|basic)\s+)[^\s'\",;]{6,}"),
     re.compile(
-        r"(?i)(\b(?:[\w-]*api[-_]?key|password|passwd|secret(?:[-_]key)?)\b[\"']?\s*[:=]\s*b?[\"']?)[^\s'\",;}&]{6,}"
+        r"(?i)(\b(?:[\w-]*api[-_ ]?key(?: provided)?|password|passwd|(?:[\w-]*[-_])?(?:token|secret(?:[-_]key)?))\b"
+        r"\\*[\"']?\s*[:=]\s*b?\\*[\"']?)[^\s'\",;}&\\]{6,}"
     ),
     re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s/@]+(?=@)"),
 )
@@ -61,6 +68,7 @@ def configure_logging(settings: Settings) -> None:
     processors = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *endings]
     lines = structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=processors)
     handler.setFormatter(_Redacting(lines, settings.secrets()))
+    logging.getLogger("uvicorn.access").addFilter(_without_query)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(settings.log_level)
@@ -76,19 +84,45 @@ def _on_one_line(_logger: object, _method: str, fields: structlog.typing.EventDi
     return {key: one_line(value) if isinstance(value, str) else value for key, value in fields.items()}
 
 
+def _without_query(record: logging.LogRecord) -> bool:
+    """A line of the access log names the path alone: whatever a client puts into a query, it may be a secret."""
+    if isinstance(record.args, tuple) and len(record.args) == 5:  # client, method, path, HTTP version, status
+        client, method, path, *rest = record.args
+        record.args = (client, method, str(path).partition("?")[0], *rest)
+    return True
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """A secret as it may stand in a text: as it is, escaped in JSON or a URL, or somewhere in what is base64."""
+    yield from (secret, json.dumps(secret)[1:-1], quote(secret), quote(secret, safe=""))
+    for before in range(3):
+        # Up to three bytes share a group of four characters with their neighbours, which are not known.
+        whole = base64.b64encode(bytes(before) + secret.encode()).decode().rstrip("=")
+        inner = whole[4 if before else 0 : len(whole) // 4 * 4]
+        yield from (inner, inner.translate(_URL_SAFE))
+
+
+def _pattern(secret: str) -> re.Pattern[str]:
+    forms = {form for form in _forms(secret) if len(form) >= _SHORTEST}
+    return re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)))
+
+
 class _Redacting(logging.Formatter):
-    """Another formatter, with `***` in place of `secrets` and of what has the shape of a key, a token or a password:
-    a library's exception may quote a whole header."""
+    """Another formatter, with `***` in place of `secrets`, of the one that the run works with, and of what has the
+    shape of a key, a token or a password: a library's exception may quote a whole header."""
 
     def __init__(self, inner: logging.Formatter, secrets: Sequence[str]) -> None:
         super().__init__()
         self._inner = inner
-        self._secrets = [secret for secret in secrets if len(secret) >= _SHORTEST]
+        self._secrets = [_pattern(secret) for secret in secrets if len(secret) >= _SHORTEST]
 
     def format(self, record: logging.LogRecord) -> str:
         text = self._inner.format(record)
-        for secret in self._secrets:
-            text = text.replace(secret, _HIDDEN)
+        patterns = self._secrets
+        if (of_run := log_context.hidden()) is not None and len(of_run) >= _SHORTEST:
+            patterns = [*patterns, _pattern(of_run.get_secret_value())]
+        for pattern in patterns:
+            text = pattern.sub(_HIDDEN, text)
         for shape in _SHAPES:
             text = shape.sub(rf"\1{_HIDDEN}", text)
         return text

@@ -178,7 +178,7 @@ def share(
     tenant: str,
     database_url: str | None,
 ) -> None:
-    with _threads_of(user_id, database_url) as drsai:
+    with _threads_of(Owner(tenant, user_id), database_url) as drsai:
         whom = {"with_user": with_user, "with_role": with_role}
         made = drsai.share_thread(user_id, thread_id, **whom, right=read_right(right), tenant=tenant)
     _say(thread_id, f"is shared: {_grantee(made)} may {made.right.value} it")
@@ -193,7 +193,7 @@ def unshare(
 
 
 def list_shares(user_id: str, thread_id: str, tenant: str, database_url: str | None, *, as_json: bool) -> None:
-    with _threads_of(user_id, database_url) as drsai:
+    with _threads_of(Owner(tenant, user_id), database_url) as drsai:
         shares = drsai.list_shares(user_id, thread_id, tenant=tenant)
     if as_json:
         print_json([each.model_dump(mode="json") for each in shares])

@@ -14,6 +14,7 @@ from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.json_types import JsonObject
 
 SCHEMA_VERSION: Final = "0.0.1"
+_SECRET: Final = "drsai_secret"
 
 # Constraint names must not depend on the database, or a migration could not drop them by name.
 SQLModel.metadata.naming_convention = {
@@ -106,6 +107,17 @@ def long_text(**kwargs: Any) -> Any:
     """A text column without a length limit."""
     kwargs.setdefault("default", None)
     return Field(sa_type=sa.Text, **kwargs)
+
+
+def secret_text(**kwargs: Any) -> Any:
+    """A text column that holds ciphertext: the manager encrypts and decrypts it, `drsai keys rotate-secret` re-encrypts
+    it, and it is left out of `repr` and of every dump. For tables of this package, whose primary key is `id`."""
+    return long_text(repr=False, exclude=True, sa_column_kwargs={"info": {_SECRET: True}}, **kwargs)
+
+
+def is_secret(column: sa.Column[Any]) -> bool:
+    """Whether it was declared with `secret_text`."""
+    return _SECRET in column.info
 
 
 def short_text(length: int, **kwargs: Any) -> Any:

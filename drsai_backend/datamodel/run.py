@@ -20,6 +20,7 @@ from drsai_backend.datamodel.base import (
     json_field,
     json_type,
     long_text,
+    secret_text,
     short_text,
     thread_key_field,
     utcnow,
@@ -145,7 +146,7 @@ class QueuedInput(SQLModel, table=True):
     run_id: str = Field(description="The run that the input will be, status CREATED until then.")
     policy: str = short_text(12, description="The request's `on_busy`.")
     request: JsonObject = json_field(default_factory=dict)
-    api_key: str | None = long_text(repr=False)
+    api_key: str | None = secret_text()
     on_question: str = short_text(
         12,
         default="wait",

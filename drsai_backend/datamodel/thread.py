@@ -17,6 +17,7 @@ from drsai_backend.datamodel.base import (
     json_field,
     json_type,
     long_text,
+    secret_text,
     short_text,
     tenant_field,
     thread_key_field,
@@ -154,7 +155,7 @@ class UserInput(NamedRecord, table=True):
 
     user_messages: list[JsonObject] | None = json_field(description="The request's new messages, OpenAI shape.")
     user_last_message: str | None = long_text()
-    api_key: str | None = long_text(repr=False, exclude=True)
+    api_key: str | None = secret_text()
     temperature: float | None = None
     max_tokens: int | None = None
     top_p: float | None = None

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from pydantic import SecretStr
 
 from drsai_backend.runs.events import ModelParams
 from tests.api.bodies import ANSWER, HELLO, TEXT, TOOL, URL, asked, chat, tool
@@ -143,6 +144,45 @@ async def test_a_history_with_tool_calls_of_another_service(http: httpx.AsyncCli
         ("user", "hello"),
     ]
     assert len(request.raw_messages) == len(request.messages)
+
+
+@pytest.mark.parametrize("fields", [{}, {"api_key": "sk-mine"}, {"api_key": " "}, {"api_key": None}])
+@pytest.mark.parametrize("header", ["sk-mine", "  sk-mine "])
+async def test_the_models_key_in_a_header(
+    http: httpx.AsyncClient, engine: FakeEngine, fields: dict[str, Any], header: str
+) -> None:
+    response = await http.post(URL, json=chat(**fields), headers={"X-Model-Api-Key": header})
+    assert response.status_code == 200
+    key = engine.requests[0].api_key
+    assert key is not None
+    assert key.get_secret_value() == "sk-mine"
+
+
+async def test_an_empty_header_is_no_key(http: httpx.AsyncClient, engine: FakeEngine) -> None:
+    for fields in ({}, {"api_key": "sk-mine"}):
+        await http.post(URL, json=chat(**fields), headers={"X-Model-Api-Key": " "})
+    assert [request.api_key for request in engine.requests] == [None, SecretStr("sk-mine")]
+
+
+@pytest.mark.parametrize(
+    ("header", "fields", "complaint"),
+    [
+        (b"sk-planted", {"api_key": "sk-other"}, "`X-Model-Api-Key` and `api_key` are different keys: send one"),
+        (b"sk-planted two", {}, "`X-Model-Api-Key` must be an API key: letters, digits and signs of ASCII"),
+        ("sk-planted-ключ".encode(), {}, "`X-Model-Api-Key` must be an API key"),
+        (b"sk-planted\xff", {}, "the header `X-Model-Api-Key` must be UTF-8"),
+    ],
+)
+async def test_a_models_key_in_a_header_that_is_refused(
+    http: httpx.AsyncClient, engine: FakeEngine, header: bytes, fields: dict[str, Any], complaint: str
+) -> None:
+    response = await http.post(URL, json=chat(**fields), headers={b"X-Model-Api-Key": header})
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["param"] == "X-Model-Api-Key"
+    assert error["message"].startswith(complaint)
+    assert "planted" not in response.text
+    assert not engine.requests
 
 
 async def test_a_key_is_never_repeated(

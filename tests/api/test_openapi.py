@@ -43,12 +43,14 @@ def served(url: str, **values: Any) -> Iterator[str]:
 
 
 def agreeing(_: Any, case: Any) -> Any:
-    """No schema can say that what names the user, or the thread, twice must name the same one."""
+    """No schema can say that what names the user, the thread or the model's key twice must name the same one."""
     if isinstance(case.body, dict):
         if case.query:
             case.body.pop("user", None)
         for name in ("chat_id", "metadata", "background"):
             case.body.pop(name, None)
+        if case.body.get("api_key"):
+            (case.headers or {}).pop("X-Model-Api-Key", None)
     for header in ("X-Thread-Id", "X-OpenWebUI-Chat-Id"):
         (case.headers or {}).pop(header, None)
     return case

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import base64
 import logging
+import os
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from drsai_backend.database import DatabaseManager, SecretBox
+from drsai_backend.database.manager.key_file import KeyFile
 from drsai_backend.datamodel import Thread, UserInput
 from drsai_backend.errors import ConfigurationError, Conflict, InvalidRequest
 
@@ -34,7 +39,7 @@ async def test_a_key_comes_back_and_is_not_in_the_row(db: DatabaseManager):
     assert (await db.get(UserInput))[0].api_key == KEY
     sealed = await raw_key(db)
     assert sealed is not None
-    assert sealed.startswith("v1:")
+    assert sealed.startswith(db.secrets.prefix())
     assert KEY not in sealed
     assert db.secrets.decrypt(sealed) == KEY
     row.n = 1
@@ -167,13 +172,72 @@ def test_a_box():
     assert box.encrypt("a") != box.encrypt("a")
     assert SecretBox(SecretStr("any string, ünicode too")).decrypt(box.encrypt("ü" * 5000)) == "ü" * 5000
     assert "any string" not in repr(box)
-    flipped = bytearray(base64.urlsafe_b64decode(box.encrypt("text")[3:]))
+    _, key_id, body = sealed.split(":")
+    flipped = bytearray(base64.urlsafe_b64decode(body))
     flipped[-1] ^= 1
-    damaged = ["v2:" + sealed[3:], "v1:", "v1:!", "v1:" + base64.urlsafe_b64encode(flipped).decode(), "plain", ""]
-    damaged.append(SecretBox.random().encrypt("text"))
+    damaged = ["v1:", "v1:!", "v2:", f"v2:{key_id}:", f"v2:{key_id}:!", f"v2:{key_id}:AAAA", "plain", ""]
+    damaged += [f"v1:{body}", f"v2:{body}", f"v2:0{key_id[1:]}:{body}", f"v3:{key_id}:{body}"]
+    damaged += [f"v2:{key_id}:{base64.urlsafe_b64encode(flipped).decode()}", SecretBox.random().encrypt("text")]
     for text in damaged:
         with pytest.raises(ConfigurationError):
             box.decrypt(text)
+
+
+@given(st.lists(st.text(max_size=5), min_size=1, max_size=4, unique=True), st.text(max_size=20), st.data())
+def test_the_first_of_a_ring_encrypts_and_all_decrypt(ring: list[str], text: str, data: st.DataObject):
+    first, *old = map(SecretStr, ring)
+    box = SecretBox(first, old=old)
+    assert box.encrypt(text).startswith(SecretBox(first).prefix())
+    maker = data.draw(st.sampled_from(ring))
+    sealed = SecretBox(SecretStr(maker)).encrypt(text)
+    assert box.decrypt(sealed) == text
+    others = [SecretStr(secret) for secret in ring if secret != maker]
+    with pytest.raises(ConfigurationError, match="DRSAI_SECRET_KEY_OLD"):
+        SecretBox(SecretStr(f"{maker} "), old=others).decrypt(sealed)
+
+
+def test_a_key_file_that_is_exchanged(tmp_path: Path):
+    """A process that has it open notices; an exchange that was interrupted is completed, and made once only."""
+    path = tmp_path / "k"
+    box, file = SecretBox(key_file=path), KeyFile(path)
+    before = box.encrypt("text")
+    old = path.read_text()
+    os.link(path, file.old)  # where a process was killed
+    (tmp_path / "k.new").write_text("")
+    for _ in range(2):
+        file.exchange()
+        assert file.old.read_text() == old != path.read_text()
+        assert [stat.S_IMODE(each.stat().st_mode) for each in (path, file.old)] == [0o600] * 2
+    after = box.encrypt("text")
+    assert (box.decrypt(before), box.decrypt(after), box.prefix() == SecretBox(key_file=path).prefix()) == (
+        *("text",) * 2,
+        True,
+    )
+    assert not before.startswith(box.prefix())
+    file.forget_old()
+    assert box.decrypt(after) == "text"
+    with pytest.raises(ConfigurationError):
+        box.decrypt(before)
+    assert {each.name for each in tmp_path.iterdir()} == {"k", "k.lock"}
+
+
+def test_processes_exchange_a_key_file_once(tmp_path: Path):
+    path = tmp_path / "k"
+    SecretBox(key_file=path).encrypt("text")
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: KeyFile(path).exchange(), range(8)))
+    assert SecretBox(key_file=path).decrypt(SecretBox(SecretStr(path.read_text().strip())).encrypt("text")) == "text"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["k", "k.lock", "k.old"]
+
+
+def test_a_secret_that_is_set_reads_what_the_key_file_encrypted(tmp_path: Path):
+    path = tmp_path / "k"
+    sealed = SecretBox(key_file=path).encrypt("text")
+    box = SecretBox(SecretStr("set"), key_file=path)
+    assert box.decrypt(sealed) == "text"
+    assert not box.encrypt("text").startswith(SecretBox(key_file=path).prefix())
+    path.write_text("")
+    assert box.decrypt(box.encrypt("more")) == "more"
 
 
 def test_what_was_stored_by_the_first_version_still_opens():

@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from typing import Annotated, cast
+from typing import Annotated, Final, cast
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header
@@ -28,7 +28,7 @@ from drsai_backend.api.http.json import ERROR_CONTENT, answers, json_response
 from drsai_backend.api.http.parameters import check_query
 from drsai_backend.api.http.stream import ClientLeft, EventStream, Frames, Watch
 from drsai_backend.api.objects import RUN_SCHEMA, run_headers, run_object
-from drsai_backend.api.openai.inputs import ChatBody, ChatCall, parse_call
+from drsai_backend.api.openai.inputs import MODEL_KEY, ChatBody, ChatCall, parse_call
 from drsai_backend.api.openai.wire import BROKEN, COMPLETION_SCHEMA, ChunkWriter, CompletionWriter, error_frame, failure
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import DrSaiError, IllegalTransition, NotFound, UnknownModel
@@ -157,11 +157,17 @@ def _header(name: str) -> object:
     return Header(alias=name, json_schema_extra=NAME_SCHEMA)
 
 
+_KEY_SCHEMA: Final[JsonObject] = {"format": "password", "pattern": "^[!-~]*$"}
+
+
 async def _described(
     body: ChatBody,
     thread_id: Annotated[str | None, _header("X-Thread-Id")] = None,
     chat_id: Annotated[str | None, _header("X-OpenWebUI-Chat-Id")] = None,
     key: Annotated[str | None, _header("Idempotency-Key")] = None,
+    model_key: Annotated[
+        str | None, Header(alias=MODEL_KEY, description="The same as `api_key`.", json_schema_extra=_KEY_SCHEMA)
+    ] = None,
 ) -> None:
     """What the OpenAPI document says of the endpoint; never called."""
 

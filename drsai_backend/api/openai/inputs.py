@@ -21,6 +21,8 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import ModelParams, OnBusy, OnQuestion, RunRequest
 from drsai_backend.runs.events import RunLimits
 
+MODEL_KEY: Final = "X-Model-Api-Key"
+"""The header that says the same as `api_key` in the body, for clients and gateways that set headers only."""
 _FEW: Final = 256
 """Messages that are looked at in less than a millisecond."""
 _INT32: Final = 2**31 - 1
@@ -187,6 +189,7 @@ def _parse(body: JsonObject, scope: Scope, models: Collection[str]) -> ChatCall:
     for field in ("tools", "functions"):
         if field in tools and len(dumps(tools[field])) > _TOOL_BYTES:
             raise InvalidRequest(f"`{field}` must have at most {_TOOL_BYTES} bytes as JSON", param=field)
+    api_key = _model_key(chat.api_key, scope)
     key = _header(scope, "Idempotency-Key")
     thread_id = _thread_of(chat, scope)
     owner = None if chat.thread_owner is None else check_name(chat.thread_owner, "thread_owner")
@@ -197,7 +200,7 @@ def _parse(body: JsonObject, scope: Scope, models: Collection[str]) -> ChatCall:
         thread_id=thread_id,
         owner=owner,
         params=ModelParams(chat.temperature, chat.max_completion_tokens or chat.max_tokens, chat.top_p, chat.seed),
-        api_key=chat.api_key,
+        api_key=api_key,
         stream=bool(chat.stream),
         n=chat.n,
         extra={**(chat.model_extra or {}), **({"metadata": chat.metadata} if chat.metadata else {}), **tools},
@@ -230,6 +233,18 @@ def _thread_of(chat: ChatBody, scope: Scope) -> str | None:
         if value != given[first]:
             raise InvalidRequest(f"`{first}` and `{place}` name different threads", param=place)
     return given.get(first)
+
+
+def _model_key(in_body: SecretStr | None, scope: Scope) -> SecretStr | None:
+    """The key for the run's model calls: the header's or the body's."""
+    text = _header(scope, MODEL_KEY)
+    try:
+        in_header = None if text is None else usable_key(SecretStr(text))
+    except ValueError as error:
+        raise InvalidRequest(f"`{MODEL_KEY}` {error}", param=MODEL_KEY) from None
+    if in_header and in_body and in_header != in_body:
+        raise InvalidRequest(f"`{MODEL_KEY}` and `api_key` are different keys: send one", param=MODEL_KEY)
+    return in_body or in_header
 
 
 def _header(scope: Scope, name: str) -> str | None:

@@ -49,6 +49,7 @@ class DatabaseManager:
         url: `sqlite:///path`, `sqlite://` (in memory) or `postgresql://…`. Not used when `database` is given.
         secret_key: encrypts `UserInput.api_key`. Without one an SQLite database uses a random one in a file beside it
             (`<database>.key`), and PostgreSQL stores no keys.
+        old_secret_keys: what was encrypted with one of these is read, too.
         database: an open database to work on; `close` then leaves it open.
         state_store: keeps `Thread.state`; without one it reads as None and cannot be written.
 
@@ -61,13 +62,14 @@ class DatabaseManager:
         url: str = DEFAULT_URL,
         *,
         secret_key: SecretStr | None = None,
+        old_secret_keys: Sequence[SecretStr] = (),
         database: Database | None = None,
         state_store: StateStore | None = None,
     ) -> None:
         self._owns_database = database is None
         self.database: Database = Database(url) if database is None else database
         """The database below, for storage functions of one's own."""
-        self.secrets: SecretBox = _secret_box(self.database, secret_key)
+        self.secrets: SecretBox = _secret_box(self.database, secret_key, old_secret_keys)
         """Encrypts and decrypts what `UserInput.api_key` holds in its row."""
         self._rows = RowWriter(self.database.dialect, self.secrets)
         self._threads = ThreadIO(self._rows, state_store)
@@ -323,11 +325,11 @@ class SyncDatabaseManager:
             self._manager.database.close_sync()
 
 
-def _secret_box(database: Database, secret_key: SecretStr | None) -> SecretBox:
-    if secret_key is not None or database.dialect == "postgresql":
-        return SecretBox(secret_key)
+def _secret_box(database: Database, secret_key: SecretStr | None, old: Sequence[SecretStr]) -> SecretBox:
     path = database.sqlite_path
-    return SecretBox.random() if path is None else SecretBox(key_file=Path(f"{path}.key"))
+    if path is None and secret_key is None and database.dialect == "sqlite":
+        return SecretBox.random()
+    return SecretBox(secret_key, old=old, key_file=None if path is None else Path(f"{path}.key"))
 
 
 def _refuse_engine_owned(model: type[SQLModel]) -> None:

@@ -19,7 +19,8 @@ from sqlmodel import SQLModel
 
 from drsai_backend.database.owned import NAME
 from drsai_backend.database.values import clean_json, clean_text, digest
-from drsai_backend.datamodel import AutoGenMessage, Record, Thread, UserInput
+from drsai_backend.datamodel import AutoGenMessage, Record, Thread
+from drsai_backend.datamodel.base import is_secret
 from drsai_backend.errors import Conflict, InvalidRequest
 
 Values: TypeAlias = dict[str, Any]
@@ -207,4 +208,4 @@ def _field(model: type[SQLModel], name: str, column: sa.Column[Any]) -> ModelFie
     base_type: sa.types.TypeEngine[Any] = column.type
     while isinstance(base_type, TypeDecorator):
         base_type = base_type.impl_instance
-    return ModelField(name, column, base_type, adapter, is_secret=model is UserInput and name == "api_key")
+    return ModelField(name, column, base_type, adapter, is_secret=is_secret(column))

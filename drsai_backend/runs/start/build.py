@@ -103,6 +103,8 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
 async def build_team_of(
     services: Services, factory: TeamFactory, context: RunContext, name: str, held: Held
 ) -> tuple[BaseGroupChat, Parts]:
+    # Endpoints and factories repeat keys in what they raise, which is logged.
+    log_context.hide(context.api_key)
     try:
         built: BuiltTeam = await build_team(factory, context)
     except TeamBuildError as error:
