@@ -14,6 +14,7 @@ from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ModelCli
 from pydantic import BaseModel
 
 from drsai_backend import jobs
+from drsai_backend.access.audit import AuditLog
 from drsai_backend.access.identity import Authenticator
 from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import ANONYMOUS, Principal
@@ -21,12 +22,14 @@ from drsai_backend.access.tokens import token_verifier
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.datamodel import RunStatus, TeamResult
+from drsai_backend.datamodel.audit import By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import DrSaiError, RunFailed
 from drsai_backend.models import ModelClientFactory, ModelProvider
 from drsai_backend.runs import Answer, Engine, Handle, InputMessage, ModelParams, OnBusy, OnQuestion, RunRequest
 from drsai_backend.runs.events import MessageDone, RunEnded, Task, TextDelta
+from drsai_backend.runs.users import Users
 from drsai_backend.runs.views import InputRequestPage, RunPage, RunView, StoredMessage, ThreadDetail, ThreadPage
 from drsai_backend.state.store import JournalStateStore
 from drsai_backend.teams.builtin import builtin_teams
@@ -54,6 +57,7 @@ class DrSai:
         database: in place of a URL, one with a backend of its own, say; closed with this object.
         settings: default: read from the environment and `.env`.
         worker: False: it reads threads, and stops, pauses or resumes what other processes run; it runs nothing itself.
+        by: what the audit log says of who acts: `By.CLI` for the package's command line.
         model_provider: makes the clients of `RunContext.model_client()`; default: the settings' endpoint, else the
             offline demo model.
 
@@ -61,6 +65,8 @@ class DrSai:
         db: the `DatabaseManager`: rows of all tables, those of one's own included.
         keys: the API keys: made, listed, revoked.
         authenticator: tells whose a key or token is.
+        audit: the audit log: who did what that others may ask about.
+        users: those to whom something belongs: listed, deleted.
         settings: what it was made with; `engine`, `models` and `database` are the parts that it is made of.
 
     Raises:
@@ -77,6 +83,7 @@ class DrSai:
         database: Database | None = None,
         settings: Settings | None = None,
         worker: bool = True,
+        by: By = By.PROGRAM,
         model_provider: ModelProvider | None = None,
     ) -> None:
         self.settings = settings = settings or Settings()
@@ -89,6 +96,7 @@ class DrSai:
         self._tokens = token_verifier(settings) if worker else None
         self.authenticator = Authenticator(self.keys, self._tokens, required=settings.auth == "required")
         self._worker = worker
+        self._by = by
         if not worker:
             teams = {}
         elif teams is None:
@@ -96,6 +104,8 @@ class DrSai:
         if not isinstance(teams, TeamRegistry):
             teams = TeamRegistry(teams)
         self.engine = Engine(teams, self.db, self.models, settings)
+        self.audit = AuditLog(self.database)
+        self.users = Users(self.engine, self.keys, settings)
         self._jobs = None
         if worker:
             concurrency, sweep = settings.job_concurrency, settings.sweep_seconds
@@ -200,7 +210,7 @@ class DrSai:
         request = RunRequest(
             team=team,
             messages=InputMessage.of_task(task),
-            principal=_trusted(user_id, tenant),
+            principal=self._trusted(user_id, tenant),
             thread_id=thread_id,
             params=params or ModelParams(),
             on_busy=on_busy,
@@ -324,31 +334,31 @@ class DrSai:
             yield
         except (asyncio.CancelledError, GeneratorExit):
             with contextlib.suppress(DrSaiError):  # over by now, or another process's
-                await self.engine.cancel_run(_trusted(handle.user_id, handle.name.tenant), handle.run_id)
+                await self.engine.cancel_run(self._trusted(handle.user_id, handle.name.tenant), handle.run_id)
             raise
 
     async def stop(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
         """End what a thread does, or waits for, as STOPPED, in whatever process; finished turns stay. Returns when it
         has ended, or after some seconds when another process has not ended it yet: the thread as it is then. Raises
         IllegalTransition when nothing is under way; a run that was stopped already is no error."""
-        return await self.engine.cancel(_trusted(user_id, tenant), thread_id)
+        return await self.engine.cancel(self._trusted(user_id, tenant), thread_id)
 
     async def pause(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
         """Ask a thread's live run to pause at its next turn boundary. Raises IllegalTransition when no run is live; one
         that is paused already is no error."""
-        return await self.engine.pause(_trusted(user_id, tenant), thread_id)
+        return await self.engine.pause(self._trusted(user_id, tenant), thread_id)
 
     async def resume(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
         """Resume a thread's paused run, or take a pause back that has not come yet. Raises IllegalTransition when it is
         not paused."""
-        return await self.engine.resume(_trusted(user_id, tenant), thread_id)
+        return await self.engine.resume(self._trusted(user_id, tenant), thread_id)
 
     async def input_requests(
         self, user_id: str = ANONYMOUS, *, tenant: str = DEFAULT_TENANT, after: str | None = None, limit: int = 20
     ) -> InputRequestPage:
         """A page of the questions that wait for a user, in all threads, newest first. `after` is the `next` of the page
         before."""
-        return await self.engine.list_input_requests(_trusted(user_id, tenant), after=after, limit=limit)
+        return await self.engine.list_input_requests(self._trusted(user_id, tenant), after=after, limit=limit)
 
     async def answer(self, user_id: str, thread_id: str, answer: Answer, *, tenant: str = DEFAULT_TENANT) -> Handle:
         """Answer what a thread's run waits for, and resume it. The answer names the question by its id
@@ -359,15 +369,15 @@ class DrSai:
             InvalidRequest: it does not fit the question.
             StateError, TeamBuildError, ShuttingDown, DatabaseError: nothing was stored.
         """
-        return await self.engine.answer(_trusted(user_id, tenant), thread_id, answer)
+        return await self.engine.answer(self._trusted(user_id, tenant), thread_id, answer)
 
     async def cancel_run(self, user_id: str, run_id: str, *, tenant: str = DEFAULT_TENANT) -> RunView:
         """End one run, live or queued, as STOPPED. Raises IllegalTransition when it is over."""
-        return await self.engine.cancel_run(_trusted(user_id, tenant), run_id)
+        return await self.engine.cancel_run(self._trusted(user_id, tenant), run_id)
 
     async def get_run(self, user_id: str, run_id: str, *, tenant: str = DEFAULT_TENANT) -> RunView:
         """A run, live or over."""
-        return await self.engine.get_run(_trusted(user_id, tenant), run_id)
+        return await self.engine.get_run(self._trusted(user_id, tenant), run_id)
 
     async def list_runs(
         self,
@@ -379,27 +389,31 @@ class DrSai:
         limit: int = 20,
     ) -> RunPage:
         """A page of a thread's runs, newest first; `after` is the `next` of the page before."""
-        return await self.engine.list_runs(_trusted(user_id, tenant), thread_id, after=after, limit=limit)
+        return await self.engine.list_runs(self._trusted(user_id, tenant), thread_id, after=after, limit=limit)
 
     async def get_thread(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
         """A thread, without its messages and state."""
-        return await self.engine.get_thread(_trusted(user_id, tenant), thread_id)
+        return await self.engine.get_thread(self._trusted(user_id, tenant), thread_id)
 
     async def list_threads(
         self, user_id: str, *, tenant: str = DEFAULT_TENANT, after: str | None = None, limit: int = 20
     ) -> ThreadPage:
         """A page of a user's threads, newest first; `after` is the `next` of the page before."""
-        return await self.engine.list_threads(_trusted(user_id, tenant), after=after, limit=limit)
+        return await self.engine.list_threads(self._trusted(user_id, tenant), after=after, limit=limit)
 
     async def list_messages(
         self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT, after: int = 0, limit: int = 100
     ) -> list[StoredMessage]:
         """Messages of a thread with `seq > after`, in order."""
-        return await self.engine.list_messages(_trusted(user_id, tenant), thread_id, after=after, limit=limit)
+        return await self.engine.list_messages(self._trusted(user_id, tenant), thread_id, after=after, limit=limit)
 
     async def delete_thread(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> None:
         """Delete a thread with all that belongs to it. Raises ThreadBusy when a run is live on it."""
-        await self.engine.delete_thread(_trusted(user_id, tenant), thread_id)
+        await self.engine.delete_thread(self._trusted(user_id, tenant), thread_id)
+
+    def _trusted(self, user_id: str, tenant: str) -> Principal:
+        """Whoever a program of one's own says it is."""
+        return Principal(check_name(user_id, "user_id"), check_name(tenant, "tenant"), by=self._by)
 
     @cached_property
     def sync(self) -> SyncDrSai:
@@ -407,11 +421,6 @@ class DrSai:
         from drsai_backend.sync import SyncDrSai
 
         return SyncDrSai(self)
-
-
-def _trusted(user_id: str, tenant: str) -> Principal:
-    """Whoever a program of one's own says it is."""
-    return Principal(check_name(user_id, "user_id"), check_name(tenant, "tenant"))
 
 
 def _output(handle: Handle) -> BaseModel | None:

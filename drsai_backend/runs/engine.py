@@ -35,8 +35,9 @@ from functools import partial
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
-from drsai_backend.database.retention import prune
+from drsai_backend.database.retention import delete_thread, prune
 from drsai_backend.datamodel import RunStatus, Thread
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import Conflict, DrSaiError, NotFound, ShuttingDown, StaleAnswer, ThreadBusy
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs import views
@@ -369,8 +370,7 @@ class Engine:
     async def get_thread(self, who: Principal, thread_id: str) -> ThreadDetail:
         """One thread, without its messages and state. Raises NotFound for an unknown or foreign one."""
         self.check_open()
-        filters = who.owner.thread(thread_id)._asdict()
-        rows = await self.db.get(Thread, filters=filters, load_messages=True, load_state=False)
+        rows = await self.db.get(Thread, who.owner.thread(thread_id)._asdict(), load_messages=True, load_state=False)
         if not rows:
             raise NotFound(f"no thread {thread_id!r}", param="thread_id")
         return views.detail(rows[0])
@@ -388,10 +388,13 @@ class Engine:
             NotFound: an unknown or foreign thread.
             Conflict: a run is live on it.
         """
-        self.check_open()
         name = who.owner.thread(thread_id)
         if self._running.is_taken(name):
             raise ThreadBusy(f"a run is live on thread {thread_id!r}; stop it first")
         self._warm.take(name)
-        if not await self.db.delete(Thread, filters=name._asdict()):
+        if not await self._open_database.write(partial(delete_thread, name=name, actor=who.actor)):
             raise NotFound(f"no thread {thread_id!r}", param="thread_id")
+
+    def forget(self, name: ThreadName) -> None:
+        """Drop what this process remembers of a thread that was deleted."""
+        self._warm.take(name)
