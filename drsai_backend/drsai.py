@@ -14,6 +14,7 @@ from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ModelCli
 from pydantic import BaseModel
 
 from drsai_backend import jobs
+from drsai_backend.access.audit import AuditLog
 from drsai_backend.access.identity import Authenticator
 from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import ANONYMOUS, Principal
@@ -22,6 +23,7 @@ from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.database.shares import Grantee
 from drsai_backend.datamodel import Right, RunStatus, TeamResult
+from drsai_backend.datamodel.audit import By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
 from drsai_backend.datamodel.sharing import read_right
 from drsai_backend.datamodel.thread import check_name
@@ -29,6 +31,7 @@ from drsai_backend.errors import DrSaiError, RunFailed
 from drsai_backend.models import ModelClientFactory, ModelProvider
 from drsai_backend.runs import Answer, Engine, Handle, InputMessage, ModelParams, OnBusy, OnQuestion, RunRequest
 from drsai_backend.runs.events import MessageDone, RunEnded, Task, TextDelta
+from drsai_backend.runs.users import Users
 from drsai_backend.runs.views import (
     InputRequestPage,
     RunPage,
@@ -65,6 +68,7 @@ class DrSai:
         database: in place of a URL, one with a backend of its own, say; closed with this object.
         settings: default: read from the environment and `.env`.
         worker: False: it reads threads, and stops, pauses or resumes what other processes run; it runs nothing itself.
+        by: what the audit log says of who acts: `By.CLI` for the package's command line.
         model_provider: makes the clients of `RunContext.model_client()`; default: the settings' endpoint, else the
             offline demo model.
 
@@ -72,6 +76,8 @@ class DrSai:
         db: the `DatabaseManager`: rows of all tables, those of one's own included.
         keys: the API keys: made, listed, revoked.
         authenticator: tells whose a key or token is.
+        audit: the audit log: who did what that others may ask about.
+        users: those to whom something belongs: listed, deleted.
         settings: what it was made with; `engine`, `models` and `database` are the parts that it is made of.
 
     Raises:
@@ -88,6 +94,7 @@ class DrSai:
         database: Database | None = None,
         settings: Settings | None = None,
         worker: bool = True,
+        by: By = By.PROGRAM,
         model_provider: ModelProvider | None = None,
     ) -> None:
         self.settings = settings = settings or Settings()
@@ -104,6 +111,7 @@ class DrSai:
         self._tokens = token_verifier(settings) if worker else None
         self.authenticator = Authenticator(self.keys, self._tokens, required=settings.auth == "required")
         self._worker = worker
+        self._by = by
         if not worker:
             teams = {}
         elif teams is None:
@@ -111,6 +119,8 @@ class DrSai:
         if not isinstance(teams, TeamRegistry):
             teams = TeamRegistry(teams)
         self.engine = Engine(teams, self.db, self.models, settings)
+        self.audit = AuditLog(self.database)
+        self.users = Users(self.engine, self.keys, settings)
         self._jobs = None
         if worker:
             concurrency, sweep = settings.job_concurrency, settings.sweep_seconds
@@ -216,7 +226,7 @@ class DrSai:
         request = RunRequest(
             team=team,
             messages=InputMessage.of_task(task),
-            principal=_trusted(user_id, tenant),
+            principal=self._trusted(user_id, tenant),
             owner=None if owner is None else check_name(owner, "owner"),
             thread_id=thread_id,
             params=params or ModelParams(),
@@ -346,24 +356,24 @@ class DrSai:
             yield
         except (asyncio.CancelledError, GeneratorExit):
             with contextlib.suppress(DrSaiError):  # over by now, or another process's
-                await self.engine.cancel_run(_trusted(handle.user_id, handle.name.tenant), handle.run_id)
+                await self.engine.cancel_run(self._trusted(handle.user_id, handle.name.tenant), handle.run_id)
             raise
 
     async def stop(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
         """End what a thread does, or waits for, as STOPPED, in whatever process; finished turns stay. Returns when it
         has ended, or after some seconds when another process has not ended it yet: the thread as it is then. Raises
         IllegalTransition when nothing is under way; a run that was stopped already is no error."""
-        return await self.engine.cancel(_trusted(user_id, tenant), thread_id)
+        return await self.engine.cancel(self._trusted(user_id, tenant), thread_id)
 
     async def pause(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
         """Ask a thread's live run to pause at its next turn boundary. Raises IllegalTransition when no run is live; one
         that is paused already is no error."""
-        return await self.engine.pause(_trusted(user_id, tenant), thread_id)
+        return await self.engine.pause(self._trusted(user_id, tenant), thread_id)
 
     async def resume(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
         """Resume a thread's paused run, or take a pause back that has not come yet. Raises IllegalTransition when it is
         not paused."""
-        return await self.engine.resume(_trusted(user_id, tenant), thread_id)
+        return await self.engine.resume(self._trusted(user_id, tenant), thread_id)
 
     async def input_requests(
         self,
@@ -376,7 +386,7 @@ class DrSai:
     ) -> InputRequestPage:
         """A page of the questions that wait for a user, or for one of these roles, in all threads of the tenant, newest
         first; `owner` of each is whose thread it is. `after` is the `next` of the page before."""
-        who = _trusted(user_id, tenant, roles)
+        who = self._trusted(user_id, tenant, roles)
         return await self.engine.list_input_requests(who, after=after, limit=limit)
 
     async def answer(
@@ -403,16 +413,16 @@ class DrSai:
             InvalidRequest: it does not fit the question.
             StateError, TeamBuildError, ShuttingDown, DatabaseError: nothing was stored.
         """
-        who = _trusted(user_id, tenant, roles)
+        who = self._trusted(user_id, tenant, roles)
         return await self.engine.answer(who, thread_id if owner is None else _name(tenant, owner, thread_id), answer)
 
     async def cancel_run(self, user_id: str, run_id: str, *, tenant: str = DEFAULT_TENANT) -> RunView:
         """End one run, live or queued, as STOPPED. Raises IllegalTransition when it is over."""
-        return await self.engine.cancel_run(_trusted(user_id, tenant), run_id)
+        return await self.engine.cancel_run(self._trusted(user_id, tenant), run_id)
 
     async def get_run(self, user_id: str, run_id: str, *, tenant: str = DEFAULT_TENANT) -> RunView:
         """A run, live or over."""
-        return await self.engine.get_run(_trusted(user_id, tenant), run_id)
+        return await self.engine.get_run(self._trusted(user_id, tenant), run_id)
 
     async def list_runs(
         self,
@@ -424,27 +434,32 @@ class DrSai:
         limit: int = 20,
     ) -> RunPage:
         """A page of a thread's runs, newest first; `after` is the `next` of the page before."""
-        return await self.engine.list_runs(_trusted(user_id, tenant), thread_id, after=after, limit=limit)
+        return await self.engine.list_runs(self._trusted(user_id, tenant), thread_id, after=after, limit=limit)
 
     async def get_thread(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
         """A thread, without its messages and state."""
-        return await self.engine.get_thread(_trusted(user_id, tenant), thread_id)
+        return await self.engine.get_thread(self._trusted(user_id, tenant), thread_id)
 
     async def list_threads(
         self, user_id: str, *, tenant: str = DEFAULT_TENANT, after: str | None = None, limit: int = 20
     ) -> ThreadPage:
         """A page of a user's threads, newest first; `after` is the `next` of the page before."""
-        return await self.engine.list_threads(_trusted(user_id, tenant), after=after, limit=limit)
+        return await self.engine.list_threads(self._trusted(user_id, tenant), after=after, limit=limit)
 
     async def list_messages(
         self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT, after: int = 0, limit: int = 100
     ) -> list[StoredMessage]:
         """Messages of a thread with `seq > after`, in order."""
-        return await self.engine.list_messages(_trusted(user_id, tenant), thread_id, after=after, limit=limit)
+        return await self.engine.list_messages(self._trusted(user_id, tenant), thread_id, after=after, limit=limit)
 
     async def delete_thread(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> None:
         """Delete a thread with all that belongs to it. Raises ThreadBusy when a run is live on it."""
-        await self.engine.delete_thread(_trusted(user_id, tenant), thread_id)
+        await self.engine.delete_thread(self._trusted(user_id, tenant), thread_id)
+
+    def _trusted(self, user_id: str, tenant: str, roles: Collection[str] = ()) -> Principal:
+        """Whoever a program of one's own says it is."""
+        named = check_name(user_id, "user_id"), check_name(tenant, "tenant")
+        return Principal(*named, roles=frozenset(roles), by=self._by)
 
     async def share_thread(
         self,
@@ -466,7 +481,7 @@ class DrSai:
         Raises:
             InvalidRequest: neither or both are given, the user is the owner, or there is no such right.
         """
-        who, grantee = _trusted(user_id, tenant), Grantee(with_user, with_role)
+        who, grantee = self._trusted(user_id, tenant), Grantee(with_user, with_role)
         return await self.engine.share_thread(who, thread_id, grantee, read_right(right))
 
     async def unshare_thread(
@@ -479,11 +494,11 @@ class DrSai:
         tenant: str = DEFAULT_TENANT,
     ) -> None:
         """Take a share back. Raises NotFound where there is none."""
-        await self.engine.unshare_thread(_trusted(user_id, tenant), thread_id, Grantee(with_user, with_role))
+        await self.engine.unshare_thread(self._trusted(user_id, tenant), thread_id, Grantee(with_user, with_role))
 
     async def list_shares(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> list[ShareView]:
         """With whom a user's thread is shared, oldest first."""
-        return await self.engine.list_shares(_trusted(user_id, tenant), thread_id)
+        return await self.engine.list_shares(self._trusted(user_id, tenant), thread_id)
 
     async def list_shared_threads(
         self,
@@ -496,7 +511,7 @@ class DrSai:
     ) -> SharedThreadPage:
         """A page of the threads that others share with a user, or with one of these roles, newest first. The program is
         trusted: it reads one as its `owner`."""
-        return await self.engine.list_shared_threads(_trusted(user_id, tenant, roles), after=after, limit=limit)
+        return await self.engine.list_shared_threads(self._trusted(user_id, tenant, roles), after=after, limit=limit)
 
     @cached_property
     def sync(self) -> SyncDrSai:
@@ -504,11 +519,6 @@ class DrSai:
         from drsai_backend.sync import SyncDrSai
 
         return SyncDrSai(self)
-
-
-def _trusted(user_id: str, tenant: str, roles: Collection[str] = ()) -> Principal:
-    """Whoever a program of one's own says it is."""
-    return Principal(check_name(user_id, "user_id"), check_name(tenant, "tenant"), roles=frozenset(roles))
 
 
 def _name(tenant: str, owner: str, thread_id: str) -> ThreadName:

@@ -13,13 +13,22 @@ from pydantic import BaseModel, Field, computed_field
 from sqlalchemy.orm import Session
 
 from drsai_backend.access.keys import KeyDigest
+from drsai_backend.database.audit import audit
+from drsai_backend.database.owned import owned_by
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import ApiKey, table_of, utcnow
+from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import InvalidRequest, NotFound
+from drsai_backend.errors import Conflict, InvalidRequest, NotFound
+from drsai_backend.json_types import JsonObject
 
 CURSOR_PATTERN: Final = r"^[0-9]{1,18}$"
 """What the `next` of a page of keys looks like."""
+
+_LAST_KEYS: Final = (
+    "these are the last API keys, and a server without any asks nobody for one: make another user's key first, or set "
+    "DRSAI_AUTH=required"
+)
 
 _key = table_of(ApiKey)
 
@@ -73,10 +82,14 @@ class StoredKey:
     info: KeyInfo
 
 
-def insert_key(session: Session, digest: KeyDigest, info: KeyInfo) -> None:
+def insert_key(session: Session, digest: KeyDigest, info: KeyInfo, actor: Actor) -> None:
     """Store a new key."""
     values = info.model_dump(exclude={"state"})
     session.connection().execute(sa.insert(_key).values(digest=digest, **values))
+    detail: JsonObject = {"scopes": info.scopes, "name": info.name}
+    if info.expires_at is not None:
+        detail["expires_at"] = info.expires_at.isoformat()
+    audit(session, actor, Action.KEY_CREATED, info.key_id, owner=info.owner, detail=detail)
 
 
 def find_keys(session: Session, digests: Collection[KeyDigest]) -> dict[KeyDigest, StoredKey]:
@@ -115,7 +128,7 @@ def list_keys(session: Session, tenant: str | None, user_id: str | None, after: 
     return KeyPage(items=[row.info for row in rows[:limit]], next=following)
 
 
-def revoke_key(session: Session, tenant: str | None, key_id: str, revoked_by: str | None) -> StoredKey:
+def revoke_key(session: Session, tenant: str | None, key_id: str, actor: Actor) -> StoredKey:
     """Revoke a key of a tenant's; None: of whichever. One that was revoked before stays as it is.
 
     Raises:
@@ -123,12 +136,35 @@ def revoke_key(session: Session, tenant: str | None, key_id: str, revoked_by: st
     """
     mine = (_key.c.key_id == key_id, *(() if tenant is None else (_key.c.tenant == tenant,)))
     connection = session.connection()
-    revoked = {"revoked_at": utcnow(), "revoked_by": revoked_by}
-    connection.execute(sa.update(_key).where(*mine, _key.c.revoked_at.is_(None)).values(revoked))
+    revoked = {"revoked_at": utcnow(), "revoked_by": actor.user_id}
+    change = sa.update(_key).where(*mine, _key.c.revoked_at.is_(None)).values(revoked)
+    is_new = connection.execute(change).rowcount == 1
     row = connection.execute(sa.select(_key).where(*mine)).first()
     if row is None:
         raise NotFound(f"no key {key_id!r}", param="key_id")
-    return _stored(row)
+    stored = _stored(row)
+    if is_new:
+        audit(session, actor, Action.KEY_REVOKED, key_id, owner=stored.info.owner)
+    return stored
+
+
+def delete_keys(session: Session, owner: Owner, actor: Actor, *, may_be_last: bool) -> list[KeyDigest]:
+    """Delete all keys of a user. Returns their digests.
+
+    Raises:
+        Conflict: there would be no key any more, and that must not be.
+    """
+    connection = session.connection()
+    mine = owned_by(_key, owner)
+    digests = list(connection.execute(sa.delete(_key).where(*mine).returning(_key.c.digest)).scalars())
+    if not digests:
+        return []
+    # Locked, so that of two who delete the last two keys one fails.
+    other = connection.execute(sa.select(_key.c.id).limit(1).with_for_update(read=True)).first()
+    if other is None and not may_be_last:
+        raise Conflict(_LAST_KEYS, param="user_id")
+    audit(session, actor, Action.USER_DELETED, owner.user_id, owner=owner, detail={"api_keys": len(digests)})
+    return digests
 
 
 def note_use(session: Session, ids: Collection[int], at: datetime, *, older_than: datetime) -> None:

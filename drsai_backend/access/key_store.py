@@ -37,6 +37,7 @@ from drsai_backend.access.keys import KeyDigest, Malformed, make_key, make_key_i
 from drsai_backend.access.principal import ROLES, Principal, Scope, scopes_of
 from drsai_backend.database import Database
 from drsai_backend.datamodel import utcnow
+from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, InvalidRequest, Unauthenticated
@@ -83,6 +84,9 @@ class ApiKeys:
         stale_seconds: after which time what is remembered of a key is not believed any more. A poll every half of it
             renews that of the keys that were used lately; without any there is no poll.
         grace_seconds: for how much longer it is believed while the database does not answer.
+
+    Attributes:
+        stale_seconds: as given.
     """
 
     def __init__(
@@ -95,7 +99,7 @@ class ApiKeys:
     ) -> None:
         self._database = database
         self._max_keys = max_keys
-        self._stale = stale_seconds
+        self.stale_seconds = self._stale = stale_seconds
         self._grace = grace_seconds
         # In the order of their last use. The poll reads all of them, which an LRUCache would take for their use.
         self._warm: OrderedDict[KeyDigest, _Warm] = OrderedDict()
@@ -116,7 +120,7 @@ class ApiKeys:
         name: str | None = None,
         expires_in: timedelta | None = None,
         *,
-        created_by: str | None = None,
+        actor: Actor = PROGRAM,
     ) -> NewKey:
         """Make a key. It works at once, in every process.
 
@@ -125,7 +129,7 @@ class ApiKeys:
             scopes: names of scopes and roles. Roles are stored as the scopes that they have now.
             name: what people call it, "laptop" say.
             expires_in: None: it works until it is revoked.
-            created_by: the user who made it.
+            actor: who makes it, for the audit log; `Principal.actor` of a request.
 
         Raises:
             InvalidRequest: an unknown scope or none, an owner or name that cannot be shown, a time that is over.
@@ -143,13 +147,13 @@ class ApiKeys:
             name=name,
             scopes=sorted(granted),
             created_at=now,
-            created_by=created_by,
+            created_by=actor.user_id,
             expires_at=None if expires_in is None else _end(now, expires_in),
         )
         key = make_key()
         digest = parse_key(key)
         assert not isinstance(digest, Malformed)
-        await self._database.write(partial(key_rows.insert_key, digest=digest, info=info))
+        await self._database.write(partial(key_rows.insert_key, digest=digest, info=info, actor=actor))
         self._exist = True
         return NewKey(SecretStr(key), info)
 
@@ -170,23 +174,41 @@ class ApiKeys:
             partial(key_rows.list_keys, tenant=tenant, user_id=user_id, after=after, limit=limit)
         )
 
-    async def revoke(self, tenant: str | None, key_id: str, *, revoked_by: str | None = None) -> KeyInfo:
+    async def revoke(self, tenant: str | None, key_id: str, *, actor: Actor = PROGRAM) -> KeyInfo:
         """End a key: it stops working in this process at once, in the others within two seconds. One that was revoked
         before stays as it is.
 
         Args:
             tenant: whose key it must be; None: whoever's.
             key_id: its public name, `key_…`.
-            revoked_by: the user who revokes it.
+            actor: who revokes it, for the audit log.
 
         Raises:
             NotFound: the tenant has no such key.
         """
-        stored = await self._database.write(
-            partial(key_rows.revoke_key, tenant=tenant, key_id=key_id, revoked_by=revoked_by)
-        )
+        stored = await self._database.write(partial(key_rows.revoke_key, tenant=tenant, key_id=key_id, actor=actor))
         self._refuse(stored.digest, _REVOKED)
         return stored.info
+
+    async def delete_of(self, owner: Owner, *, actor: Actor = PROGRAM, may_be_last: bool = False) -> int:
+        """Delete all keys of a user, and return how many. They stop working as revoked ones do: in this process at
+        once, in the others within `stale_seconds`.
+
+        Args:
+            owner: whose keys.
+            actor: who deletes them, for the audit log.
+            may_be_last: whether no key at all may be left. Without one nobody is asked for a key any more, unless the
+                settings say so.
+
+        Raises:
+            Conflict: no key would be left. Nothing was deleted.
+        """
+        digests = await self._database.write(
+            partial(key_rows.delete_keys, owner=owner, actor=actor, may_be_last=may_be_last)
+        )
+        for digest in digests:
+            self._refuse(digest, _UNKNOWN)
+        return len(digests)
 
     async def any_exist(self) -> bool:
         """Whether a key was ever made; that the first one was made elsewhere is seen within half of `stale_seconds`."""

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from drsai_backend import log_context
+from drsai_backend.datamodel.audit import Actor, By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
 from drsai_backend.errors import InsufficientScope
 
@@ -87,6 +89,7 @@ class Principal:
         key_id: the public id of the API key that was used; None: another way.
         claims: of a token that was checked, or what `identify` gave: trusted.
         acted_by: the user whose key acts as `user_id`; None: they ask for themselves.
+        by: how they ask; a program or the command line is trusted to name any user. Principals are equal without it.
     """
 
     user_id: str = ANONYMOUS
@@ -96,6 +99,16 @@ class Principal:
     key_id: str | None = None
     claims: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     acted_by: str | None = None
+    by: By = field(default=By.USER, compare=False)
+
+    @property
+    def actor(self) -> Actor:
+        """Who acts, for the audit log, in the request that the running code works for. The user whom a program names is
+        not who acts."""
+        request_id = log_context.current_request()
+        if self.by is not By.USER:
+            return Actor(self.by, request_id=request_id)
+        return Actor(self.by, self.user_id, self.key_id, self.acted_by, request_id)
 
     @property
     def owner(self) -> Owner:
@@ -124,7 +137,7 @@ class Principal:
     def load(cls, owner: Owner, stored: Mapping[str, Any] | None) -> Principal:
         """The principal of a run, by the owner of its thread and what `dump` gave."""
         if stored is None:
-            return cls(owner.user_id, owner.tenant)
+            return cls(owner.user_id, owner.tenant, by=By.PROGRAM)
         # A scope of a later version allows nothing here.
         scopes = frozenset(scope for scope in Scope if scope in stored["scopes"])
         rest = {name: stored[name] for name in ("key_id", "claims", "acted_by")}

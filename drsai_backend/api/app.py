@@ -8,7 +8,9 @@ from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Lifespan
 
+from drsai_backend.access.audit import AuditLog
 from drsai_backend.access.key_store import ApiKeys
+from drsai_backend.api.audit import audit_routes
 from drsai_backend.api.auth import Access
 from drsai_backend.api.health import health_routes
 from drsai_backend.api.http.body import Bodies
@@ -20,8 +22,10 @@ from drsai_backend.api.keys import key_routes
 from drsai_backend.api.openai.chat import ChatRoute, model_routes
 from drsai_backend.api.shares import share_routes
 from drsai_backend.api.threads import run_routes, thread_routes
+from drsai_backend.api.users import user_routes
 from drsai_backend.config import Settings
 from drsai_backend.runs import Engine
+from drsai_backend.runs.users import Users
 
 PING_SECONDS: Final = 15.0
 _EXPOSED: Final = ("X-Request-Id", "X-Thread-Id", "X-Run-Id", "X-Ignored-Fields", "Location", "Retry-After")
@@ -63,8 +67,10 @@ def create_app(
     app.include_router(run_routes(engine, bodies, ping=ping_seconds))
     app.include_router(share_routes(engine, bodies))
     app.include_router(thread_routes(engine, bodies, ping=ping_seconds))
+    app.include_router(audit_routes(AuditLog(engine.db.database)))
     if keys is not None:
         app.include_router(key_routes(keys, bodies))
+        app.include_router(user_routes(Users(engine, keys, settings)))
     app.include_router(health_routes(engine, "offline demo model" if is_demo else None))
     install_error_handlers(app)
     install_document(app, needs_key=access.needs_key)

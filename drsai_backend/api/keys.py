@@ -77,7 +77,7 @@ def key_routes(keys: ApiKeys, bodies: Bodies) -> APIRouter:
         for scope in read_scopes(body.scopes):
             who.require(scope)  # Nobody gives away what they have not.
         owner = Owner(who.tenant, body.user)
-        made = await keys.create(owner, body.scopes, body.name, expires, created_by=who.user_id)
+        made = await keys.create(owner, body.scopes, body.name, expires, actor=who.actor)
         return json_response({**_shown(made.info), "key": made.key.get_secret_value()}, 201)
 
     @router.get("", responses=answers(200, page_of(_KEY)))
@@ -89,7 +89,7 @@ def key_routes(keys: ApiKeys, bodies: Bodies) -> APIRouter:
     @router.delete("/{key_id}", responses=answers(200, _KEY))
     async def revoke_key(key_id: KeyId, who: Admin) -> Response:
         """End a key: it works nowhere any more within two seconds. One that was revoked before stays as it is."""
-        return json_response(_shown(await keys.revoke(who.tenant, key_id, revoked_by=who.user_id)))
+        return json_response(_shown(await keys.revoke(who.tenant, key_id, actor=who.actor)))
 
     return router
 

@@ -1,4 +1,5 @@
-"""The command `drsai`: `app` says what can be typed; `chat`, `database`, `demo`, `keys`, `serve` and `threads` do it.
+"""The command `drsai`: `app` says what can be typed; `audit`, `chat`, `database`, `demo`, `keys`, `serve`, `threads`
+and `users` do it.
 
 Those are imported when one of their commands runs: AutoGen, the openai client and SQLAlchemy take seconds together,
 and neither the help nor the version needs them.
@@ -11,9 +12,9 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from drsai_backend.cli import chat, database, demo, keys, serve, threads
+    from drsai_backend.cli import audit, chat, database, demo, keys, serve, threads, users
 
-__all__ = ["chat", "database", "demo", "keys", "main", "serve", "threads"]
+__all__ = ["audit", "chat", "database", "demo", "keys", "main", "serve", "threads", "users"]
 
 
 def __getattr__(name: str) -> object:

@@ -22,9 +22,13 @@ app = typer.Typer(
 )
 threads_app = typer.Typer(help="Look at stored conversations, move or delete them.", no_args_is_help=True)
 keys_app = typer.Typer(help="Make, list and revoke API keys; rotate the secret of model keys.", no_args_is_help=True)
+users_app = typer.Typer(help="List users, or delete one with all that is theirs.", no_args_is_help=True)
+audit_app = typer.Typer(help="Look at who did what: keys, deletions, exports, shares, answers.")
 db_app = typer.Typer(help="Bring the database schema up to date, or take it back.", no_args_is_help=True)
 app.add_typer(threads_app, name="threads")
 app.add_typer(keys_app, name="keys")
+app.add_typer(users_app, name="users")
+app.add_typer(audit_app, name="audit")
 app.add_typer(db_app, name="db")
 
 DatabaseUrl = Annotated[
@@ -408,6 +412,66 @@ def keys_rotate_secret(database_url: DatabaseUrl = None) -> None:
     file beside an SQLite database gets a new one by itself. After an interruption, run it once more.
     """
     cli.keys.rotate_secret(database_url)
+
+
+@users_app.command("list")
+def users_list(
+    tenant: Annotated[str, typer.Option(metavar="TENANT", help="Whose users.")] = "default",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 100,
+    after: Annotated[str | None, typer.Option(metavar="NAME", help="Those whose names come after this one.")] = None,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the users of a tenant to whom anything belongs, with how many threads are theirs."""
+    cli.users.list_users(tenant, after, limit, database_url, as_json=as_json)
+
+
+@users_app.command("delete")
+def users_delete(
+    user: Annotated[str, typer.Argument(metavar="USER", help="Who.")],
+    tenant: Annotated[str, typer.Option(metavar="TENANT", help="The user's tenant.")] = "default",
+    export: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write all that is theirs to a ZIP archive first, a file per thread."),
+    ] = None,
+    database_url: DatabaseUrl = None,
+    yes: Yes = False,
+) -> None:
+    """Stop what a user runs, and delete their keys, threads and all else that is theirs. The audit log stays.
+
+    What was cut off can be repeated: it deletes the rest.
+    """
+    cli.users.delete(user, tenant, export, database_url, yes=yes)
+
+
+@audit_app.callback(invoke_without_command=True)
+def audit(
+    context: typer.Context,
+    tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="Only this one's. [default: all]")] = None,
+    user: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only what they did, or others did to what is theirs.")
+    ] = None,
+    action: Annotated[
+        str | None, typer.Option(metavar="ACTION", help="Only these: `thread.deleted`, or all of a kind: `thread`.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 50,
+    after: Annotated[str | None, typer.Option(metavar="ID", help="Those before this entry.")] = None,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        cli.audit.list_audit(tenant, user, action, after, limit, database_url, as_json=as_json)
+
+
+@audit_app.command("prune")
+def audit_prune(
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="Older than that: `365d`, `52w`.")],
+    tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="Only this one's. [default: all]")] = None,
+    database_url: DatabaseUrl = None,
+    yes: Yes = False,
+) -> None:
+    """Delete old entries. New ones say how many are gone."""
+    cli.audit.prune(older_than, tenant, database_url, yes=yes)
 
 
 @db_app.command("upgrade")

@@ -25,6 +25,7 @@ from drsai_backend.cli.screen import in_line, make_console, make_transcript, pri
 from drsai_backend.cli.threads import print_list
 from drsai_backend.database import Database
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.audit import By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, Conflict, DrSaiError, NotFound, UnknownModel
@@ -101,7 +102,7 @@ class _Local:
             logging.getLogger().addHandler(logging.NullHandler())
         self.thread_id: str | None = None
         self._tenant, self._user_id = owner
-        self._drsai = DrSai(None if teams is None else load_teams(teams), settings=settings)
+        self._drsai = DrSai(None if teams is None else load_teams(teams), settings=settings, by=By.CLI)
         runner.run(self._drsai.open())
         self.close = self._drsai.close
         models = self._drsai.models

@@ -11,6 +11,7 @@ from rich.markup import escape
 from drsai_backend.cli.screen import confirm, make_console
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, migrations
+from drsai_backend.datamodel.audit import By
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import NotFound
 from drsai_backend.sync import SyncDrSai
@@ -25,7 +26,7 @@ def read_settings(**options: object) -> Settings:
 def opened(database_url: str | None, *, must_exist: bool = True) -> Generator[SyncDrSai]:
     """The database of an option or of the settings, to read and steer what others run. This process runs nothing."""
     settings = read_settings(database_url=database_url, require_model=False)
-    drsai = DrSai(settings=settings, worker=False)
+    drsai = DrSai(settings=settings, worker=False, by=By.CLI)
     if must_exist:
         _check_exists(drsai.database)
     with drsai.sync as sync:

@@ -13,6 +13,7 @@ from drsai_backend.access.principal import ROLES
 from drsai_backend.cli.database import opened
 from drsai_backend.cli.screen import age, in_line, make_console, one_line, print_json, read_duration, when, whose_name
 from drsai_backend.database.manager.rotation import rotate
+from drsai_backend.datamodel.audit import CLI
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, Conflict, NotFound
 
@@ -26,7 +27,7 @@ def create(
     expires_in = None if expires is None else read_duration(expires, "expires")
     with opened(database_url, must_exist=False) as drsai:
         keys = ApiKeys(drsai.drsai.database)
-        made = drsai.wait_for(lambda: keys.create(Owner(tenant, user_id), scopes, name, expires_in))
+        made = drsai.wait_for(lambda: keys.create(Owner(tenant, user_id), scopes, name, expires_in, actor=CLI))
     info = made.info
     until = "until it is revoked" if info.expires_at is None else f"until {when(info.expires_at)}"
     make_console(stderr=True).print(
@@ -65,7 +66,7 @@ def revoke(key_id: str, database_url: str | None) -> None:
     with opened(database_url) as drsai:
         keys = ApiKeys(drsai.drsai.database)
         try:
-            info = drsai.wait_for(lambda: keys.revoke(None, key_id))
+            info = drsai.wait_for(lambda: keys.revoke(None, key_id, actor=CLI))
         except NotFound as error:
             raise NotFound(f"{error.message} here; `drsai keys list` shows those there are") from None
     make_console().print(f"revoked {info.key_id} of {_whose(info)}", soft_wrap=True)

@@ -29,7 +29,9 @@ from drsai_backend.cli.screen import (
     whose_name,
 )
 from drsai_backend.database import retention
+from drsai_backend.database.audit import audit
 from drsai_backend.datamodel import RunStatus, Thread
+from drsai_backend.datamodel.audit import CLI, Action
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.sharing import read_right
 from drsai_backend.errors import InvalidRequest, NotFound
@@ -255,7 +257,7 @@ def prune(
             return
         confirm(f"Delete {_count(count)} of {whose}?", yes=yes)
         deleted = 0  # in batches, each in a transaction of its own
-        while batch := database.write_sync(partial(retention.prune, **chosen)):
+        while batch := database.write_sync(partial(retention.prune, **chosen, actor=CLI)):
             deleted += batch
     console.print(f"deleted {_count(deleted)} of {in_line(whose)}", soft_wrap=True)
 
@@ -280,7 +282,11 @@ def export(owner: Owner, thread_id: str, output: str, database_url: str | None) 
         raise InvalidRequest("an exported thread is no text for a terminal: say `> FILE` or --output FILE")
     with _threads_of(owner, database_url) as drsai:
         drsai.get_thread(owner.user_id, thread_id, tenant=owner.tenant)
-        data = drsai.drsai.database.read_sync(lambda session: export_thread(session, owner.thread(thread_id)))
+        database = drsai.drsai.database
+        data = database.read_sync(lambda session: export_thread(session, owner.thread(thread_id)))
+        # Before anybody has it. A read cannot write, and a write would hold up others for as long as the export takes.
+        noted = partial(audit, actor=CLI, action=Action.THREAD_EXPORTED, subject=thread_id)
+        database.write_sync(partial(noted, owner=owner, thread_id=thread_id))
     if output == "-":
         sys.stdout.buffer.write(data)
         return
@@ -307,8 +313,14 @@ def import_(
         raise InvalidRequest(f"{file} cannot be read: {error.strerror}", param="file") from None
     with opened(database_url, must_exist=False) as drsai:
         name = drsai.drsai.database.write_sync(
-            lambda session: import_thread(
-                session, data, tenant=tenant, user_id=user_id, thread_id=thread_id, max_bytes=limit
+            partial(
+                import_thread,
+                data=data,
+                tenant=tenant,
+                user_id=user_id,
+                thread_id=thread_id,
+                max_bytes=limit,
+                actor=CLI,
             )
         )
         thread = drsai.get_thread(name.user_id, name.thread_id, tenant=tenant)

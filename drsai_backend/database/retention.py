@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -12,13 +13,16 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from drsai_backend.database.audit import audit
 from drsai_backend.database.manager.thread_parts import is_live
-from drsai_backend.database.owned import NAME, any_of_threads
+from drsai_backend.database.owned import NAME, any_of_threads, of_thread
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import PlanCheck, RunStatus, SingleTask, Tasks, Thread, UserInput, table_of, utcnow
+from drsai_backend.datamodel.audit import PROGRAM, Action, Actor
 from drsai_backend.datamodel.lifecycle import IDLE
-from drsai_backend.datamodel.owner import ThreadName
-from drsai_backend.errors import InvalidRequest
+from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.errors import InvalidRequest, ThreadBusy
+from drsai_backend.json_types import JsonObject
 
 OVER: Final = tuple(sorted(IDLE))
 """What a thread is of which nothing is under way."""
@@ -40,11 +44,13 @@ def prune(
     tenant: str | None = None,
     user_id: str | None = None,
     limit: int = BATCH,
+    actor: Actor = PROGRAM,
 ) -> int:
     """Delete up to `limit` threads with all that belongs to them, and return how many: call it until it says 0.
 
     Those of one of the `statuses` that have not changed for longer than `older_than`. A thread with a live run or an
-    input in its queue is never among them. Without `tenant`, or `user_id`: of all.
+    input in its queue is never among them. Without `tenant`, or `user_id`: of all. The audit log says how many of each
+    tenant.
 
     Raises:
         InvalidRequest: `older_than` reaches back before the first year.
@@ -53,7 +59,36 @@ def prune(
     query = sa.select(*columns).where(*_terms(session, older_than, statuses, tenant, user_id))
     # Locked rows are in use.
     rows = session.execute(query.order_by(_thread.c.id).limit(limit).with_for_update(skip_locked=True)).all()
+    for where, count in Counter(row.tenant for row in rows).items():
+        detail: JsonObject = {"threads": count, "older_than_seconds": older_than.total_seconds(), "user_id": user_id}
+        audit(session, actor, Action.THREADS_PRUNED, where, tenant=where, detail=detail)
     return delete_threads(session, rows)
+
+
+def delete_matching(session: Session, terms: Iterable[sa.ColumnElement[bool]], actor: Actor) -> int:
+    """Delete the threads that match with all that belongs to them, and return how many. The audit log has each.
+
+    Raises:
+        ThreadBusy: a run is live on one of them. Nothing is to be committed.
+    """
+    columns = (
+        _thread.c.id,
+        *(_thread.c[name] for name in NAME),
+        is_live(session.get_bind().dialect.name).label("live"),
+    )
+    # In one order, or two deletions that overlap could wait for each other.
+    threads = session.execute(sa.select(*columns).where(*terms).order_by(_thread.c.id).with_for_update()).all()
+    for row in threads:
+        if row.live:
+            raise ThreadBusy(f"a run is live on thread {row.thread_id!r}: it cannot be deleted now", param="status")
+        owner = Owner(row.tenant, row.user_id)
+        audit(session, actor, Action.THREAD_DELETED, row.thread_id, owner=owner, thread_id=row.thread_id)
+    return delete_threads(session, threads)
+
+
+def delete_thread(session: Session, name: ThreadName, actor: Actor) -> bool:
+    """Delete a thread with all that belongs to it. False: there is none. Raises as `delete_matching`."""
+    return delete_matching(session, of_thread(_thread, name), actor) > 0
 
 
 def count_prunable(

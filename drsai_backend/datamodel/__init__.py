@@ -1,6 +1,7 @@
 """The tables (SQLModel), their column types, and the lifecycle enum. Everything stored is declared here."""
 
 from drsai_backend.datamodel.access import ApiKey
+from drsai_backend.datamodel.audit import AuditEntry
 from drsai_backend.datamodel.base import (
     SCHEMA_VERSION,
     JsonObject,
@@ -32,6 +33,7 @@ __all__ = [
     "TRANSITIONS",
     "AgentJson",
     "ApiKey",
+    "AuditEntry",
     "AutoGenMessage",
     "JournalEntry",
     "JsonObject",

@@ -16,6 +16,7 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE, SUSPENDED
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import Conflict, IllegalTransition, InvalidRequest, NotFound, ThreadBusy
+from drsai_backend.runs.audited import started_as
 from drsai_backend.runs.events import RunRequest, new_run_id
 from drsai_backend.runs.recovery.recovery import Recovery
 from drsai_backend.runs.running import Running
@@ -248,8 +249,9 @@ class Commands:
         # A team that cannot be built is refused now, not when nobody listens any more.
         speakers = await self._starter.speakers(request, factory)
         api_key = request.api_key
+        run_id = new_run_id()
         new = NewInput(
-            run_id=new_run_id(),
+            run_id=run_id,
             team=request.team,
             policy=policy,
             request=to_json(request),
@@ -260,6 +262,7 @@ class Commands:
             request_id=log_context.current_request(),
             on_question=request.on_question,
             principal=request.principal.dump(request.name.owner),
+            audit=started_as(request, run_id),
         )
         key = await self._db.database.write(
             lambda session: enqueue(session, request.name, new, control=control, behind_question=behind)

@@ -35,7 +35,7 @@ from functools import partial
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
-from drsai_backend.database.retention import prune
+from drsai_backend.database.retention import delete_thread, prune
 from drsai_backend.database.shares import Grantee, add_share, list_shares, remove_share
 from drsai_backend.datamodel import Right, RunStatus, Thread
 from drsai_backend.datamodel.owner import Owner, ThreadName
@@ -481,10 +481,13 @@ class Engine:
             NotFound: an unknown or foreign thread.
             Conflict: a run is live on it.
         """
-        self.check_open()
         name = who.owner.thread(thread_id)
         if self._running.is_taken(name):
             raise ThreadBusy(f"a run is live on thread {thread_id!r}; stop it first")
         self._warm.take(name)
-        if not await self.db.delete(Thread, filters=name._asdict()):
+        if not await self._open_database.write(partial(delete_thread, name=name, actor=who.actor)):
             raise NotFound(f"no thread {thread_id!r}", param="thread_id")
+
+    def forget(self, name: ThreadName) -> None:
+        """Drop what this process remembers of a thread that was deleted."""
+        self._warm.take(name)

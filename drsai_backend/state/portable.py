@@ -35,6 +35,7 @@ from sqlalchemy.orm import Session
 from sqlmodel import SQLModel
 
 from drsai_backend.database import is_live
+from drsai_backend.database.audit import audit
 from drsai_backend.database.manager.model import ModelField, ModelInfo, model_info
 from drsai_backend.database.owned import NAME, of_thread
 from drsai_backend.database.retention import NAMED
@@ -51,6 +52,7 @@ from drsai_backend.datamodel import (
     TurnStep,
     table_of,
 )
+from drsai_backend.datamodel.audit import PROGRAM, Action, Actor
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import (
@@ -134,12 +136,13 @@ def import_thread(
     user_id: str | None = None,
     thread_id: str | None = None,
     max_bytes: int = MAX_FILE_BYTES,
+    actor: Actor = PROGRAM,
 ) -> ThreadName:
     """Store the thread of a file, in a tenant. Returns its name: `user_id` and `thread_id` are the given ones, or those
     of the file, which knows of no tenant.
 
     Its runs keep their ids, unless one of them is taken here: then all get new ones. `max_bytes` bounds the file, and
-    what it unpacks to; it takes up to about eight times as much memory.
+    what it unpacks to; it takes up to about eight times as much memory. `actor` imports it, for the audit log.
 
     Raises:
         DamagedState: no file of this kind, cut short, changed, not consistent, or too large.
@@ -182,6 +185,7 @@ def import_thread(
     if document is not None:
         snapshot = {"thread_key": key, "turn": thread["turn"], "payload": document}
         session.execute(sa.insert(table_of(ThreadSnapshot)).values(**snapshot))
+    audit(session, actor, Action.THREAD_IMPORTED, name.thread_id, owner=name.owner, thread_id=name.thread_id)
     return name
 
 

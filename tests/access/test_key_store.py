@@ -18,6 +18,7 @@ from drsai_backend.access.keys import encode_key, make_key, parse_key
 from drsai_backend.access.principal import ROLES, Scope
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import ApiKey, utcnow
+from drsai_backend.datamodel.audit import Actor, By
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest, NotFound, Unauthenticated
 from tests.access.conftest import MakeProcess, Process
@@ -38,7 +39,7 @@ async def refusal(asking: Awaitable[Any], *hidden: str) -> str:
 
 async def test_a_key_works_at_once_in_every_process(process: MakeProcess) -> None:
     here, there = process(), process()
-    made = await here.keys.create(ANN, ["user", "act-as"], "laptop", timedelta(days=90), created_by="root")
+    made = await here.keys.create(ANN, ["user", "act-as"], "laptop", timedelta(days=90), actor=Actor(By.USER, "root"))
     key = made.key.get_secret_value()
     for each in (here, there):
         principal = await each.keys.check(key)
@@ -169,9 +170,9 @@ async def test_a_key_is_revoked_once_and_by_its_tenant(process: MakeProcess) -> 
             await one.keys.revoke(tenant, wrong)
         assert missing.value.param == "key_id"
     await one.keys.check(key)
-    first = await one.keys.revoke("default", key_id, revoked_by="root")
+    first = await one.keys.revoke("default", key_id, actor=Actor(By.USER, "root"))
     assert (first.state, first.revoked_by) == ("revoked", "root")
-    assert await one.keys.revoke(None, key_id, revoked_by="eve") == first
+    assert await one.keys.revoke(None, key_id, actor=Actor(By.USER, "eve")) == first
     assert (await one.keys.list()).items == [first]
     assert "revoked" in await refusal(one.keys.check(key), key)
 

@@ -15,6 +15,7 @@ from drsai_backend.access import key_rows
 from drsai_backend.access.keys import make_key
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import ApiKey
+from drsai_backend.datamodel.audit import PROGRAM
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DatabaseUnavailable, Unauthenticated
 from tests.access.conftest import MakeProcess, Process
@@ -176,7 +177,7 @@ async def test_a_revocation_of_a_long_transaction_is_not_missed(process: MakePro
     revoked, commit = threading.Event(), threading.Event()
 
     def slowly(session: sa.orm.Session) -> None:
-        key_rows.revoke_key(session, None, key_id, None)
+        key_rows.revoke_key(session, None, key_id, PROGRAM)
         revoked.set()
         commit.wait(20)
 
@@ -304,7 +305,7 @@ def lose(one: Process, hangs: bool) -> None:
 async def test_many_warm_keys_are_looked_at_together(process: MakeProcess, db: DatabaseManager) -> None:
     one = process(stale_seconds=600)
     made = [await new_key(one) for _ in range(3)]
-    await db.database.write(partial(key_rows.revoke_key, tenant=None, key_id=made[1][1], revoked_by=None))
+    await db.database.write(partial(key_rows.revoke_key, tenant=None, key_id=made[1][1], actor=PROGRAM))
     ids = await db.database.read(
         lambda session: list(session.execute(sa.select(ApiKey.id).order_by(ApiKey.id)).scalars())
     )

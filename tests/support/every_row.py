@@ -31,7 +31,7 @@ def _refers(table: sa.Table) -> bool:
     return any(key.column.table is table_of(Thread) for key in table.foreign_keys)
 
 
-def add_thread(session: Session, user_id: str, thread_id: str, **more: Any) -> int:
+def add_thread(session: Session, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT, **more: Any) -> int:
     """A thread with a row in each of those tables. Returns its key."""
     values: dict[str, Any] = {
         "created_at": MOMENT,
@@ -43,7 +43,8 @@ def add_thread(session: Session, user_id: str, thread_id: str, **more: Any) -> i
         "turn": 0,
         "journal_debt": 0,
         "epoch": 4,
-        "run_id": f"{RUN}_{user_id}_{thread_id}",
+        "run_id": _run_id(tenant, user_id, thread_id),
+        "tenant": tenant,
         **more,
     }
     thread = table_of(Thread)
@@ -51,24 +52,36 @@ def add_thread(session: Session, user_id: str, thread_id: str, **more: Any) -> i
         sa.insert(thread).values(user_id=user_id, thread_id=thread_id, **values).returning(thread.c.id)
     ).scalar_one()
     for table in tables_of_threads().values():
-        row = {column.name: _value(column, key, user_id, thread_id) for column in table.c if not _automatic(column)}
-        session.execute(sa.insert(table).values(**row))
+        add_row(session, table, tenant, user_id, thread_id, key)
     return key
+
+
+def add_row(session: Session, table: sa.Table, tenant: str, user_id: str, thread_id: str = "", key: int = 0) -> None:
+    """A row of a table that has an owner, or belongs to a thread."""
+    own = (tenant, user_id, thread_id, key)
+    row = {column.name: _value(column, *own) for column in table.c if not _automatic(column)}
+    session.execute(sa.insert(table).values(**row))
+
+
+def _run_id(tenant: str, user_id: str, thread_id: str) -> str:
+    return f"{RUN}_{'' if tenant == DEFAULT_TENANT else tenant}{user_id}_{thread_id}"
 
 
 def _automatic(column: sa.Column[Any]) -> bool:
     return column.name == "id"
 
 
-def _value(column: sa.Column[Any], key: int, user_id: str, thread_id: str) -> Any:
+def _value(column: sa.Column[Any], tenant: str, user_id: str, thread_id: str, key: int) -> Any:
     own = {
-        "tenant": DEFAULT_TENANT,
+        "tenant": tenant,
         "user_id": user_id,
         "thread_id": thread_id,
         "thread_key": key,
         "api_key": SECRET,
         "seq": 1,
-        "run_id": f"{RUN}_{user_id}_{thread_id}",
+        "run_id": _run_id(tenant, user_id, thread_id),
+        "key_id": f"key_{tenant}_{user_id}",
+        "digest": f"{tenant}_{user_id}",
         "idempotency_key": column.table.name,
     }
     if column.name in own:

@@ -39,6 +39,7 @@ ThreadOwner = Annotated[
     _name("owner"),
 ]
 KeyId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("key_id")]
+UserId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("user_id")]
 RunId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("run_id")]
 Limit = Annotated[int, Query(ge=1, le=100)]
 After = Annotated[str | None, after_of(CURSOR_PATTERN)]

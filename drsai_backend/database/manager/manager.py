@@ -26,7 +26,7 @@ from drsai_backend.database.manager.relations import delete_rows, load_options, 
 from drsai_backend.database.manager.rows import RowWriter, remember
 from drsai_backend.database.manager.secrets import SecretBox
 from drsai_backend.database.manager.threads import StateStore, ThreadIO, show
-from drsai_backend.datamodel import AgentJson, JournalEntry, Thread, ThreadSnapshot, table_of
+from drsai_backend.datamodel import AgentJson, AuditEntry, JournalEntry, Thread, ThreadSnapshot, table_of
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.errors import InvalidRequest
 
@@ -262,7 +262,7 @@ class DatabaseManager:
         terms = conditions(info, filters, self.database.dialect, self.tenant)
         if not terms:
             raise InvalidRequest("delete needs filters: without them it would empty the table", param="filters")
-        return lambda session: delete_rows(session, self.database.dialect, info, terms)
+        return lambda session: delete_rows(session, info, terms)
 
     def _creating(self, model: type[SQLModel]) -> Callable[[Session], None]:
         info = model_info(model)
@@ -333,6 +333,8 @@ def _secret_box(database: Database, secret_key: SecretStr | None, old: Sequence[
 
 
 def _refuse_engine_owned(model: type[SQLModel]) -> None:
+    if model is AuditEntry:
+        raise InvalidRequest("AuditEntry is written by the acts that it tells of", param="model")
     if model in _ENGINE_OWNED:
         raise InvalidRequest(f"{model.__name__} is written by the engine: set Thread.state instead", param="model")
 

@@ -15,11 +15,10 @@ from sqlmodel import SQLModel
 
 from drsai_backend.database.manager.model import ModelInfo, model_info
 from drsai_backend.database.manager.rows import memory_of
-from drsai_backend.database.manager.thread_parts import is_live
-from drsai_backend.database.owned import NAME
-from drsai_backend.database.retention import delete_threads
+from drsai_backend.database.retention import delete_matching
 from drsai_backend.datamodel import AutoGenMessage, Thread
-from drsai_backend.errors import Conflict, InvalidRequest, ThreadBusy
+from drsai_backend.datamodel.audit import PROGRAM
+from drsai_backend.errors import Conflict, InvalidRequest
 
 Relation: TypeAlias = RelationshipProperty[Any]
 
@@ -97,22 +96,12 @@ def foreign_key(relation: Relation, row: SQLModel) -> list[str]:
     return [name for name, item in model_info(type(row)).fields.items() if item.column in columns]
 
 
-def delete_rows(session: Session, dialect: str, info: ModelInfo, terms: Sequence[sa.ColumnElement[bool]]) -> int:
+def delete_rows(session: Session, info: ModelInfo, terms: Sequence[sa.ColumnElement[bool]]) -> int:
     """Deletes the rows that match, with what belongs to them; returns how many. Raises as `DatabaseManager.delete`."""
     if info.model is AutoGenMessage:
         raise Conflict("states refer to messages by number: delete their thread", param="model")
     if info.model is Thread:
-        # In one order, or two deletions that overlap could wait for each other.
-        c = info.table.c
-        query = (
-            sa.select(c.id, *(c[name] for name in NAME), is_live(dialect).label("live")).where(*terms).order_by(c.id)
-        )
-        threads = session.execute(query.with_for_update()).all()
-        for thread in threads:
-            if thread.live:
-                name = thread.thread_id
-                raise ThreadBusy(f"a run is live on thread {name!r}: it cannot be deleted now", param="status")
-        return delete_threads(session, threads)
+        return delete_matching(session, terms, PROGRAM)
     if not relations_of(info.model):
         return session.connection().execute(sa.delete(info.table).where(*terms)).rowcount
     query = sa.select(info.model).where(*terms).order_by(*info.table.primary_key).with_for_update()

@@ -33,7 +33,7 @@ _STRENGTH = {"steer": 0, "pause": 1, "cancel": 2}
 @dataclass(slots=True)
 class NewInput:
     """A user input for the queue, and the run it will be. `request` and `principal` are JSON, `api_key` is
-    ciphertext."""
+    ciphertext; `audit` are entries of the audit log."""
 
     run_id: str
     team: str
@@ -46,6 +46,7 @@ class NewInput:
     request_id: str | None = None
     principal: JsonObject | None = None
     on_question: str = "wait"
+    audit: Sequence[Step] = ()
     at: datetime = field(default_factory=utcnow)
 
 
@@ -115,6 +116,8 @@ def enqueue(
         .values(idempotency_key=new.idempotency_key, fingerprint=new.fingerprint, background=new.background)
         .values(first_seq=0, last_seq=0, epoch=0, request_id=new.request_id, principal=new.principal)
     )
+    for statement, row in new.audit:
+        statement.run(connection, row)
     return key
 
 

@@ -71,7 +71,8 @@ def _is_short(messages: Sequence[NewMessage], size: int) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstWrite:
     """What the first write of every run needs. `head=None` creates the thread; `user_input=None`: the stored one stays;
-    `limits` are those that the request asked for; `at` is when it came."""
+    `limits` are those that the request asked for; `at` is when it came; `audit` are entries of the audit log, see
+    `drsai_backend.database.audit`."""
 
     head: ThreadHead | None
     name: ThreadName
@@ -86,6 +87,7 @@ class FirstWrite:
     request_id: str | None
     clear_steps: bool
     at: datetime
+    audit: Sequence[Step] = ()
 
     @property
     def is_short(self) -> bool:

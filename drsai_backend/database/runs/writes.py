@@ -99,6 +99,7 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
     if begin.clear_steps:
         steps.append((statements.clear_steps, {"key": lease.key}))
     steps += _message_steps(lease, begin.messages, now)
+    steps += begin.audit
     seen = run_guarded(connection, guard, steps, is_last=dequeued is None)
     # Only once the thread's row is locked it is certain that nobody else takes the input away.
     if seen is None or (dequeued and statements.dequeue.run(connection, {"run": dequeued}).rowcount != 1):

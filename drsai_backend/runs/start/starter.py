@@ -27,6 +27,7 @@ from drsai_backend.database.runs.writes import begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE
 from drsai_backend.errors import Conflict, DatabaseUnavailable, NotFound
+from drsai_backend.runs.audited import answered, started_as
 from drsai_backend.runs.events import MessageDone, RunRequest, new_run_id
 from drsai_backend.runs.execution.execution import Execution
 from drsai_backend.runs.execution.writer import RunWriter
@@ -226,7 +227,8 @@ def _first_write(
     if plan.run_id is None:
         if given.queued is not None:
             return QueuedRun(**common)
-        return NewRun(**common, **unique, principal=request.principal.dump(request.name.owner))
+        acted = started_as(request, built.live.run_id)
+        return NewRun(**common, **unique, principal=request.principal.dump(request.name.owner), audit=acted)
     run = None if thread is None else thread.run
     options = given.resume
     return ResumedRun(
@@ -234,6 +236,7 @@ def _first_write(
         **unique,
         progress=built.bounds.progress(),
         answers=plan.answers or None,
+        audit=answered(request, built.live.run_id, plan.received),
         attempt=(1 if run is None else run["attempt"]) + options.attempt,
         retries=options.retries,
         retry_turn=options.retry_turn,

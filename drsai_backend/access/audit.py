@@ -1,0 +1,75 @@
+"""The audit log as programs, the API and the command line read it; `drsai_backend.database.audit` writes it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+from drsai_backend.database import Database
+from drsai_backend.database.audit import AuditPage, AuditRecord, list_audit, prune_audit
+from drsai_backend.datamodel import utcnow
+from drsai_backend.datamodel.audit import PROGRAM, Actor
+from drsai_backend.errors import InvalidRequest
+
+_PAGE: Final = 500
+
+
+class AuditLog:
+    """The audit log of a database.
+
+    Args:
+        database: not closed by this object.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list(
+        self,
+        tenant: str | None = None,
+        user_id: str | None = None,
+        action: str | None = None,
+        after: str | None = None,
+        limit: int = 20,
+    ) -> AuditPage:
+        """A page of entries, newest first. Arguments and errors as those of `list_audit`."""
+        return await self._database.read(
+            partial(list_audit, tenant=tenant, user_id=user_id, action=action, after=after, limit=limit)
+        )
+
+    async def entries(
+        self, tenant: str | None = None, user_id: str | None = None, action: str | None = None
+    ) -> AsyncIterator[AuditRecord]:
+        """All entries, newest first, a page at a time. Arguments and errors as those of `list_audit`."""
+        after: str | None = None
+        while True:
+            page = await self.list(tenant, user_id, action, after, _PAGE)
+            for item in page.items:
+                yield item
+            if page.next is None:
+                return
+            after = page.next
+
+    async def prune(self, older_than: timedelta, *, tenant: str | None = None, actor: Actor = PROGRAM) -> int:
+        """Delete the entries that are older, in batches, and return how many. Entries say that it was done.
+
+        Args:
+            older_than: how old what stays may be.
+            tenant: only this one's; None: all.
+            actor: who does it.
+
+        Raises:
+            InvalidRequest: `older_than` reaches back before the first year, or is negative.
+        """
+        if older_than < timedelta(0):
+            raise InvalidRequest("older_than must not be negative", param="older_than")
+        try:
+            before = utcnow() - older_than
+        except OverflowError:
+            raise InvalidRequest("older_than reaches back before the first year", param="older_than") from None
+        total = 0
+        while gone := await self._database.write(lambda session: prune_audit(session, actor, before, tenant=tenant)):
+            total += gone
+        return total

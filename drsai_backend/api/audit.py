@@ -1,0 +1,79 @@
+"""`GET /v1/audit`: what was done in a tenant and by whom, for its admins."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+from pydantic import AfterValidator
+from starlette.responses import Response
+
+from drsai_backend.access.audit import AuditLog
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.auth import allowed, user_of
+from drsai_backend.api.http.json import answers, list_response, page_of
+from drsai_backend.api.http.parameters import Limit, after_of
+from drsai_backend.database.audit import CURSOR_PATTERN, AuditRecord
+from drsai_backend.datamodel.audit import Action, By
+from drsai_backend.datamodel.thread import NAME_SCHEMA
+from drsai_backend.json_types import JsonObject
+
+Admin = Annotated[Principal, allowed(Scope.ADMIN, named=False)]
+After = Annotated[str | None, after_of(CURSOR_PATTERN)]
+Of = Annotated[
+    str | None,
+    Query(
+        description="Only what this user did, or others did as them or to what is theirs.",
+        json_schema_extra={"anyOf": [NAME_SCHEMA]},
+    ),
+    AfterValidator(user_of),
+]
+OfAction = Annotated[
+    str | None,
+    Query(
+        description="Only these acts: `thread.deleted`, or `thread` for all that is done to threads.",
+        json_schema_extra={"anyOf": [{"enum": sorted({*Action, *(action.kind for action in Action)})}]},
+    ),
+]
+
+_TEXT: Final = {"type": ["string", "null"]}
+_ENTRY: Final[JsonObject] = {
+    "type": "object",
+    "required": ["id", "object", "at", "by", "action", "kind", "subject"],
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"const": "audit_entry"},
+        "at": {"type": "integer", "description": "Unix seconds."},
+        "by": {"enum": [*By]},
+        "actor": {**_TEXT, "description": "The user who acted; null: a program or the command line."},
+        "key_id": _TEXT,
+        "acted_by": {**_TEXT, "description": "The user whose key acted as `actor`."},
+        "action": {"enum": [*Action]},
+        "kind": {"type": "string"},
+        "subject": {"type": "string", "description": "The id of what it was done to."},
+        "owner": {**_TEXT, "description": "The user whom that belongs to."},
+        "thread_id": _TEXT,
+        "detail": {"type": ["object", "null"]},
+        "request_id": _TEXT,
+    },
+}
+
+
+def audit_routes(log: AuditLog) -> APIRouter:
+    """Whoever asks here sees the log of their own tenant only."""
+    router = APIRouter(prefix="/v1/audit", tags=["audit"])
+
+    @router.get("", responses=answers(200, page_of(_ENTRY)))
+    async def list_audit(
+        who: Admin, user: Of = None, action: OfAction = None, limit: Limit = 20, after: After = None
+    ) -> Response:
+        """What was done in the tenant, newest first."""
+        page = await log.list(who.tenant, user, action, after, limit)
+        return list_response([_shown(item) for item in page.items], page.next)
+
+    return router
+
+
+def _shown(item: AuditRecord) -> JsonObject:
+    shown: JsonObject = item.model_dump(exclude={"tenant"})
+    return {**shown, "id": str(item.id), "object": "audit_entry", "at": int(item.at.timestamp())}

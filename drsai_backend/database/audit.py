@@ -1,0 +1,206 @@
+"""The audit log: synchronous functions of a `Session`, to be called in the transaction of the act that they tell of.
+
+Rows are only ever added. A trigger refuses changes on both databases; `prune_audit` is the one way to delete any.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from datetime import datetime
+from typing import Final, cast
+
+import orjson
+import sqlalchemy as sa
+from pydantic import BaseModel, Field
+from sqlalchemy.orm import Session
+
+from drsai_backend.database.backends.prepared import Prepared, Step
+from drsai_backend.datamodel import AuditEntry, JsonObject, table_of, utcnow
+from drsai_backend.datamodel.audit import Action, Actor
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import InvalidRequest
+
+CURSOR_PATTERN: Final = r"^[0-9]{1,18}$"
+"""What the `next` of a page looks like."""
+MAX_DETAIL: Final = 4096
+"""Bytes of JSON that an entry's `detail` may have."""
+MAX_TEXT: Final = 300
+"""Characters of a text in a `detail`, and of a `subject`; what is more is cut off."""
+BATCH: Final = 1000
+
+_entry = table_of(AuditEntry)
+
+
+class AuditRecord(BaseModel):
+    """An entry of the audit log as it is shown. Times are aware and in UTC."""
+
+    id: int
+    at: datetime
+    tenant: str | None = Field(description="Where it was done; null: to the whole database.")
+    by: str = Field(description="`user`: through the API; `program`: by trusted code; `cli`: by the command line.")
+    actor: str | None = Field(description="The user who acted; null: a program or the command line.")
+    key_id: str | None
+    acted_by: str | None = Field(description="The user whose key acted as `actor`.")
+    action: str
+    kind: str
+    subject: str
+    owner: str | None
+    thread_id: str | None
+    detail: JsonObject | None
+    request_id: str | None
+
+
+class AuditPage(BaseModel):
+    """A page of the audit log, newest first. `next` is the `after` of the page that follows, if any."""
+
+    items: list[AuditRecord]
+    next: str | None = None
+
+
+@Prepared
+def _insert(_: str) -> sa.ClauseElement:
+    names = [column.name for column in _entry.c if column.name != "id"]
+    return sa.insert(_entry).values({name: sa.bindparam(name, type_=_entry.c[name].type) for name in names})
+
+
+def audit(
+    session: Session,
+    actor: Actor,
+    action: Action,
+    subject: str,
+    *,
+    owner: Owner | None = None,
+    tenant: str | None = None,
+    thread_id: str | None = None,
+    detail: JsonObject | None = None,
+) -> None:
+    """Add an entry to the audit log, in the transaction of the session.
+
+    Args:
+        actor: who acts: `Principal.actor`, or `PROGRAM` or `CLI`. To be made outside of the storage function, where
+            the request is known.
+        action: what was done.
+        subject: the id of what it was done to.
+        owner: the user whom that belongs to.
+        tenant: whose log it is in, where there is no owner; None: only the command line shows it.
+        thread_id: the thread that it is, or belongs to.
+        detail: what else there is to say, and no secret. Texts are cut after 300 characters; of more than 4 KB only
+            the size is kept. An act never fails because there is much to say of it.
+    """
+    step = audit_step(actor, action, subject, owner=owner, tenant=tenant, thread_id=thread_id, detail=detail)
+    _insert.run(session.connection(), step[1])
+
+
+def audit_step(
+    actor: Actor,
+    action: Action,
+    subject: str,
+    *,
+    owner: Owner | None = None,
+    tenant: str | None = None,
+    thread_id: str | None = None,
+    detail: JsonObject | None = None,
+) -> Step:
+    """The statement of `audit`, for writes that are a list of statements."""
+    row: dict[str, object] = {
+        "at": utcnow(),
+        "tenant": tenant if owner is None else owner.tenant,
+        "by": actor.by.value,
+        "actor": actor.user_id,
+        "key_id": actor.key_id,
+        "acted_by": actor.acted_by,
+        "action": action.value,
+        "kind": action.kind,
+        "subject": _cut(subject),
+        "owner": None if owner is None else owner.user_id,
+        "thread_id": thread_id,
+        "detail": None if detail is None else _bounded(detail),
+        "request_id": actor.request_id,
+    }
+    return _insert, row
+
+
+def _bounded(detail: JsonObject) -> JsonObject:
+    kept = cast(JsonObject, _storable(detail))
+    size = len(orjson.dumps(kept))
+    return kept if size <= MAX_DETAIL else {"omitted_bytes": size}
+
+
+def _storable(value: object) -> object:
+    """What both databases can hold, its texts cut."""
+    match value:
+        case str():
+            return _cut(value)
+        case list():
+            return [_storable(item) for item in cast("list[object]", value)]
+        case dict():
+            return {_cut(name): _storable(item) for name, item in cast("dict[str, object]", value).items()}
+        case _:
+            return value
+
+
+def _cut(text: str) -> str:
+    # No NUL and no lone surrogate, which PostgreSQL refuses.
+    return text[:MAX_TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def list_audit(
+    session: Session,
+    *,
+    tenant: str | None = None,
+    user_id: str | None = None,
+    action: str | None = None,
+    after: str | None = None,
+    limit: int = 20,
+) -> AuditPage:
+    """A page of the audit log, newest first.
+
+    Args:
+        tenant: only this one's; None: all, and what was done to the whole database.
+        user_id: only what this user did, or another did as them or to what is theirs.
+        action: only these acts: "key.created", or all of a kind: "key".
+        after: `next` of the page before.
+        limit: how many at most.
+
+    Raises:
+        InvalidRequest: `after` is no `next` of an earlier page, or there is no such action.
+    """
+    c = _entry.c
+    query = sa.select(_entry).order_by(c.id.desc()).limit(limit + 1)
+    if tenant is not None:
+        query = query.where(c.tenant == tenant)
+    if user_id is not None:
+        query = query.where(sa.or_(c.actor == user_id, c.acted_by == user_id, c.owner == user_id))
+    if action is not None:
+        query = query.where(c.action.in_(_actions(action)))
+    if after is not None:
+        if re.fullmatch(CURSOR_PATTERN, after) is None:
+            raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
+        query = query.where(c.id < int(after))
+    rows = session.connection().execute(query).mappings().all()
+    items = [AuditRecord.model_validate(dict(row)) for row in rows[:limit]]
+    return AuditPage(items=items, next=str(items[-1].id) if len(rows) > limit else None)
+
+
+def _actions(name: str) -> list[str]:
+    found = [action.value for action in Action if name in (action.value, action.kind)]
+    if not found:
+        known = ", ".join(Action)
+        raise InvalidRequest(f"there is no action {name!r}, but {known}", param="action")
+    return found
+
+
+def prune_audit(
+    session: Session, actor: Actor, before: datetime, *, tenant: str | None = None, limit: int = BATCH
+) -> int:
+    """Delete up to `limit` of the entries from before that moment, oldest first, and return how many: call it with the
+    same moment until it says 0. Of each tenant an entry says how many of its own are gone."""
+    c, connection = _entry.c, session.connection()
+    old = sa.select(c.id).where(c.at < before, *(() if tenant is None else (c.tenant == tenant,)))
+    chosen = old.order_by(c.at, c.id).limit(limit)
+    gone = Counter(connection.execute(sa.delete(_entry).where(c.id.in_(chosen)).returning(c.tenant)).scalars())
+    for where, count in gone.items():
+        detail: JsonObject = {"entries": count, "before": before.isoformat()}
+        audit(session, actor, Action.AUDIT_PRUNED, where or "*", tenant=where, detail=detail)
+    return gone.total()

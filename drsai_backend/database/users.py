@@ -1,0 +1,173 @@
+"""Users, who have no table: a user is whoever something belongs to. Lists of them, and the deletion of all that is one
+user's. Synchronous functions of a `Session`.
+
+What belongs to a user is found by the columns of tables, so that a new table with an owner is in it by itself. The
+audit log stays: it names its users in other columns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+import sqlalchemy as sa
+from pydantic import BaseModel, Field
+from sqlalchemy.orm import Session
+from sqlmodel import SQLModel
+
+from drsai_backend.database import migrations
+from drsai_backend.database.audit import audit
+from drsai_backend.database.manager.thread_parts import is_live
+from drsai_backend.database.owned import NAME, owned_by
+from drsai_backend.database.retention import delete_threads
+from drsai_backend.database.runs.statements import queue
+from drsai_backend.datamodel import ApiKey, AutoGenMessage, Run, Thread, table_of
+from drsai_backend.datamodel.audit import Action, Actor
+from drsai_backend.datamodel.owner import Owner, ThreadName
+
+THREADS: Final = 50
+"""How many threads one transaction deletes."""
+ROWS: Final = 1000
+"""How many rows of another table."""
+
+_KINDS: Final = {
+    "userinput": "user_inputs",
+    "singletask": "single_tasks",
+    "tasks": "task_lists",
+    "plancheck": "plan_checks",
+    "agentjson": "agent_configs",
+    "apikey": "api_keys",
+}
+"""What the rows of a table are called where they are counted; others go by the name of their table."""
+
+_thread = table_of(Thread)
+_OF_THREADS: Final = {"messages": table_of(AutoGenMessage), "runs": table_of(Run)}
+
+
+class UserSummary(BaseModel):
+    """A user of a tenant."""
+
+    user_id: str
+    threads: int = Field(description="How many threads are theirs.")
+
+
+class UserPage(BaseModel):
+    """A page of users, `items`, in the order of their ids. `next` is the `after` of the page that follows, if any."""
+
+    items: list[UserSummary]
+    next: str | None = None
+
+
+@cache
+def owned_tables() -> dict[str, sa.Table]:
+    """This package's tables whose rows belong to a user, by name."""
+    tables = (SQLModel.metadata.tables[name] for name in sorted(migrations.own_tables()))
+    return {table.name: table for table in tables if {"tenant", "user_id"} <= {*table.c.keys()}}
+
+
+@cache
+def loose_tables() -> dict[str, sa.Table]:
+    """Those of them whose rows need no thread, and no key is in them."""
+    return {
+        name: table
+        for name, table in owned_tables().items()
+        if table not in (_thread, table_of(ApiKey)) and not table.foreign_keys
+    }
+
+
+def list_users(session: Session, tenant: str, *, after: str | None = None, limit: int = 20) -> UserPage:
+    """A page of the users of a tenant to whom anything belongs: a thread, a key, an agent.
+
+    Args:
+        tenant: the tenant.
+        after: `next` of the page before.
+        limit: how many at most.
+    """
+    found: set[str] = set()
+    for table in owned_tables().values():
+        user, theirs = table.c.user_id, table.c.tenant == tenant
+        # By code points, as Python compares them, whatever the database's language.
+        ordered = sa.collate(user, "C") if session.get_bind().dialect.name == "postgresql" else user
+        query = sa.select(ordered).where(theirs, *(() if after is None else (ordered > after,))).distinct()
+        if not table.foreign_keys:  # Else whose they are, their thread says.
+            found.update(session.execute(query.order_by(ordered).limit(limit + 1)).scalars())
+    users = sorted(found)[: limit + 1]
+    counts = sa.select(_thread.c.user_id, sa.func.count()).where(
+        _thread.c.tenant == tenant, _thread.c.user_id.in_(users)
+    )
+    threads = {row[0]: row[1] for row in session.execute(counts.group_by(_thread.c.user_id))}
+    items = [UserSummary(user_id=user, threads=threads.get(user, 0)) for user in users[:limit]]
+    return UserPage(items=items, next=users[limit - 1] if len(users) > limit else None)
+
+
+def owns_anything(session: Session, owner: Owner) -> bool:
+    """Whether anything belongs to a user."""
+    return any(
+        session.execute(sa.select(sa.literal(1)).where(*owned_by(table, owner)).limit(1)).first()
+        for table in owned_tables().values()
+        if not table.foreign_keys
+    )
+
+
+def threads_of(session: Session, owner: Owner, *, after: int = 0, limit: int = 500) -> list[tuple[int, str]]:
+    """The keys and ids of a user's threads, those after a key first."""
+    query = sa.select(_thread.c.id, _thread.c.thread_id).where(*owned_by(_thread, owner), _thread.c.id > after)
+    return [(row.id, row.thread_id) for row in session.execute(query.order_by(_thread.c.id).limit(limit))]
+
+
+def busy_threads(session: Session, owner: Owner, *, limit: int = THREADS) -> dict[str, list[tuple[int, str]]]:
+    """Threads of a user on which a run is live now, by id; and of each what waits in its queue: key and run_id."""
+    live = is_live(session.get_bind().dialect.name)
+    query = sa.select(_thread.c.id, _thread.c.thread_id).where(*owned_by(_thread, owner), live)
+    found = {row.id: row.thread_id for row in session.execute(query.order_by(_thread.c.id).limit(limit))}
+    waiting = sa.select(queue.c.thread_key, queue.c.run_id).where(queue.c.thread_key.in_(found))
+    queued: dict[str, list[tuple[int, str]]] = {thread_id: [] for thread_id in found.values()}
+    for key, run_id in session.execute(waiting.order_by(queue.c.id).limit(ROWS)):
+        queued[found[key]].append((key, run_id))
+    return queued
+
+
+def delete_part(session: Session, owner: Owner, actor: Actor) -> tuple[dict[str, int], Sequence[ThreadName]]:
+    """Delete some of what belongs to a user, and keys of theirs not: threads with all that belongs to them, except
+    those on which a run is live; and where there are none any more, rows of other tables. To be called until nothing
+    is deleted; whoever is killed in between begins anew. The audit log says of each part what it was.
+
+    Returns:
+        How many of which kind, and the threads.
+    """
+    counts, names = _delete_threads(session, owner)
+    for name, table in loose_tables().items() if not names else ():
+        counts[_KINDS.get(name, name)] = delete_owned(session, table, owner)
+    deleted = {kind: count for kind, count in counts.items() if count}
+    if deleted:
+        audit(session, actor, Action.USER_DELETED, owner.user_id, owner=owner, detail={**deleted})
+    return deleted, names
+
+
+def delete_owned(session: Session, table: sa.Table, owner: Owner, *, limit: int = ROWS) -> int:
+    """Delete up to `limit` rows of a user's; returns how many."""
+    key = tuple(table.primary_key.columns)
+    some = sa.select(*key).where(*owned_by(table, owner)).order_by(*key).limit(limit)
+    return session.connection().execute(sa.delete(table).where(sa.tuple_(*key).in_(some))).rowcount
+
+
+def _delete_threads(session: Session, owner: Owner) -> tuple[Counter[str], Sequence[ThreadName]]:
+    is_free = sa.not_(sa.func.coalesce(is_live(session.get_bind().dialect.name), sa.false()))
+    columns = (_thread.c.id, *(_thread.c[name] for name in NAME))
+    query = sa.select(*columns).where(*owned_by(_thread, owner), is_free).order_by(_thread.c.id).limit(THREADS)
+    rows = session.execute(query.with_for_update()).all()
+    counts: Counter[str] = Counter(threads=len(rows))
+    if rows:
+        keys = [row.id for row in rows]
+        for kind, table in _OF_THREADS.items():
+            mine = sa.select(sa.func.count()).where(table.c.thread_key.in_(keys))
+            counts[kind] = session.execute(mine).scalar_one()
+        for name, table in loose_tables().items():
+            if "thread_id" in table.c:
+                theirs = table.c.thread_id.in_([row.thread_id for row in rows])
+                mine = sa.select(sa.func.count()).where(*owned_by(table, owner), theirs)
+                counts[_KINDS.get(name, name)] = session.execute(mine).scalar_one()
+        delete_threads(session, rows)
+    return counts, [ThreadName(row.tenant, row.user_id, row.thread_id) for row in rows]

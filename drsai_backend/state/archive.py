@@ -1,0 +1,108 @@
+"""All that is a user's as one file: a ZIP archive that any tool opens.
+
+| name | content |
+| --- | --- |
+| `threads/000001.thread` … | a thread each, for `drsai threads import`; see `drsai_backend.state.portable` |
+| `rows/<table>.jsonl` | the rows of a table that has an owner and no threads of its own: a JSON object in each line |
+| `manifest.json` | `format` (1), `tenant`, `user_id`, `created_at`, and `threads`: which file is which `thread_id` |
+
+API keys are not in it, those of users' model endpoints neither.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Final
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
+
+import orjson
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database import Database
+from drsai_backend.database.audit import audit
+from drsai_backend.database.owned import owned_by
+from drsai_backend.database.users import loose_tables, threads_of
+from drsai_backend.datamodel import JsonObject, UserInput, table_of, utcnow
+from drsai_backend.datamodel.audit import Action, Actor
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import InvalidRequest
+from drsai_backend.state.portable import export_thread
+
+FORMAT_VERSION: Final = 1
+_PAGE: Final = 500
+
+
+def export_user(database: Database, owner: Owner, path: Path, actor: Actor) -> int:
+    """Write all that is a user's to a file, which nobody else may read. Blocks. It is there when it is whole, and when
+    the audit log says so; what was there under that name is replaced. A thread and a page of rows are in memory at a
+    time.
+
+    Returns:
+        How many threads are in it.
+
+    Raises:
+        ThreadBusy: a run is live on one of the threads.
+        StateError: the state of one of them is damaged, or of a later version.
+        InvalidRequest: the file cannot be written.
+    """
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "r+b") as file:
+            with ZipFile(file, "w", ZIP_DEFLATED) as archive:
+                threads = _write_threads(database, owner, archive)
+                _write_rows(database, owner, archive)
+                manifest: JsonObject = {
+                    "format": FORMAT_VERSION,
+                    **owner._asdict(),
+                    "created_at": utcnow().isoformat(),
+                    "threads": threads,
+                }
+                archive.writestr("manifest.json", orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
+            file.flush()
+            os.fsync(file.fileno())
+        detail: JsonObject = {"threads": len(threads)}
+        database.write_sync(
+            partial(audit, actor=actor, action=Action.USER_EXPORTED, subject=owner.user_id, owner=owner, detail=detail)
+        )
+        part.replace(path)
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be written: {error.strerror}", param="export") from None
+    finally:
+        part.unlink(missing_ok=True)
+    return len(threads)
+
+
+def _write_threads(database: Database, owner: Owner, archive: ZipFile) -> list[dict[str, str]]:
+    written: list[dict[str, str]] = []
+    after = 0
+    while page := database.read_sync(partial(threads_of, owner=owner, after=after, limit=_PAGE)):
+        for key, thread_id in page:
+            data = database.read_sync(partial(export_thread, name=owner.thread(thread_id)))
+            file, after = f"threads/{len(written) + 1:06}.thread", key
+            archive.writestr(file, data, ZIP_STORED)  # It is compressed already.
+            written.append({"file": file, "thread_id": thread_id})
+    return written
+
+
+def _write_rows(database: Database, owner: Owner, archive: ZipFile) -> None:
+    for name, table in loose_tables().items():
+        if table is table_of(UserInput):
+            continue  # A thread's, with a key in it.
+        after: object = None
+        with archive.open(f"rows/{name}.jsonl", "w", force_zip64=True) as lines:
+            while rows := database.read_sync(partial(_rows, table=table, owner=owner, after=after)):
+                lines.write(b"".join(orjson.dumps(row, default=_shown) + b"\n" for row in rows))
+                after = rows[-1]["id"]
+
+
+def _rows(session: Session, table: sa.Table, owner: Owner, after: object) -> list[JsonObject]:
+    query = sa.select(table).where(*owned_by(table, owner), *(() if after is None else (table.c.id > after,)))
+    return [dict(row) for row in session.execute(query.order_by(table.c.id).limit(_PAGE)).mappings()]
+
+
+def _shown(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

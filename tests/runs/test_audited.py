@@ -1,0 +1,161 @@
+"""What runs, threads and keys leave in the audit log, and what leaves nothing there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import httpx
+import pytest
+
+from drsai_backend import Answer, DrSai, RunStatus, Thread, log_context
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.database.audit import AuditRecord
+from drsai_backend.database.retention import prune
+from drsai_backend.datamodel.audit import By
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import StaleAnswer, ThreadBusy
+from drsai_backend.state.portable import export_thread, import_thread
+from tests.runs.test_answers import Office
+from tests.support.teams.crew import Crew
+from tests.support.threads import Make, ended, reached, request
+
+GATEWAY = Principal("ann", "acme", key_id="key_1", acted_by="gateway")
+
+
+async def entries(drsai: DrSai, *of: str | None) -> list[AuditRecord]:
+    """Oldest first."""
+    return [item async for item in drsai.audit.entries(*of)][::-1]
+
+
+def told(item: AuditRecord) -> tuple[Any, ...]:
+    return item.action, item.by, item.actor, item.subject, item.owner, item.thread_id
+
+
+async def test_a_plain_run_leaves_no_entry(make: Make) -> None:
+    drsai = await make({"crew": Crew()})
+    await drsai.run("crew", "Hello.", thread_id="t")
+    await drsai.run("crew", "Again.", thread_id="t")
+    await (await drsai.start("crew", "Later.", thread_id="u", background=True)).wait()
+    asked = Principal("ann", "acme", frozenset({Scope.CHAT}), key_id="key_1")
+    await (await drsai.engine.start(request("Hello.", principal=asked))).wait()
+    assert await entries(drsai) == []
+
+
+async def test_an_answer_says_who_decided_what(make: Make) -> None:
+    office = Office()
+    drsai = await make({"office": office})
+    result = await drsai.run("office", "Send it.", thread_id="t", user_id="ann", tenant="acme")
+    assert result.input_request is not None
+    question = str(result.input_request["id"])
+    token = log_context.bind("req_7")
+    who = Principal("ann", "acme", key_id="key_1")
+    denied = Answer(question, None, "deny", "never on a Sunday")
+    await (await drsai.engine.answer(who, "t", denied)).wait()
+    log_context.restore(token)
+    with pytest.raises(StaleAnswer):
+        await drsai.engine.answer(who, "t", denied)
+    [entry] = await entries(drsai, "acme")
+    assert told(entry) == ("input_request.answered", "user", "ann", question, "ann", "t")
+    assert entry.detail == {
+        "run_id": result.run_id,
+        "decision": "deny",
+        "reason": "never on a Sunday",
+        "tool": "send",
+    }
+    assert (entry.key_id, entry.acted_by, entry.request_id) == ("key_1", None, "req_7")
+
+
+async def test_a_chat_message_may_be_the_answer(make: Make) -> None:
+    drsai = await make({"office": Office()})
+    result = await drsai.run("office", "Send it.", thread_id="t")
+    assert result.status is RunStatus.AWAITING_INPUT
+    await drsai.run("office", "approve", thread_id="t")
+    [entry] = await entries(drsai)
+    assert told(entry)[:3] == ("input_request.answered", "program", None)
+    assert entry.detail is not None
+    assert entry.detail["decision"] == "approve"
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_a_run_that_a_gateway_starts_as_a_user_leaves_one_entry(make: Make, background: bool) -> None:
+    drsai = await make({"crew": Crew()})
+    handle = await drsai.engine.start(request("Hello.", principal=GATEWAY, background=background))
+    await handle.wait()
+    await drsai.engine.get_thread(GATEWAY, "t")
+    await drsai.engine.list_threads(GATEWAY, after=None, limit=5)
+    [entry] = await entries(drsai, "acme")
+    assert told(entry) == ("run.started_as", "user", "ann", handle.run_id, "ann", "t")
+    assert (entry.key_id, entry.acted_by, entry.detail) == ("key_1", "gateway", {"team": "crew"})
+
+
+async def test_threads_that_are_deleted(make: Make) -> None:
+    drsai = await make({"crew": Crew()})
+    for thread_id in ("one", "two", "three", "four"):
+        await drsai.run("crew", "Hello.", thread_id=thread_id, user_id="ann", tenant="acme")
+    await drsai.engine.delete_thread(replace(GATEWAY, acted_by=None), "one")
+    await drsai.delete_thread("ann", "two", tenant="acme")
+    assert await drsai.db.delete(Thread, {"thread_id": "three", "tenant": "acme", "user_id": "ann"}) == 1
+    await drsai.database.write(partial(prune, older_than=timedelta(0)))
+    assert [told(item) for item in await entries(drsai, "acme")] == [
+        ("thread.deleted", "user", "ann", "one", "ann", "one"),
+        ("thread.deleted", "program", None, "two", "ann", "two"),
+        ("thread.deleted", "program", None, "three", "ann", "three"),
+        ("threads.pruned", "program", None, "acme", None, None),
+    ]
+
+
+async def test_a_deletion_that_is_refused_leaves_no_entry(make: Make) -> None:
+    crew = Crew()
+    crew.ann.hold()
+    drsai, other = await make({"crew": crew}), await make({"crew": Crew()})
+    handle = await drsai.start("crew", "Hello.", thread_id="t")
+    await reached(drsai, "running")
+    with pytest.raises(ThreadBusy):
+        await other.delete_thread("anonymous", "t")
+    assert await entries(drsai) == []
+    await drsai.engine.cancel_run(Principal(), handle.run_id)
+    await ended(drsai)
+    crew.ann.release()
+
+
+async def test_an_import(make: Make) -> None:
+    drsai = await make({"crew": Crew()})
+    await drsai.run("crew", "Hello.", thread_id="t", user_id="ann")
+    data = await drsai.database.read(partial(export_thread, name=Owner("default", "ann").thread("t")))
+    await drsai.database.write(partial(import_thread, data=data, tenant="acme", thread_id="copy"))
+    [entry] = await entries(drsai, "acme")
+    assert told(entry) == ("thread.imported", "program", None, "copy", "ann", "copy")
+
+
+async def test_keys_over_http(make: Make) -> None:
+    drsai = await make({"crew": Crew()})
+    admin = await drsai.keys.create(Owner("acme", "root"), ["admin"])
+    headers = {"Authorization": f"Bearer {admin.key.get_secret_value()}", "X-Request-Id": "req_9"}
+    transport = httpx.ASGITransport(drsai.app())
+    async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as http:
+        made = (await http.post("/v1/keys", json={"user": "ann", "name": "laptop", "expires_in_days": 1})).json()
+        for _ in range(2):  # The second time nothing is done.
+            await http.delete(f"/v1/keys/{made['id']}")
+        shown = (await http.get("/v1/audit", params={"user": "ann"})).json()
+        assert (await http.get("/v1/audit", params={"action": "no"})).json()["error"]["param"] == "action"
+    first, *rest = await entries(drsai)
+    assert told(first) == ("key.created", "program", None, admin.info.key_id, "root", None)
+    assert [told(item)[:5] for item in rest] == [
+        ("key.created", "user", "root", made["id"], "ann"),
+        ("key.revoked", "user", "root", made["id"], "ann"),
+    ]
+    assert {(item.key_id, item.request_id) for item in rest} == {(admin.info.key_id, "req_9")}
+    assert rest[0].detail is not None
+    assert rest[0].detail["name"] == "laptop"
+    assert [item["action"] for item in shown["data"]] == ["key.revoked", "key.created"]
+    assert shown["data"][0]["at"] == int(rest[1].at.timestamp())
+    assert made["key"] not in str(shown)
+
+
+def test_how_somebody_acts_is_no_part_of_who_they_are() -> None:
+    assert Principal("ann", by=By.PROGRAM) == Principal("ann")
+    assert Principal("ann", by=By.CLI).dump() is None
+    assert Principal("ann", by=By.PROGRAM).actor.user_id is None

@@ -1,0 +1,346 @@
+"""Users are listed, and deleted with all that is theirs and nothing that is another's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import httpx
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+from sqlmodel import SQLModel
+
+from drsai_backend import DrSai, RunStatus, Thread
+from drsai_backend.access.key_store import ApiKeys
+from drsai_backend.database import DatabaseManager, migrations
+from drsai_backend.database.audit import list_audit
+from drsai_backend.datamodel import AgentJson, AuditEntry, AutoGenMessage, table_of, utcnow
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
+from drsai_backend.state.portable import import_thread
+from tests.support.commands import Commands
+from tests.support.every_row import add_row, add_thread, tables_of_threads
+from tests.support.teams.crew import Asker, Crew
+from tests.support.threads import LATE, QUICK, Make, until
+
+ANN = Owner("acme", "ann")
+OTHERS = (Owner("other", "ann"), Owner("default", "ann"), Owner("acme", "bob"))
+KEPT = {table_of(AuditEntry)}
+"""Has a tenant, and outlives its users."""
+
+
+def owned() -> list[sa.Table]:
+    """All tables of the package whose rows have an owner; one that is new is among them by itself."""
+    tables = [SQLModel.metadata.tables[name] for name in sorted(migrations.own_tables())]
+    return [table for table in tables if "tenant" in table.c and table not in KEPT]
+
+
+def fill(session: Session, owner: Owner) -> None:
+    """Two threads with a row of each table of threads, and a row of each other table that has an owner."""
+    for thread_id in ("t", "u"):
+        add_thread(session, owner.user_id, thread_id, tenant=owner.tenant)
+    for table in owned():
+        if table.name not in tables_of_threads() and table is not table_of(Thread):
+            add_row(session, table, *owner)
+    # Named after a thread that is not there, or not any more.
+    for table in owned():
+        if "thread_id" in table.c and not table.foreign_keys and table is not table_of(Thread):
+            add_row(session, table, *owner, "lost")
+
+
+def everything(session: Session, owner: Owner) -> dict[str, int]:
+    """How many rows of every table are an owner's, by their columns or by their thread's."""
+    found: dict[str, int] = {}
+    thread = table_of(Thread)
+    keys = sa.select(thread.c.id).where(thread.c.tenant == owner.tenant, thread.c.user_id == owner.user_id)
+    for table in SQLModel.metadata.sorted_tables:
+        if table.name not in migrations.own_tables() or table in KEPT:
+            continue
+        if "tenant" in table.c:
+            mine = sa.and_(table.c.tenant == owner.tenant, table.c.user_id == owner.user_id)
+        else:
+            mine = table.c.thread_key.in_(keys)
+        found[table.name] = session.execute(sa.select(sa.func.count()).select_from(table).where(mine)).scalar_one()
+    return found
+
+
+async def count(drsai: DrSai, owner: Owner) -> dict[str, int]:
+    return await drsai.database.read(lambda session: everything(session, owner))
+
+
+async def test_all_tables_of_one_user_and_nothing_of_others(make: Make) -> None:
+    drsai = await make({"crew": Crew()}, **LATE)
+    for owner in (ANN, *OTHERS):
+        await drsai.database.write(lambda session, owner=owner: fill(session, owner))
+    drsai.keys.stale_seconds = 0
+    before = {owner: await count(drsai, owner) for owner in (ANN, *OTHERS)}
+    assert all(before[ANN].values()), before[ANN]
+    rows = before[ANN]
+    deleted = await drsai.users.delete(ANN)
+    assert deleted == {
+        "threads": 2,
+        "messages": 2,
+        "runs": 2,
+        "user_inputs": rows["userinput"],
+        "single_tasks": rows["singletask"],
+        "task_lists": rows["tasks"],
+        "plan_checks": rows["plancheck"],
+        "agent_configs": 1,
+        "api_keys": 1,
+    } | {name: rows[name] for name in deleted if name in rows}  # tables that have no other word for their rows
+    assert set((await count(drsai, ANN)).values()) == {0}
+    # Rows of threads that are gone are nobody's, and found by nobody's owner.
+    total = await drsai.database.read(
+        lambda session: {
+            name: session.execute(sa.select(sa.func.count()).select_from(SQLModel.metadata.tables[name])).scalar_one()
+            for name in before[ANN]
+        }
+    )
+    after = {owner: await count(drsai, owner) for owner in OTHERS}
+    assert after == {owner: before[owner] for owner in OTHERS}
+    assert total == {name: sum(after[owner][name] for owner in OTHERS) for name in total}
+    told = Counter[str]()
+    async for entry in drsai.audit.entries("acme", "ann"):
+        assert (entry.action, entry.subject, entry.owner) == ("user.deleted", "ann", "ann")
+        told.update(entry.detail or {})
+    assert dict(told) == deleted
+    with pytest.raises(NotFound):
+        await drsai.users.delete(ANN)
+
+
+@pytest.mark.parametrize("user", ["", " x", "x" * 256])
+async def test_no_name_of_a_user(make: Make, user: str) -> None:
+    drsai = await make({"crew": Crew()})
+    with pytest.raises(InvalidRequest) as refused:
+        await drsai.users.delete(Owner("default", user))
+    assert refused.value.param == "user_id"
+
+
+async def test_runs_in_any_process_are_stopped_first(make: Make) -> None:
+    crew = Crew()
+    crew.ann.hold()
+    here, there = await make({"crew": crew, "asker": Asker()}, **QUICK), await make({"crew": crew}, **QUICK)
+    live = [
+        await drsai.start("crew", "x", user_id="ann", tenant="acme", thread_id=name)
+        for drsai, name in ((here, "t"), (there, "u"))
+    ]
+    waiting = [
+        await here.start("crew", "later", user_id="ann", tenant="acme", thread_id="t", background=True)
+        for _ in range(3)
+    ]
+    await here.run("asker", "x", user_id="ann", tenant="acme", thread_id="v")
+    await crew.ann.asked.wait()
+    deleted = await here.users.delete(ANN)
+    assert deleted["threads"] == 3
+    assert deleted["runs"] == 3 + len(waiting)
+    assert set((await count(here, ANN)).values()) == {0}
+    for handle in live:
+        assert (await asyncio.wait_for(handle.wait(), 30)).status is RunStatus.STOPPED
+    crew.ann.release()
+    await asyncio.sleep(0.5)
+    assert set((await count(there, ANN)).values()) == {0}, "nothing comes back"
+    # Whoever comes under that name finds nothing.
+    result = await here.run("crew", "hello", user_id="ann", tenant="acme", thread_id="t")
+    assert (await here.get_thread("ann", "t", tenant="acme")).message_count == 4
+    assert result.status is RunStatus.COMPLETED
+
+
+async def test_their_keys_stop_working(make: Make) -> None:
+    here, there = await make({"crew": Crew()}), await make({"crew": Crew()})
+    await here.keys.create(Owner("acme", "root"), ["admin"])
+    made = await here.keys.create(ANN, ["user"])
+    key = made.key.get_secret_value()
+    for drsai in (here, there):
+        assert (await drsai.keys.check(key)).owner == ANN
+    deleting = asyncio.create_task(here.users.delete(ANN))
+
+    async def gone() -> bool:
+        return not (await count(here, ANN))["apikey"]
+
+    await until(gone)
+    await asyncio.sleep(0.1)
+    with pytest.raises(Unauthenticated):
+        await here.keys.check(key)
+    assert await deleting == {"api_keys": 1}
+    with pytest.raises(Unauthenticated):  # And nowhere, once it is done.
+        await there.keys.check(key)
+
+
+async def test_the_last_keys_stay(make: Make) -> None:
+    """Or else the server would ask nobody for a key."""
+    drsai = await make({"crew": Crew()})
+    await drsai.keys.create(ANN, ["admin"])
+    await drsai.run("crew", "x", user_id="ann", tenant="acme", thread_id="t")
+    with pytest.raises(Conflict, match="last API keys"):
+        await drsai.users.delete(ANN)
+    assert (await count(drsai, ANN))["thread"] == 1
+    assert await ApiKeys(drsai.database).any_exist()
+    required = await make({"crew": Crew()}, auth="required")
+    required.keys.stale_seconds = 0
+    assert (await required.users.delete(ANN))["api_keys"] == 1
+
+
+async def test_lists_of_users(make: Make) -> None:
+    drsai = await make({"crew": Crew()}, **LATE)
+    users = ["Zoe", "ann", "bob", "čaj", "eve", "李"]
+    for n, user in enumerate(users[:4]):
+        for thread_id in range(n):
+            await drsai.database.write(
+                lambda session, user=user, thread_id=thread_id: add_thread(
+                    session, user, f"t{thread_id}", tenant="acme"
+                )
+            )
+    await drsai.keys.create(Owner("acme", "eve"), ["user"])
+    await drsai.keys.create(Owner("acme", "Zoe"), ["user"])
+    await drsai.db.upsert(AgentJson(tenant="acme", user_id="李", component={}))
+    await drsai.keys.create(Owner("other", "adam"), ["user"])
+    found: list[tuple[str, int]] = []
+    after = None
+    while True:
+        page = await drsai.users.list("acme", after, 2)
+        found += [(item.user_id, item.threads) for item in page.items]
+        if (after := page.next) is None:
+            break
+    assert found == sorted(zip(users, [0, 1, 2, 3, 0, 0], strict=True))
+
+
+async def test_over_http_nobody_deletes_themselves(make: Make) -> None:
+    drsai = await make({"crew": Crew()})
+    admin = await drsai.keys.create(Owner("acme", "root"), ["admin"])
+    for owner in (ANN, OTHERS[0]):
+        await drsai.db.upsert(AgentJson(**owner._asdict(), component={}))
+    headers = {"Authorization": f"Bearer {admin.key.get_secret_value()}"}
+    transport = httpx.ASGITransport(drsai.app())
+    async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as http:
+        assert [user["id"] for user in (await http.get("/v1/users")).json()["data"]] == ["ann", "root"]
+        assert (await http.delete("/v1/users/root")).status_code == 409
+        answer = await http.delete("/v1/users/ann")
+        assert answer.json()["counts"] == {"agent_configs": 1}
+        assert (await http.delete("/v1/users/ann")).status_code == 404
+    assert (await count(drsai, OTHERS[0]))["agentjson"] == 1
+    [entry] = [entry async for entry in drsai.audit.entries("acme", None, "user")]
+    assert (entry.by, entry.actor, entry.key_id) == ("user", "root", admin.info.key_id)
+
+
+# --- by the command line ----------------------------------------------------------------------------------------------
+
+
+def _many(session: Session, owner: Owner, threads: int) -> None:
+    common = {"created_at": utcnow(), "updated_at": utcnow(), "version": "0.0.1", **owner._asdict()}
+    rows = [
+        {**common, "thread_id": f"t{n}", "status": "completed", "revision": 1, "last_seq": 1, "turn": 0}
+        | {"journal_debt": 0, "epoch": 0}
+        for n in range(threads)
+    ]
+    session.execute(sa.insert(table_of(Thread)), rows)
+    thread = table_of(Thread)
+    keys = session.execute(
+        sa.select(thread.c.id, thread.c.thread_id).where(
+            thread.c.tenant == owner.tenant, thread.c.user_id == owner.user_id
+        )
+    ).all()
+    messages = [
+        {**common, "thread_id": thread_id, "thread_key": key, "seq": 1, "config": {"content": "x"}}
+        for key, thread_id in keys
+    ]
+    session.execute(sa.insert(table_of(AutoGenMessage)), messages)
+
+
+def test_killed_in_the_middle_and_deleted_again(commands: Commands, database_url: str, tmp_path: Path) -> None:
+    threads = 1500
+    manager = DatabaseManager(database_url)
+    database = manager.database
+    for owner in (ANN, OTHERS[0]):
+        database.write_sync(lambda session, owner=owner: _many(session, owner, threads))
+    before = database.read_sync(lambda session: everything(session, OTHERS[0]))
+    environment = {"DRSAI_DATABASE_URL": database_url}
+    arguments = ("users", "delete", "ann", "--tenant", "acme", "--yes")
+    command = commands.start(*arguments, cwd=tmp_path, env=environment)
+    left = threads
+    late = time.monotonic() + 60
+    while left == threads and time.monotonic() < late:
+        left = database.read_sync(lambda session: everything(session, ANN))["thread"]
+    command.die()
+    left = database.read_sync(lambda session: everything(session, ANN))
+    assert 0 < left["thread"] < threads
+    assert left["autogenmessage"] == left["thread"], "a thread goes with all of it, or not at all"
+    again = commands.run(*arguments, cwd=tmp_path, env=environment)
+    assert f"{left['thread']} threads, {left['thread']} messages" in again.stdout.replace("\n", " ")
+    assert set(database.read_sync(lambda session: everything(session, ANN)).values()) == {0}
+    assert database.read_sync(lambda session: everything(session, OTHERS[0])) == before
+    log = database.read_sync(lambda session: list_audit(session, tenant="acme", limit=1000)).items
+    assert {entry.by for entry in log} == {"cli"}
+    assert sum((entry.detail or {}).get("threads", 0) for entry in log) == threads
+    database.close_sync()
+
+
+async def test_what_is_exported_can_be_imported(
+    make: Make, commands: Commands, database_url: str, tmp_path: Path
+) -> None:
+    drsai = await make({"crew": Crew()}, **LATE)
+    for thread_id in ("t", "with/slash"):
+        await drsai.run("crew", "Hello.", user_id="ann", tenant="acme", thread_id=thread_id)
+    await drsai.db.upsert(AgentJson(tenant="acme", user_id="ann", component={"provider": "x"}))
+    file, environment = tmp_path / "ann.zip", {"DRSAI_DATABASE_URL": database_url}
+    arguments = ("users", "delete", "ann", "--tenant", "acme", "--yes", "--export")
+
+    async def delete(target: Path) -> Any:
+        command = commands.start(*arguments, str(target), cwd=tmp_path, env=environment)
+        code = await asyncio.to_thread(command.wait)
+        return code, command.stdout, command.stderr
+
+    code, _, said = await delete(tmp_path / "no" / "folder.zip")
+    assert (code, "no file can be written there" in said) == (1, True)
+    assert (await count(drsai, ANN))["thread"] == 2
+    code, shown, _ = await delete(file)
+    assert code == 0
+    assert "exported 2 threads" in shown
+    assert "1 agent config" in shown
+    assert set((await count(drsai, ANN)).values()) == {0}
+    assert file.stat().st_mode & 0o777 == 0o600
+    with ZipFile(file) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+        assert (manifest["tenant"], manifest["user_id"]) == ANN
+        [config] = map(json.loads, archive.read("rows/agentjson.jsonl").splitlines())
+        assert config["component"] == {"provider": "x"}
+        for item in manifest["threads"]:
+            data = archive.read(item["file"])
+            await drsai.database.write(lambda session, data=data: import_thread(session, data, tenant="acme"))
+    page = await drsai.list_threads("ann", tenant="acme")
+    assert {item.thread_id: item.message_count for item in page.items} == {"t": 4, "with/slash": 4}
+    assert (await drsai.run("crew", "Again.", user_id="ann", tenant="acme", thread_id="t")).status == "completed"
+    actions = [entry.action async for entry in drsai.audit.entries("acme", "ann")]
+    assert actions.count("user.exported") == 1
+
+
+def test_lists_and_the_log_in_a_terminal(commands: Commands, database_url: str, tmp_path: Path) -> None:
+    def drsai(*arguments: str) -> Any:
+        return commands.run(*arguments, cwd=tmp_path, env={"DRSAI_DATABASE_URL": database_url})
+
+    manager = DatabaseManager(database_url)
+    manager.database.write_sync(lambda session: _many(session, ANN, 3))
+    drsai("keys", "create", "--user", "bob[b]", "--tenant", "acme")
+    assert drsai("users", "list", "--tenant", "acme").stdout.splitlines() == ["ann  3 threads", "bob[b]  0 threads"]
+    assert json.loads(drsai("users", "list", "--tenant", "acme", "--json", "-n", "1").stdout) == [
+        {"user_id": "ann", "threads": 3}
+    ]
+    assert "--after ann" in drsai("users", "list", "--tenant", "acme", "-n", "1").stdout
+    assert "nothing belongs" in drsai("users", "list").stdout
+    drsai("users", "delete", "ann", "--tenant", "acme", "--yes")
+    lines = drsai("audit").stdout.splitlines()
+    assert "user.deleted ann of ann (acme) by the command line" in lines[0]
+    assert "threads 3" in lines[0]
+    assert "key.created" in lines[1]
+    [entry] = json.loads(drsai("audit", "--action", "key", "--tenant", "acme", "--json").stdout)
+    assert (entry["by"], entry["actor"], entry["owner"]) == ("cli", None, "bob[b]")
+    assert "--after" in drsai("audit", "-n", "1").stdout
+    assert "no such entries" in drsai("audit", "--user", "nobody").stdout
+    assert "deleted 2 entries" in drsai("audit", "prune", "--older-than", "0m", "--yes").stdout
+    assert drsai("users", "delete", "ann", "--yes").stderr.startswith("Error: nothing belongs to a user 'ann' here")
+    manager.database.close_sync()
