@@ -185,6 +185,7 @@ class FakeTeams:
 
 class FakeDatabase:
     broken: Exception | None = None
+    database: Any = None
 
     tried = 0
 
@@ -284,6 +285,9 @@ class FakeEngine:
             created_at=datetime.fromtimestamp(handle.created, UTC),
         )
 
+    async def run_answered(self, handle: FakeHandle) -> RunView:
+        return await self.get_run(Principal(handle.user_id), handle.run_id)
+
     async def list_runs(
         self, who: Principal, thread_id: str | None, *, after: str | None, limit: int, status: RunStatus | None = None
     ) -> RunPage:
@@ -304,7 +308,7 @@ class FakeEngine:
                 if isinstance(logged.event, RunEnded):
                     return
 
-    async def check_thread(self, who: Principal, thread_id: str) -> None:
+    async def check_thread(self, who: Principal, thread_id: str, right: object = None) -> None:
         self._detail(who, thread_id)
 
     async def follow_thread(self, who: Principal, thread_id: str, after: Position | None) -> AsyncIterator[Logged]:
