@@ -60,13 +60,14 @@ def _starts(
 
 
 class SyncHandle:
-    """A run that was started, as `DrSai.start` returns it, for threads. `run_id`, `thread_id`, `user_id`, `team`,
-    `created` and `speakers` are those of the `RunHandle`."""
+    """A run that was started, as `DrSai.start` returns it, for threads. `run_id`, `name`, `thread_id`, `user_id`,
+    `team`, `created` and `speakers` are those of the `RunHandle`."""
 
     def __init__(self, sync: SyncDrSai, handle: Handle) -> None:
         self._sync = sync
         self._handle = handle
         self.run_id = handle.run_id
+        self.name = handle.name
         self.thread_id = handle.thread_id
         self.user_id = handle.user_id
         self.team = handle.team

@@ -39,7 +39,7 @@ async def test_a_cancel_is_not_lost_when_the_run_asks_a_person_at_that_moment(ma
     ending, go = asyncio.Event(), asyncio.Event()
 
     async def slow(fn: Any, **options: Any) -> Any:
-        if workers[0].engine._running.live(("anonymous", "t")) is not None:
+        if workers[0].engine._running.live(Principal().owner.thread("t")) is not None:
             ending.set()
             await go.wait()
         return await write(fn, **options)

@@ -139,7 +139,7 @@ async def test_readers_come_to_an_end_when_the_end_cannot_be_stored(make: Make) 
         while live.ended is None:
             await live.more()
     assert live.ended.status is RunStatus.RUNNING
-    assert not drsai.engine._running.is_taken(("anonymous", "t"))
+    assert not drsai.engine._running.is_taken(Principal().owner.thread("t"))
 
 
 def _deadlock(*_: object) -> None:

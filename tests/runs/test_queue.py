@@ -87,7 +87,7 @@ async def test_a_steered_input_that_is_cancelled_at_that_moment_leaves_the_count
     drsai = await idle(make, crew)
     first = await drsai.engine.start(request("x"))
     steered = await drsai.engine.start(request("y", on_busy="steer"))
-    live = drsai.engine._running.live(("anonymous", "t"))
+    live = drsai.engine._running.live(Principal().owner.thread("t"))
     assert live is not None
     write, key = drsai.database.write, (await head_of(drsai)).key
 

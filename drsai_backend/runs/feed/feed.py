@@ -258,15 +258,9 @@ class FollowedRun:
     _said: list[MessageDone] = field(default_factory=list[MessageDone])
     _ended: RunEnded | None = None
 
-    @property
-    def thread_id(self) -> str:
-        """The thread that it runs on."""
-        return self.name.thread_id
-
-    @property
-    def user_id(self) -> str:
-        """Whose thread it is."""
-        return self.name.user_id
+    def __post_init__(self) -> None:
+        self.thread_id = self.name.thread_id
+        self.user_id = self.name.user_id
 
     async def events(self) -> AsyncIterator[RunEvent]:
         """Every event of the run from its beginning; ends after `RunEnded`, also where that says that the run is still
