@@ -27,45 +27,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
-from drsai_backend.database import Database, DatabaseManager
+from drsai_backend.database import DatabaseManager
 from drsai_backend.database.retention import delete_thread, prune
-from drsai_backend.database.shares import Grantee, add_share, list_shares, remove_share
-from drsai_backend.datamodel import Right, RunStatus, Thread
-from drsai_backend.datamodel.owner import Owner, ThreadName
-from drsai_backend.datamodel.sharing import read_right
+from drsai_backend.datamodel import Right
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import Conflict, DrSaiError, InvalidRequest, NotFound, ShuttingDown, StaleAnswer, ThreadBusy
 from drsai_backend.models import ModelClientFactory
-from drsai_backend.runs import views
 from drsai_backend.runs.commands import Commands, Queued
-from drsai_backend.runs.events import Answer, Logged, Position, RunRequest, new_thread_id
+from drsai_backend.runs.events import Answer, Position, RunRequest, new_thread_id
 from drsai_backend.runs.feed.feed import Feeds, FollowedRun
 from drsai_backend.runs.feed.live_run import RunHandle
 from drsai_backend.runs.feed.replay import find_request, replay
-from drsai_backend.runs.opening import Lifecycle
 from drsai_backend.runs.recovery.leases import Heartbeat, new_worker_id
 from drsai_backend.runs.recovery.recovery import Recovery, Waker
-from drsai_backend.runs.rights import Named, Rights
+from drsai_backend.runs.rights import Named
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.start.plan import fingerprint
 from drsai_backend.runs.start.read import Services
 from drsai_backend.runs.start.starter import Busy, RunStarter
 from drsai_backend.runs.stored_request import request_of_thread
+from drsai_backend.runs.stored_threads import StoredThreads
 from drsai_backend.runs.views import (
-    InputRequestPage,
-    RunPage,
     RunView,
-    SharedThreadPage,
-    ShareView,
-    StoredMessage,
     ThreadDetail,
-    ThreadPage,
 )
 from drsai_backend.runs.warm import WarmThreads
 from drsai_backend.teams.context import TeamFactory
@@ -83,7 +73,7 @@ Handle = RunHandle | FollowedRun
 """A run that was started: one of this process, or one that it follows by what is stored. Both have the same calls."""
 
 
-class Engine:
+class Engine(StoredThreads):
     """Runs the teams of a registry on the threads of a database. One per process and event loop.
 
     Args:
@@ -96,10 +86,10 @@ class Engine:
     def __init__(
         self, teams: TeamRegistry, db: DatabaseManager, models: ModelClientFactory, settings: Settings
     ) -> None:
+        feeds = Feeds(db.database, lambda name: self._running.live(name), lambda: self._running.closing)
+        super().__init__(db, feeds)
         self.teams = teams
-        self.db = db
         self.worker_id = new_worker_id()
-        self.lifecycle = Lifecycle()
         self._settings = settings
         self._warm = WarmThreads(settings.warm_threads, settings.warm_bytes)
         lease = timedelta(seconds=settings.lease_seconds)
@@ -109,11 +99,9 @@ class Engine:
         self._starter = RunStarter(
             Services(db, models, self._warm, self.worker_id, lease, outage, self.limits_of, self._resources)
         )
-        self._feeds = Feeds(db.database, lambda name: self._running.live(name), lambda: self._running.closing)
         self._recovery: Recovery
         self._running = Running(db.database, self._warm, self._feeds.changed, lambda key: self._recovery.freed(key))
         self._recovery = Recovery(db, teams, self._starter, self._running, self.worker_id, settings)
-        self._rights = Rights(db.database)
         self._commands = Commands(db, self._starter, self._running, self._recovery, self._warm)
         self._heartbeat = Heartbeat(
             db.database,
@@ -139,15 +127,6 @@ class Engine:
     def woken_by(self, waker: Waker) -> None:
         """Have `waker` tell other processes which threads want a look, and sweep. Without one, this process does."""
         self._recovery.waker = waker
-
-    def check_open(self) -> None:
-        """Raises NotOpened unless it is open, in this event loop. All that is asked of it below begins with this."""
-        self.lifecycle.check()
-
-    @property
-    def _open_database(self) -> Database:
-        self.check_open()
-        return self.db.database
 
     async def close(self) -> None:
         """Take nothing new. Runs under way are handed over at their next turn boundary, and after
@@ -355,124 +334,7 @@ class Engine:
                 # Without sweeps, runs would be left lying.
                 log.exception("a sweep failed")
 
-    # --- what is there ------------------------------------------------------------------------------------------
-
-    async def get_run(self, who: Principal, run_id: str) -> RunView:
-        """One run. Raises NotFound for an unknown one, or one of a thread that is not shared with the user."""
-        try:
-            return await self._run_of(who.owner, run_id)
-        except NotFound:
-            return await self._run_of(await self._rights.run(who, run_id, Right.READ), run_id)
-
-    async def run_answered(self, handle: Handle) -> RunView:
-        """The run that an answer has resumed, for who answered it: they need not have the right to read its thread."""
-        return await self._run_of(handle.name.owner, handle.run_id)
-
-    async def _run_of(self, owner: Owner, run_id: str) -> RunView:
-        found = await self._open_database.read(lambda session: views.get_run(session, owner, run_id))
-        if found is None:
-            raise NotFound(f"no run {run_id!r}", param="run_id")
-        return found
-
-    async def list_runs(
-        self, who: Principal, thread_id: Named | None, *, after: str | None, limit: int, status: RunStatus | None = None
-    ) -> RunPage:
-        """A page of a thread's runs, or of all of the user's, newest first; `after` is the `next` of the page
-        before."""
-        owner, of_thread = who.owner, None
-        if thread_id is not None:
-            name = await self._rights.thread(who, thread_id, Right.READ)
-            owner, of_thread = name.owner, name.thread_id
-        return await self._open_database.read(
-            lambda session: views.list_runs(session, owner, of_thread, after, limit, status)
-        )
-
-    async def list_input_requests(self, who: Principal, *, after: str | None, limit: int) -> InputRequestPage:
-        """A page of the questions that wait for the user or one of their roles, in all threads of the tenant, newest
-        first."""
-        return await self._open_database.read(lambda session: views.list_input_requests(session, who, after, limit))
-
-    def follow_run(self, who: Principal, run_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
-        """The log of a run from a position on; see `Feeds.run`."""
-        self.check_open()
-        return self._feeds.run(who.owner, run_id, after, shared=lambda: self._rights.run(who, run_id, Right.READ))
-
-    async def follow_thread(
-        self, who: Principal, thread_id: Named, after: Position | None = None
-    ) -> AsyncIterator[Logged]:
-        """The log of a thread from a position on; see `Feeds.thread`."""
-        self.check_open()
-        name = await self._rights.thread(who, thread_id, Right.READ)
-        async for logged in self._feeds.thread(name, after):
-            yield logged
-
-    async def check_thread(self, who: Principal, thread_id: Named, right: Right = Right.READ) -> None:
-        """Raises NotFound for an unknown or foreign thread, Forbidden for one where the user has less than `right`."""
-        await self._commands.head(await self._rights.thread(who, thread_id, right))
-
-    async def list_threads(
-        self, who: Principal, *, after: str | None, limit: int, status: RunStatus | None = None
-    ) -> ThreadPage:
-        """A page of the user's threads, newest first; `after` is the `next` of the page before."""
-        return await self._open_database.read(
-            lambda session: views.list_threads(session, who.owner, after, limit, status)
-        )
-
-    async def list_shared_threads(self, who: Principal, *, after: str | None, limit: int) -> SharedThreadPage:
-        """A page of the threads that others of the tenant share with the user or one of their roles, newest first."""
-        return await self._open_database.read(lambda session: views.list_shared_threads(session, who, after, limit))
-
-    async def get_thread(self, who: Principal, thread_id: Named) -> ThreadDetail:
-        """One thread, without its messages and state. Raises NotFound for an unknown or foreign one."""
-        self.check_open()
-        return await self._detail(await self._rights.thread(who, thread_id, Right.READ))
-
-    async def _detail(self, name: ThreadName) -> ThreadDetail:
-        rows = await self.db.get(Thread, filters=name._asdict(), load_messages=True, load_state=False)
-        if not rows:
-            raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
-        return views.detail(rows[0])
-
-    async def list_messages(self, who: Principal, thread_id: Named, *, after: int, limit: int) -> list[StoredMessage]:
-        """Messages with `seq > after`, in order. Raises NotFound for an unknown or foreign thread."""
-        name = await self._rights.thread(who, thread_id, Right.READ)
-        return await self._open_database.read(lambda session: views.list_messages(session, name, after, limit))
-
-    # --- with whom it is shared ---------------------------------------------------------------------------------
-
-    async def share_thread(self, who: Principal, thread_id: Named, grantee: Grantee, right: Right) -> ShareView:
-        """Share a thread with a user or a role of its tenant, or change the right that they have.
-
-        Raises:
-            NotFound: an unknown thread, or one that the user may not even read.
-            Forbidden: the user is neither its owner nor an admin of its tenant.
-            InvalidRequest: the grantee is the owner, or the right is none that can be given.
-        """
-        self.check_open()
-        name = await self._rights.thread(who, thread_id, Right.SHARE)
-        grantee.check(name)
-        right = read_right(right)
-        if not await self.db.database.write(lambda session: add_share(session, name, grantee, right, who.user_id)):
-            raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
-        shares = await self._shares(name)
-        return next(each for each in shares if (each.with_user, each.with_role) == tuple(grantee))
-
-    async def unshare_thread(self, who: Principal, thread_id: Named, grantee: Grantee) -> None:
-        """Take a share back. Raises as `share_thread`, and NotFound where there is none."""
-        self.check_open()
-        name = await self._rights.thread(who, thread_id, Right.SHARE)
-        if not await self.db.database.write(lambda session: remove_share(session, name, grantee)):
-            raise NotFound(f"thread {name.thread_id!r} is not shared with {grantee}", param="thread_id")
-
-    async def list_shares(self, who: Principal, thread_id: Named) -> list[ShareView]:
-        """With whom a thread is shared, oldest first. Raises as `share_thread`."""
-        name = await self._rights.thread(who, thread_id, Right.SHARE)
-        await self._commands.head(name)
-        return await self._shares(name)
-
-    async def _shares(self, name: ThreadName) -> list[ShareView]:
-        rows = await self._open_database.read(lambda session: list_shares(session, name))
-        return [ShareView.model_validate(row) for row in rows]
+    # --- the end of a thread -------------------------------------------------------------------------------------
 
     async def delete_thread(self, who: Principal, thread_id: str) -> None:
         """Delete a thread and all that belongs to it.
