@@ -11,6 +11,9 @@ import typer
 
 import drsai_backend
 from drsai_backend import cli
+from drsai_backend.cli.access_commands import audit_app, keys_app, users_app
+from drsai_backend.cli.options import DatabaseUrl, Yes
+from drsai_backend.cli.thread_commands import threads_app
 
 app = typer.Typer(
     name="drsai",
@@ -20,10 +23,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-threads_app = typer.Typer(help="Look at stored conversations, move or delete them.", no_args_is_help=True)
-keys_app = typer.Typer(help="Make, list and revoke API keys; rotate the secret of model keys.", no_args_is_help=True)
-users_app = typer.Typer(help="List users, or delete one with all that is theirs.", no_args_is_help=True)
-audit_app = typer.Typer(help="Look at who did what: keys, deletions, exports, shares, answers.")
 db_app = typer.Typer(help="Bring the database schema up to date, or take it back.", no_args_is_help=True)
 app.add_typer(threads_app, name="threads")
 app.add_typer(keys_app, name="keys")
@@ -31,15 +30,6 @@ app.add_typer(users_app, name="users")
 app.add_typer(audit_app, name="audit")
 app.add_typer(db_app, name="db")
 
-DatabaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="`sqlite:///file` or `postgresql://…`. [default: $DRSAI_DATABASE_URL, else sqlite:///drsai.db]",
-    ),
-]
-User = Annotated[str, typer.Option(metavar="NAME", help="Whose threads.")]
-Tenant = Annotated[str, typer.Option(metavar="TENANT", help="The user's tenant.")]
 Teams = Annotated[
     str | None,
     typer.Argument(
@@ -49,9 +39,6 @@ Teams = Annotated[
     ),
 ]
 TeamsOption = Annotated[str | None, typer.Option(metavar="TEAMS", help="Your own teams, as for `drsai serve`.")]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-ThreadId = Annotated[str, typer.Argument(metavar="THREAD", help="Its id.")]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"] | None,
     typer.Option(case_sensitive=False, help="[default: $DRSAI_LOG_LEVEL, else info]"),
@@ -195,283 +182,6 @@ def demo(
     Runs on the offline demo model, and on a temporary SQLite database unless `--database-url` is given.
     """
     cli.demo.demo(database_url)
-
-
-@threads_app.command("list")
-def threads_list(
-    user: User = "anonymous",
-    tenant: Tenant = "default",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most.")] = 20,
-    database_url: DatabaseUrl = None,
-    as_json: AsJson = False,
-) -> None:
-    """List a user's threads, newest first."""
-    cli.threads.list_threads(cli.threads.Owner(tenant, user), limit, database_url, as_json=as_json)
-
-
-@threads_app.command("show")
-def threads_show(
-    thread: ThreadId,
-    user: User = "anonymous",
-    tenant: Tenant = "default",
-    database_url: DatabaseUrl = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show a thread and its messages."""
-    cli.threads.show_thread(cli.threads.Owner(tenant, user), thread, database_url, as_json=as_json)
-
-
-@threads_app.command("state")
-def threads_state(
-    thread: ThreadId,
-    user: User = "anonymous",
-    tenant: Tenant = "default",
-    decoded: Annotated[bool, typer.Option("--decoded", help="As JSON instead of base64.")] = False,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Print what the agents of a thread remember: their saved state."""
-    cli.threads.print_state(cli.threads.Owner(tenant, user), thread, database_url, decoded=decoded)
-
-
-@threads_app.command("delete")
-def threads_delete(
-    threads: Annotated[list[str], typer.Argument(metavar="THREAD…", help="Ids.")],
-    user: User = "anonymous",
-    tenant: Tenant = "default",
-    database_url: DatabaseUrl = None,
-    yes: Yes = False,
-) -> None:
-    """Delete threads with all that belongs to them."""
-    cli.threads.delete_threads(cli.threads.Owner(tenant, user), threads, database_url, yes=yes)
-
-
-@threads_app.command("cancel")
-def threads_cancel(
-    thread: ThreadId, user: User = "anonymous", tenant: Tenant = "default", database_url: DatabaseUrl = None
-) -> None:
-    """Stop what a thread does or waits for. Its finished turns stay."""
-    cli.threads.cancel(cli.threads.Owner(tenant, user), thread, database_url)
-
-
-@threads_app.command("pause")
-def threads_pause(
-    thread: ThreadId, user: User = "anonymous", tenant: Tenant = "default", database_url: DatabaseUrl = None
-) -> None:
-    """Pause a thread's live run at its next turn boundary."""
-    cli.threads.pause(cli.threads.Owner(tenant, user), thread, database_url)
-
-
-@threads_app.command("resume")
-def threads_resume(
-    thread: ThreadId, user: User = "anonymous", tenant: Tenant = "default", database_url: DatabaseUrl = None
-) -> None:
-    """Resume a paused run, in a running server or worker."""
-    cli.threads.resume(cli.threads.Owner(tenant, user), thread, database_url)
-
-
-WithUser = Annotated[str | None, typer.Option("--with", metavar="NAME", help="A user of the same tenant.")]
-WithRole = Annotated[str | None, typer.Option("--role", metavar="NAME", help="Everybody of the tenant who has it.")]
-
-
-@threads_app.command("share")
-def threads_share(
-    thread: ThreadId,
-    with_user: WithUser = None,
-    with_role: WithRole = None,
-    right: Annotated[str, typer.Option(metavar="RIGHT", help="read, answer or write.")] = "read",
-    user: User = "anonymous",
-    tenant: Tenant = "default",
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Show a thread to another user or role, or change what they may do with it."""
-    cli.threads.share(user, thread, with_user, with_role, right, tenant, database_url)
-
-
-@threads_app.command("unshare")
-def threads_unshare(
-    thread: ThreadId,
-    with_user: WithUser = None,
-    with_role: WithRole = None,
-    user: User = "anonymous",
-    tenant: Tenant = "default",
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Take a share of a thread back."""
-    cli.threads.unshare(user, thread, with_user, with_role, tenant, database_url)
-
-
-@threads_app.command("shares")
-def threads_shares(
-    thread: ThreadId,
-    user: User = "anonymous",
-    tenant: Tenant = "default",
-    database_url: DatabaseUrl = None,
-    as_json: AsJson = False,
-) -> None:
-    """List with whom a thread is shared."""
-    cli.threads.list_shares(user, thread, tenant, database_url, as_json=as_json)
-
-
-@threads_app.command("export")
-def threads_export(
-    thread: ThreadId,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="`-`: standard output.")] = "-",
-    user: User = "anonymous",
-    tenant: Tenant = "default",
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Write a thread to a file, for `import` into another database. API keys are left out."""
-    cli.threads.export(cli.threads.Owner(tenant, user), thread, output, database_url)
-
-
-@threads_app.command("import")
-def threads_import(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="`-`: standard input.")],
-    user: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose it shall be. [default: as in the file]")
-    ] = None,
-    tenant: Tenant = "default",
-    thread_id: Annotated[str | None, typer.Option(metavar="NEW", help="Its id here. [default: as in the file]")] = None,
-    max_size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="BYTES",
-            help="What the file, and what it unpacks to, may have; it takes up to eight times as much memory. "
-            "[default: 64MiB]",
-        ),
-    ] = None,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Store an exported thread. It continues here exactly where it stood."""
-    cli.threads.import_(file, tenant, user, thread_id, database_url, max_size)
-
-
-@threads_app.command("prune")
-def threads_prune(
-    older_than: Annotated[str, typer.Option(metavar="AGE", help="Unchanged for longer: `30d`, `12h`, `2w`.")],
-    status: Annotated[
-        str, typer.Option(metavar="LIST", help="Only of these, separated by commas.")
-    ] = "created,completed,stopped,error",
-    user: Annotated[str | None, typer.Option(metavar="NAME", help="Only this user's. [default: all]")] = None,
-    tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="Only this one's. [default: all]")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
-    database_url: DatabaseUrl = None,
-    yes: Yes = False,
-) -> None:
-    """Delete threads that have not changed for long. One on which a run is live is never deleted."""
-    cli.threads.prune(older_than, status, tenant, user, database_url, dry_run=dry_run, yes=yes)
-
-
-@keys_app.command("create")
-def keys_create(
-    user: Annotated[str, typer.Option(metavar="NAME", help="Who asks with it.")],
-    tenant: Annotated[str, typer.Option(metavar="TENANT", help="The user's tenant.")] = "default",
-    scope: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SCOPE",
-            help="What it may do: a scope such as `threads:read`, or a role: viewer, user, operator, admin. May be "
-            "given several times. [default: user]",
-        ),
-    ] = None,
-    expires: Annotated[
-        str | None, typer.Option(metavar="TIME", help="For how long it works: `90d`, `12h`. [default: until revoked]")
-    ] = None,
-    name: Annotated[str | None, typer.Option(metavar="TEXT", help="What you call it: `laptop`, say.")] = None,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Make a key and print it, this one time: only its SHA-256 is stored. What it is goes to stderr."""
-    cli.keys.create(user, tenant, scope or ["user"], expires, name, database_url)
-
-
-@keys_app.command("list")
-def keys_list(
-    tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="Only this one's. [default: all]")] = None,
-    user: Annotated[str | None, typer.Option(metavar="NAME", help="Only this user's. [default: all]")] = None,
-    database_url: DatabaseUrl = None,
-    as_json: AsJson = False,
-) -> None:
-    """List keys, newest first: whose they are, what they may do, when they were used last. Never the keys."""
-    cli.keys.list_keys(tenant, user, database_url, as_json=as_json)
-
-
-@keys_app.command("revoke")
-def keys_revoke(
-    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="`key_…`, as `list` shows it.")],
-    database_url: DatabaseUrl = None,
-) -> None:
-    """End a key. It stops working within two seconds, in all servers."""
-    cli.keys.revoke(key_id, database_url)
-
-
-@keys_app.command("rotate-secret")
-def keys_rotate_secret(database_url: DatabaseUrl = None) -> None:
-    """Encrypt the stored model keys anew, with $DRSAI_SECRET_KEY; servers may run meanwhile.
-
-    First give all servers the new secret, and the one before it as $DRSAI_SECRET_KEY_OLD. Where no secret is set, the
-    file beside an SQLite database gets a new one by itself. After an interruption, run it once more.
-    """
-    cli.keys.rotate_secret(database_url)
-
-
-@users_app.command("list")
-def users_list(
-    tenant: Annotated[str, typer.Option(metavar="TENANT", help="Whose users.")] = "default",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 100,
-    after: Annotated[str | None, typer.Option(metavar="NAME", help="Those whose names come after this one.")] = None,
-    database_url: DatabaseUrl = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the users of a tenant to whom anything belongs, with how many threads are theirs."""
-    cli.users.list_users(tenant, after, limit, database_url, as_json=as_json)
-
-
-@users_app.command("delete")
-def users_delete(
-    user: Annotated[str, typer.Argument(metavar="USER", help="Who.")],
-    tenant: Annotated[str, typer.Option(metavar="TENANT", help="The user's tenant.")] = "default",
-    export: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Write all that is theirs to a ZIP archive first, a file per thread."),
-    ] = None,
-    database_url: DatabaseUrl = None,
-    yes: Yes = False,
-) -> None:
-    """Stop what a user runs, and delete their keys, threads and all else that is theirs. The audit log stays.
-
-    What was cut off can be repeated: it deletes the rest.
-    """
-    cli.users.delete(user, tenant, export, database_url, yes=yes)
-
-
-@audit_app.callback(invoke_without_command=True)
-def audit(
-    context: typer.Context,
-    tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="Only this one's. [default: all]")] = None,
-    user: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only what they did, or others did to what is theirs.")
-    ] = None,
-    action: Annotated[
-        str | None, typer.Option(metavar="ACTION", help="Only these: `thread.deleted`, or all of a kind: `thread`.")
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 50,
-    after: Annotated[str | None, typer.Option(metavar="ID", help="Those before this entry.")] = None,
-    database_url: DatabaseUrl = None,
-    as_json: AsJson = False,
-) -> None:
-    if context.invoked_subcommand is None:
-        cli.audit.list_audit(tenant, user, action, after, limit, database_url, as_json=as_json)
-
-
-@audit_app.command("prune")
-def audit_prune(
-    older_than: Annotated[str, typer.Option(metavar="AGE", help="Older than that: `365d`, `52w`.")],
-    tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="Only this one's. [default: all]")] = None,
-    database_url: DatabaseUrl = None,
-    yes: Yes = False,
-) -> None:
-    """Delete old entries. New ones say how many are gone."""
-    cli.audit.prune(older_than, tenant, database_url, yes=yes)
 
 
 @db_app.command("upgrade")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-
-from sqlalchemy.orm import Session
+from typing import TYPE_CHECKING
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import Database, DatabaseManager
@@ -33,6 +32,9 @@ from drsai_backend.runs.views import (
     ThreadDetail,
     ThreadPage,
 )
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 
 class StoredThreads:
