@@ -44,6 +44,8 @@ class Running:
     """What this process does on a thread; a future while it begins."""
     _leases: dict[ThreadId, HeldLease] = field(default_factory=dict[ThreadId, HeldLease])
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    _turned_away: dict[ThreadId, int] = field(default_factory=dict[ThreadId, int])
+    """Keys of threads on which somebody wanted to begin an input of the queue, and found them taken."""
     closing: bool = False
 
     def live(self, name: ThreadId) -> LiveRun | None:
@@ -63,6 +65,10 @@ class Running:
     def is_taken(self, name: ThreadId) -> bool:
         """Whether this process does something on the thread."""
         return name in self._runs
+
+    def turn_away(self, name: ThreadId, key: int) -> None:
+        """Something else is to begin on a thread that is taken. If what begins there fails, it wants a look."""
+        self._turned_away[name] = key
 
     @property
     def count(self) -> int:
@@ -127,8 +133,11 @@ class Running:
                 live.emit(RunEnded(RunStatus.RUNNING, error_code="run_moved", error_message=_LEFT))
             self._runs.pop(name, None)
             self._leases.pop(name, None)
+            turned_away = self._turned_away.pop(name, None)
             if started is not None:
                 started.release()
+            elif turned_away is not None:
+                self._free(turned_away)
             self._changed(name)
         if waiting is not None:
             self._free(waiting)

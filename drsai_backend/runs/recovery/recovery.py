@@ -106,7 +106,11 @@ class Recovery:
 
     async def _look_at(self, key: int) -> None:
         head = await self._db.database.read(lambda session: read_head_of(session, key))
-        if head is None or self._running.closing or self._running.is_taken((head.user_id, head.thread_id)):
+        if head is None or self._running.closing:
+            return
+        name = (head.user_id, head.thread_id)
+        if self._running.is_taken(name):
+            self._running.turn_away(name, key)
             return
         if head.status is RunStatus.RUNNING:
             if self.is_orphan(head) and self.knows(head):
@@ -248,7 +252,9 @@ class Recovery:
             registered = self._teams.get(team)
             key = None if row["api_key"] is None else self._db.secrets.decrypt(row["api_key"])
             request = from_json(row["request"], team=team, user_id=name[0], thread_id=name[1], api_key=key)
-            if not self._running.is_taken(name) and not self._is_full():
+            if self._running.is_taken(name):
+                self._running.turn_away(name, head.key)
+            elif not self._is_full():
                 await self._running.launch(
                     name, lambda: self._starter.start(request, registered.factory, queued=run_id, answers=answers)
                 )
