@@ -27,6 +27,8 @@ from rich.text import Text
 PICTURE = Path(__file__).with_name("demo.svg")
 COLUMNS, LINES = 92, 200
 _COLOURS = {"brown": "yellow"}
+# The last ones rich believes more than the terminal.
+_NOT_PASSED_ON = ("DRSAI_", "OPENAI_", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_")
 
 
 def record() -> list[Text]:
@@ -35,7 +37,7 @@ def record() -> list[Text]:
     stream = pyte.ByteStream(screen)
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("DRSAI_", "OPENAI_"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_PASSED_ON)}
     environment |= {"TERM": "xterm-256color", "COLORTERM": "", "DRSAI_DEMO_DELAY": "0.01"}
     command = [sys.executable, "-m", "drsai_backend", "demo"]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as demo:

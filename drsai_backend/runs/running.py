@@ -45,6 +45,8 @@ class Running:
     """What this process does on a thread; a future while it begins."""
     _leases: dict[ThreadName, HeldLease] = field(default_factory=dict[ThreadName, HeldLease])
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    _turned_away: dict[ThreadName, int] = field(default_factory=dict[ThreadName, int])
+    """Keys of threads on which somebody wanted to begin an input of the queue, and found them taken."""
     closing: bool = False
 
     def live(self, name: ThreadName) -> LiveRun | None:
@@ -64,6 +66,10 @@ class Running:
     def is_taken(self, name: ThreadName) -> bool:
         """Whether this process does something on the thread."""
         return name in self._runs
+
+    def turn_away(self, name: ThreadName, key: int) -> None:
+        """Something else is to begin on a thread that is taken. If what begins there fails, it wants a look."""
+        self._turned_away[name] = key
 
     @property
     def count(self) -> int:
@@ -128,8 +134,11 @@ class Running:
                 live.emit(RunEnded(RunStatus.RUNNING, error_code="run_moved", error_message=_LEFT))
             self._runs.pop(name, None)
             self._leases.pop(name, None)
+            turned_away = self._turned_away.pop(name, None)
             if started is not None:
                 started.release()
+            elif turned_away is not None:
+                self._free(turned_away)
             self._changed(name)
         if waiting is not None:
             self._free(waiting)

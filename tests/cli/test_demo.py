@@ -40,9 +40,7 @@ def test_the_demo_shows_what_really_happens(commands: Commands, tmp_path: Path) 
 def test_a_terminal_shows_each_answer_to_its_end_before_the_next_begins() -> None:
     script = runpy.run_path(str(ROOT / "docs/make_demo_svg.py"))
     lines = [line.plain for line in script["record"]()]
-    resumed, asked = lines.index("3  The second process " + "─" * (script["COLUMNS"] - 22)), 0
-    for number, line in enumerate(lines):
-        if line.startswith("The next message of the user"):
-            asked = number
+    [resumed] = (number for number, line in enumerate(lines) if line.startswith("3  The second process"))
+    [asked] = (number for number, line in enumerate(lines) if line.startswith("The next message of the user"))
     assert [line for line in lines[resumed:asked] if "APPROVE" in line] != []
     assert "rivers in winter" in lines[asked + 2]

@@ -11,7 +11,7 @@ from drsai_backend.database.runs.commands import drop_queued
 from drsai_backend.datamodel import QueuedInput, Run
 from tests.support.calls import Gate
 from tests.support.teams.crew import Asker, Crew
-from tests.support.threads import QUICK, Make, ended, head_of, idle, queued, reached, request, said, thread_of
+from tests.support.threads import QUICK, Make, ended, head_of, idle, queued, reached, request, said, thread_of, until
 
 
 async def test_a_queued_input_that_another_process_has_run_is_not_run_again(make: Make) -> None:
@@ -79,6 +79,25 @@ async def test_what_was_queued_first_runs_first_where_the_thread_is_warm(make: M
     assert (await handle.wait()).status is RunStatus.COMPLETED
     thread = await thread_of(drsai)
     assert (said(thread), thread.queued) == (["x", "y", "z"], 0)
+
+
+async def test_an_input_that_met_a_begin_which_failed_is_begun_after_it(make: Make) -> None:
+    drsai = await idle(make, Crew())
+    await drsai.run("crew", "x", thread_id="t")
+    [first, _] = await queued(drsai, "y", "z")
+    key = (await head_of(drsai)).key
+    gate = Gate(drsai.engine._starter, "start")
+    failing = asyncio.create_task(drsai.engine.look_at(key))
+    await gate.reached.wait()
+    await drsai.engine.cancel_run(Principal(), first)
+    await drsai.engine.look_at(key)
+    gate.opened.set()
+    await failing
+
+    async def is_said() -> bool:
+        return said(await thread_of(drsai)) == ["x", "z"]
+
+    await until(is_said)
 
 
 async def test_a_steered_input_that_is_cancelled_at_that_moment_leaves_the_count_right(make: Make) -> None:

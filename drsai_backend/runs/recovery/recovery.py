@@ -117,7 +117,10 @@ class Recovery:
 
     async def _look_at(self, key: int) -> None:
         head = await self._db.database.read(lambda session: read_head_of(session, key))
-        if head is None or self._running.closing or self._running.is_taken(head.name):
+        if head is None or self._running.closing:
+            return
+        if self._running.is_taken(head.name):
+            self._running.turn_away(head.name, key)
             return
         if head.status is RunStatus.RUNNING:
             if self.is_orphan(head) and self.knows(head):
@@ -284,7 +287,9 @@ class Recovery:
             key = None if row["api_key"] is None else self._db.secrets.decrypt(row["api_key"])
             asked_by = Principal.load(name.owner, run["principal"])
             request = from_json(row["request"], team=team, principal=asked_by, name=name, api_key=key)
-            if not self._running.is_taken(name) and not self._is_full():
+            if self._running.is_taken(name):
+                self._running.turn_away(name, head.key)
+            elif not self._is_full():
                 await self._running.launch(
                     name, lambda: self._starter.start(request, registered.factory, queued=run_id, answers=answers)
                 )
