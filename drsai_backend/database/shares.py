@@ -14,7 +14,7 @@ from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs.statements import run, thread
 from drsai_backend.datamodel import Right, ThreadShare, utcnow
 from drsai_backend.datamodel.base import table_of
-from drsai_backend.datamodel.owner import ThreadName
+from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
@@ -97,6 +97,20 @@ def remove_share(session: Session, name: ThreadName, grantee: Grantee) -> bool:
     terms = (share.c[column] == value for column, value in grantee.given.items())
     change = sa.delete(share).where(share.c.thread_key == mine, *terms)
     return session.connection().execute(change).rowcount == 1
+
+
+def is_granted(session: Session, owner: Owner) -> bool:
+    """Whether anything is shared with a user by name."""
+    return session.execute(sa.select(sa.literal(1)).where(_given_to(owner)).limit(1)).first() is not None
+
+
+def remove_grants(session: Session, owner: Owner) -> int:
+    """Take back all that is shared with a user by name; returns how many shares that were."""
+    return session.connection().execute(sa.delete(share).where(_given_to(owner))).rowcount
+
+
+def _given_to(owner: Owner) -> sa.ColumnElement[bool]:
+    return granted_to(owner.tenant, {f"user:{owner.user_id}"})
 
 
 def list_shares(session: Session, name: ThreadName) -> list[JsonObject]:

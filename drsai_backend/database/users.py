@@ -23,6 +23,7 @@ from drsai_backend.database.manager.thread_parts import is_live
 from drsai_backend.database.owned import NAME, owned_by
 from drsai_backend.database.retention import delete_threads
 from drsai_backend.database.runs.statements import queue
+from drsai_backend.database.shares import is_granted, remove_grants
 from drsai_backend.datamodel import ApiKey, AutoGenMessage, Run, Thread, table_of
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner, ThreadName
@@ -103,8 +104,8 @@ def list_users(session: Session, tenant: str, *, after: str | None = None, limit
 
 
 def owns_anything(session: Session, owner: Owner) -> bool:
-    """Whether anything belongs to a user."""
-    return any(
+    """Whether anything belongs to a user, or is shared with them."""
+    return is_granted(session, owner) or any(
         session.execute(sa.select(sa.literal(1)).where(*owned_by(table, owner)).limit(1)).first()
         for table in owned_tables().values()
         if not table.foreign_keys
@@ -131,8 +132,9 @@ def busy_threads(session: Session, owner: Owner, *, limit: int = THREADS) -> dic
 
 def delete_part(session: Session, owner: Owner, actor: Actor) -> tuple[dict[str, int], Sequence[ThreadName]]:
     """Delete some of what belongs to a user, and keys of theirs not: threads with all that belongs to them, except
-    those on which a run is live; and where there are none any more, rows of other tables. To be called until nothing
-    is deleted; whoever is killed in between begins anew. The audit log says of each part what it was.
+    those on which a run is live; and where there are none any more, rows of other tables and what is shared with them.
+    To be called until nothing is deleted; whoever is killed in between begins anew. The audit log says of each part
+    what it was.
 
     Returns:
         How many of which kind, and the threads.
@@ -140,6 +142,9 @@ def delete_part(session: Session, owner: Owner, actor: Actor) -> tuple[dict[str,
     counts, names = _delete_threads(session, owner)
     for name, table in loose_tables().items() if not names else ():
         counts[_KINDS.get(name, name)] = delete_owned(session, table, owner)
+    if not names:
+        # Somebody who gets the name later must not get what was shared with this one.
+        counts["shares_received"] = remove_grants(session, owner)
     deleted = {kind: count for kind, count in counts.items() if count}
     if deleted:
         audit(session, actor, Action.USER_DELETED, owner.user_id, owner=owner, detail={**deleted})

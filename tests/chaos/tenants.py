@@ -11,6 +11,7 @@ from drsai_backend.access.keys import Malformed, make_key, make_key_id, parse_ke
 from drsai_backend.access.principal import ROLES
 from drsai_backend.database import Database
 from drsai_backend.datamodel import utcnow
+from drsai_backend.datamodel.audit import PROGRAM
 from drsai_backend.datamodel.owner import ThreadName
 
 USER: Final = "chaos"
@@ -44,5 +45,5 @@ def store_keys(url: str) -> None:
             scopes=sorted(ROLES["user"]),
             created_at=utcnow(),
         )
-        database.write_sync(partial(insert_key, digest=digest, info=info))
+        database.write_sync(partial(insert_key, digest=digest, info=info, actor=PROGRAM))
     database.close_sync()

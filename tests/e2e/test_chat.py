@@ -160,9 +160,9 @@ async def test_events_of_an_unknown_thread_are_a_404_also_when_the_database_is_s
     service = await serve()
     read = service.drsai.db.database.read
 
-    async def slow(work: Any) -> Any:
+    async def slow(work: Any, **options: Any) -> Any:
         await asyncio.sleep(0.7)  # longer than a stream waits before it sends its headers
-        return await read(work)
+        return await read(work, **options)
 
     monkeypatch.setattr(service.drsai.db.database, "read", slow)
     response = await service.http.get("/v1/threads/nobody/events")

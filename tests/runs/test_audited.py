@@ -157,5 +157,5 @@ async def test_keys_over_http(make: Make) -> None:
 
 def test_how_somebody_acts_is_no_part_of_who_they_are() -> None:
     assert Principal("ann", by=By.PROGRAM) == Principal("ann")
-    assert Principal("ann", by=By.CLI).dump() is None
+    assert Principal("ann", by=By.CLI).dump(Owner("default", "ann")) is None
     assert Principal("ann", by=By.PROGRAM).actor.user_id is None

@@ -9,6 +9,7 @@ import pytest
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import QueuedInput, Run
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest, TeamBuildError, ThreadBusy
 from tests.support.teams.crew import Crew
 from tests.support.threads import QUICK, WHERE, Make, ended, request, said, sources, thread_of, turns, two, until
@@ -324,9 +325,9 @@ async def test_a_message_to_a_run_that_is_ended_while_it_is_resumed_is_run(make:
     controls = drsai.engine._commands
     resume = controls.resume
 
-    async def too_late(user_id: str, thread_id: str) -> None:
-        await controls.cancel(user_id, thread_id)
-        await resume(user_id, thread_id)
+    async def too_late(name: ThreadName) -> None:
+        await controls.cancel(name, by="anonymous")
+        await resume(name)
 
     controls.resume = too_late  # type: ignore[method-assign]
     handle = await drsai.engine.start(request("y"))

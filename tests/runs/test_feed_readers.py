@@ -69,7 +69,7 @@ async def test_idle_readers_look_together(make: Make, where: int) -> None:
     caught_up, heard = asyncio.Event(), asyncio.Event()
 
     async def read(number: int) -> None:
-        async for logged in reader.follow_thread("anonymous", threads[number % 8]):
+        async for logged in reader.follow_thread(Principal(), threads[number % 8]):
             logs[number].append(logged)
             if all(len(log) >= len(ONE) for log in logs):
                 caught_up.set()
@@ -83,7 +83,7 @@ async def test_idle_readers_look_together(make: Make, where: int) -> None:
     def count(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: Any) -> None:
         if "autogenmessage" in statement:
             looks.clear()  # A reader looks by itself, as each does once.
-        elif statement.startswith("SELECT thread.id, thread.user_id") and "lease" not in statement:
+        elif statement.startswith("SELECT thread.id, thread.tenant, thread.user_id") and "lease" not in statement:
             looks.append(len(parameters))
             if looks[-2:] == [8, 8]:
                 loop.call_soon_threadsafe(together.set)

@@ -62,7 +62,7 @@ def everything(session: Session, owner: Owner) -> dict[str, int]:
     for table in SQLModel.metadata.sorted_tables:
         if table.name not in migrations.own_tables() or table in KEPT:
             continue
-        if "tenant" in table.c:
+        if "user_id" in table.c:
             mine = sa.and_(table.c.tenant == owner.tenant, table.c.user_id == owner.user_id)
         else:
             mine = table.c.thread_key.in_(keys)
@@ -112,6 +112,18 @@ async def test_all_tables_of_one_user_and_nothing_of_others(make: Make) -> None:
     assert dict(told) == deleted
     with pytest.raises(NotFound):
         await drsai.users.delete(ANN)
+
+
+async def test_what_is_shared_with_a_user_goes_with_them(make: Make) -> None:
+    drsai = await make({"crew": Crew()}, **QUICK)
+    for user_id in ("bob", "eve"):
+        await drsai.run("crew", "x", user_id=user_id, tenant="acme", thread_id="t")
+        await drsai.share_thread(user_id, "t", tenant="acme", with_user="ann", right="read")
+    await drsai.share_thread("eve", "t", tenant="acme", with_user="bob", right="read")
+    assert await drsai.users.delete(ANN) == {"shares_received": 2}
+    # Somebody else has the name now.
+    assert (await drsai.list_shared_threads("ann", tenant="acme")).items == []
+    assert len((await drsai.list_shared_threads("bob", tenant="acme")).items) == 1
 
 
 @pytest.mark.parametrize("user", ["", " x", "x" * 256])

@@ -83,6 +83,8 @@ def _value(column: sa.Column[Any], tenant: str, user_id: str, thread_id: str, ke
         "key_id": f"key_{tenant}_{user_id}",
         "digest": f"{tenant}_{user_id}",
         "idempotency_key": column.table.name,
+        "with_user": "guest",
+        "with_role": None,  # a share is with the one or the other
     }
     if column.name in own:
         return own[column.name]
