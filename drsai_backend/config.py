@@ -59,7 +59,7 @@ class Settings(BaseSettings):
         description="auto: nobody needs an API key until the first one is made; required: everybody.",
     )
     user_header: str | None = Field(
-        default=None, description="A header in which a gateway with the scope `act-as` names the user."
+        default=None, description="The header in which a gateway with the scope `act-as` names the user."
     )
 
     api_key: SecretStr | None = Field(default=None, description="What `drsai chat --base-url` asks a server with.")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
+import orjson
 from pydantic import JsonValue
 
 from drsai_backend import log_context
 from drsai_backend.datamodel.audit import Actor, By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
-from drsai_backend.errors import InsufficientScope
+from drsai_backend.datamodel.thread import check_name
+from drsai_backend.errors import InsufficientScope, InvalidRequest
 
 
 class Scope(StrEnum):
@@ -72,6 +74,11 @@ def scopes_of(names: Iterable[str]) -> frozenset[Scope]:
         found |= ROLES[name] if name in ROLES else {Scope(name)}
     return frozenset(found)
 
+
+MAX_ROLES: Final = 256
+"""Roles that somebody may have: each is looked for in shares and questions."""
+MAX_CLAIMS: Final = 16 * 1024
+"""Bytes of JSON that somebody's claims may have: they are stored with each run."""
 
 ANONYMOUS: Final = "anonymous"
 """The user of a request that names none, where no key is needed."""
@@ -152,4 +159,45 @@ class Principal:
     def require(self, scope: Scope) -> None:
         """Raises InsufficientScope unless the principal has the scope."""
         if not self.may(scope):
-            raise InsufficientScope(f"this needs the scope `{scope}`, which your key does not have", scope=scope)
+            of_key = self.key_id is not None and self.acted_by is None
+            lacking = "which your key does not have" if of_key else "which you do not have here"
+            raise InsufficientScope(f"this needs the scope `{scope}`, {lacking}", scope=scope)
+
+    def check(self) -> None:
+        """Raises InvalidRequest unless names, scopes, roles and claims are such as can be stored with a run; the text
+        says which are not."""
+        _check_text(self.tenant, "tenant")
+        _check_text(self.user_id, "user_id")
+        scopes = cast(object, self.scopes)
+        if not isinstance(scopes, Set) or not EVERYTHING.issuperset(cast("Set[object]", scopes)):
+            raise InvalidRequest("`scopes` must be a set of scopes", param="scopes")
+        check_roles(self.roles)
+        try:
+            claims = orjson.dumps({**self.claims})
+        except (TypeError, ValueError):  # orjson's errors are both
+            raise InvalidRequest("`claims` must be a JSON object", param="claims") from None
+        if len(claims) > MAX_CLAIMS:
+            raise InvalidRequest(f"`claims` must have at most {MAX_CLAIMS} bytes as JSON", param="claims")
+        if b"\\u0000" in claims.replace(b"\\\\", b""):  # PostgreSQL does not take them
+            raise InvalidRequest("`claims` must not hold NUL characters", param="claims")
+
+
+def check_roles(roles: object) -> frozenset[str]:
+    """The roles of somebody, as they are kept.
+
+    Raises:
+        InvalidRequest: they are no set or list, or too many, or one of them is no usable name.
+    """
+    if not isinstance(roles, Set | list | tuple):
+        raise InvalidRequest("`roles` must be a set of names", param="roles")
+    found = cast("Collection[object]", roles)
+    if len(found) > MAX_ROLES:
+        raise InvalidRequest(f"there must be at most {MAX_ROLES} `roles`", param="roles")
+    return frozenset(_check_text(role, "role") for role in found)
+
+
+def _check_text(name: object, param: str) -> str:
+    """A name, of a type that is not known. Raises InvalidRequest where `check_name` does, and unless it is a string."""
+    if not isinstance(name, str):
+        raise InvalidRequest(f"`{param}` must be a string", param=param)
+    return check_name(name, param)

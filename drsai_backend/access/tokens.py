@@ -68,13 +68,18 @@ class ClaimNames:
         """
         named = {name for text in _texts(claims, self.scopes) for name in text.split()}
         known = [name for name in named if name in ROLES or name in EVERYTHING]
-        return Principal(
+        found = Principal(
             user_id=_name(claims, self.user),
             tenant=DEFAULT_TENANT if self.tenant is None else _name(claims, self.tenant),
             scopes=scopes_of(known) if known else self.default_scopes,
             roles=frozenset(_texts(claims, self.roles)),
             claims=claims,
         )
+        try:
+            found.check()
+        except InvalidRequest as error:
+            raise Unauthenticated(f"the token cannot be used: {error.message}") from None
+        return found
 
 
 class TokenVerifier:

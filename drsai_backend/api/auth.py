@@ -17,7 +17,7 @@ from starlette.types import Scope as Connection
 
 from drsai_backend.access.identity import Authenticator
 from drsai_backend.access.principal import ANONYMOUS, Principal, Scope
-from drsai_backend.api.http.body import Bodies, header_of
+from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.errors import refusal
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InsufficientScope, InvalidRequest, Unauthenticated
@@ -65,7 +65,8 @@ class Access:
     Args:
         authenticator: checks keys and tokens.
         identify: asked in its place.
-        user_header: a header in which a gateway that may act as others names the user, besides Open WebUI's own.
+        user_header: the header in which a gateway that may act as others names the user, in place of Open WebUI's.
+            A gateway passes other headers of its clients on, so no other one is believed then.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Access:
         """Whether nobody may ask without a key or token, ever."""
         self._authenticator = authenticator
         self._identify = identify
-        self._headers = (*_BY_GATEWAY, user_header) if user_header else _BY_GATEWAY
+        self._headers = (user_header,) if user_header else _BY_GATEWAY
 
     async def authenticate(self, connection: Connection, needed: Scope) -> Principal | None:
         """Who asks, by what the request brings; None: everybody may, as whom they name.
@@ -83,12 +84,15 @@ class Access:
         Raises:
             Unauthenticated: a key is needed, and there is none, or none that is valid.
             InsufficientScope: it does not allow `needed`.
+            TypeError, ValueError: `identify` gave what cannot be used. That is no fault of who asks: 500, and the log
+                has it.
         """
         if self._identify is not None:
             found = self._identify(Request(connection))
             caller = await found if inspect.isawaitable(found) else found
             if caller is None:
                 raise Unauthenticated("log in first: this application does not know who asks")
+            _check_identified(caller)
         else:
             caller = await self._authenticator.identify(_credential(connection))
         if caller is not None:
@@ -100,24 +104,50 @@ class Access:
 
         Raises:
             InsufficientScope: it names another user than the caller, who may not act as others.
-            InvalidRequest: a gateway's header names no usable user.
+            InvalidRequest: a gateway's header names no usable user, or not the one that the request names. A gateway
+                sets one of the two and passes the other on from its client: which one, nobody here can tell.
         """
         if caller is None:
             return Principal(named or ANONYMOUS)
-        if named is None and caller.may(Scope.ACT_AS):
-            named = next((name for header in self._headers if (name := _named_by(connection, header))), None)
-        if named is None or named == caller.user_id:
-            return caller
         if not caller.may(Scope.ACT_AS):
-            text = f"this key is {caller.user_id}'s: to name another `user` it needs the scope `act-as`"
+            if named is None or named == caller.user_id:
+                return caller
+            whose = f"you are {caller.user_id}" if caller.key_id is None else f"this key is {caller.user_id}'s"
+            text = f"{whose}: to name another `user` needs the scope `act-as`"
             raise InsufficientScope(text, scope=Scope.ACT_AS, param="user")
-        scopes = caller.scopes - {Scope.ADMIN, Scope.ACT_AS}
-        # The roles are those of the gateway: whom it acts as approves nothing by them.
-        return replace(caller, user_id=named, scopes=scopes, roles=frozenset(), acted_by=caller.user_id)
+        header, by_header = self._by_header(connection)
+        if by_header is not None and named not in (None, by_header):
+            raise InvalidRequest(f"`user` and the header `{header}` name different users", param="user")
+        named = named or by_header
+        if named is None:
+            return caller
+        scopes = frozenset(scope for scope in Scope if caller.may(scope)) - {Scope.ADMIN, Scope.ACT_AS}
+        # Roles and claims are those of the gateway: whom it acts as has none of them, be it of the same name.
+        return replace(caller, user_id=named, scopes=scopes, roles=frozenset(), claims={}, acted_by=caller.user_id)
+
+    def _by_header(self, connection: Connection) -> tuple[str, str | None]:
+        """Whom a gateway's header names, and which header."""
+        for header in self._headers:
+            if (name := _named_by(connection, header)) is not None:
+                return header, name
+        return "", None
 
     async def principal(self, connection: Connection, needed: Scope, named: str | None) -> Principal:
-        """`authenticate` and `acting`, for a request whose query names the user, if anything does."""
-        return self.acting(await self.authenticate(connection, needed), connection, named)
+        """`authenticate` and `acting`, for a request whose query names the user, if anything does. Whom a gateway acts
+        as needs the scope, too: `admin` they have not."""
+        who = self.acting(await self.authenticate(connection, needed), connection, named)
+        who.require(needed)
+        return who
+
+
+def _check_identified(found: object) -> None:
+    """Raises TypeError or ValueError unless an application's `identify` gave a `Principal` that can be stored."""
+    if not isinstance(found, Principal):
+        raise TypeError(f"`identify` must return a Principal or None, not {type(found).__name__}")
+    try:
+        found.check()
+    except InvalidRequest as error:
+        raise ValueError(f"the Principal that `identify` returned cannot be used: {error.message}") from None
 
 
 def _credential(connection: Connection) -> str | None:
@@ -137,11 +167,12 @@ def _credential(connection: Connection) -> str | None:
 
 
 def _named_by(connection: Connection, header: str) -> str | None:
-    value = header_of(connection, header.lower().encode())
-    if not value:
-        return None
+    name = header.lower().encode()
+    values = {value for key, value in connection["headers"] if key == name and value}
+    if len(values) > 1:  # The gateway's and its client's: which one comes first, differs.
+        raise InvalidRequest(f"the header `{header}` is there more than once", param=header)
     try:
-        return check_name(value.decode(), header)
+        return check_name(values.pop().decode(), header) if values else None
     except UnicodeDecodeError:
         raise InvalidRequest(f"the header `{header}` must be UTF-8", param=header) from None
 
@@ -167,7 +198,7 @@ def allowed(scope: Scope, *, named: bool = True) -> Any:
         return await access_of(request).principal(request.scope, scope, user)
 
     async def themselves(request: Request) -> Principal:
-        return await access_of(request).authenticate(request.scope, scope) or Principal()
+        return await access_of(request).principal(request.scope, scope, None)
 
     return _declaring(scope, who_asks if named else themselves)
 
