@@ -25,6 +25,9 @@ from drsai_backend.json_types import JsonObject
 CURSOR_PATTERN: Final = r"^[0-9]{1,18}$"
 """What the `next` of a page of keys looks like."""
 
+MAX_KEYS: Final = 1000
+"""Keys of one user that work: more are those of a program that makes one at every start."""
+
 _LAST_KEYS: Final = (
     "these are the last API keys, and a server without any asks nobody for one: make another user's key first, or set "
     "DRSAI_AUTH=required"
@@ -83,7 +86,15 @@ class StoredKey:
 
 
 def insert_key(session: Session, digest: KeyDigest, info: KeyInfo, actor: Actor) -> None:
-    """Store a new key."""
+    """Store a new key.
+
+    Raises:
+        Conflict: its user has `MAX_KEYS` that work.
+    """
+    works = (_key.c.revoked_at.is_(None), sa.or_(_key.c.expires_at.is_(None), _key.c.expires_at > info.created_at))
+    count = sa.select(sa.func.count()).where(*owned_by(_key, info.owner), *works)
+    if session.connection().execute(count).scalar_one() >= MAX_KEYS:
+        raise Conflict(f"{info.user_id} has {MAX_KEYS} keys that work already: revoke some", param="user")
     values = info.model_dump(exclude={"state"})
     session.connection().execute(sa.insert(_key).values(digest=digest, **values))
     detail: JsonObject = {"scopes": info.scopes, "name": info.name}

@@ -133,6 +133,7 @@ class ApiKeys:
 
         Raises:
             InvalidRequest: an unknown scope or none, an owner or name that cannot be shown, a time that is over.
+            Conflict: the owner has 1,000 keys that work already.
         """
         check_name(owner.tenant, "tenant")
         check_name(owner.user_id, "user")

@@ -170,7 +170,8 @@ class _Remote:
         self.runs_on = [("server", self._base_url)]
 
     async def models(self) -> list[str]:
-        return [model.id async for model in self._client.models.list()]
+        # Here a key that may not act as others is refused; in a chat request `user` would be a tag, without a word.
+        return [model.id async for model in self._client.models.list(extra_query=self._user)]
 
     async def resume(self, thread_id: str) -> ThreadDetail | None:
         self.thread_id = thread_id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
@@ -16,8 +16,11 @@ from drsai_backend.datamodel import Right, ThreadShare, utcnow
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.datamodel.thread import check_name
-from drsai_backend.errors import InvalidRequest
+from drsai_backend.errors import Conflict, InvalidRequest
 from drsai_backend.json_types import JsonObject
+
+MAX_SHARES: Final = 500
+"""With how many users and roles a thread may be shared: their list is one answer, and every owner may make one."""
 
 share = table_of(ThreadShare)
 
@@ -78,11 +81,21 @@ def thread_of_any(session: Session, tenant: str, run_id: str) -> ThreadName | No
 
 def add_share(session: Session, name: ThreadName, grantee: Grantee, right: Right, created_by: str) -> bool:
     """Share a thread, or change the right that the grantee (`with_user` or `with_role`) has. False: there is no such
-    thread."""
+    thread.
+
+    Raises:
+        Conflict: it is shared with `MAX_SHARES` others already.
+    """
     connection = session.connection()
     key = connection.execute(sa.select(thread.c.id).where(*of_thread(thread, name))).scalar()
     if key is None:
         return False
+    [(column, value)] = grantee.given.items()
+    others = sa.or_(share.c[column].is_(None), share.c[column] != value)
+    count = sa.select(sa.func.count()).where(share.c.thread_key == key, others)
+    if connection.execute(count).scalar_one() >= MAX_SHARES:
+        text = f"the thread is shared with {MAX_SHARES} others already: take a share back, or share it with a role"
+        raise Conflict(text, param="thread_id")
     changed = {"right": right.value, "created_at": utcnow(), "created_by": created_by}
     make = sqlite_insert if connection.dialect.name == "sqlite" else postgresql_insert
     statement = make(share).values(thread_key=key, tenant=name.tenant, **grantee.given, **changed)

@@ -20,7 +20,7 @@ from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import ApiKey, utcnow
 from drsai_backend.datamodel.audit import Actor, By
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import InvalidRequest, NotFound, Unauthenticated
+from drsai_backend.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
 from tests.access.conftest import MakeProcess, Process
 
 ANN = Owner("default", "ann")
@@ -52,6 +52,23 @@ async def test_a_key_works_at_once_in_every_process(process: MakeProcess) -> Non
     assert info.created_at.tzinfo is UTC
     assert info.expires_at == info.created_at + timedelta(days=90)
     assert info.scopes == sorted(ROLES["user"] | {Scope.ACT_AS})
+
+
+async def test_a_user_has_a_bounded_number_of_keys_that_work(
+    process: MakeProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_rows, "MAX_KEYS", 2)
+    keys = process().keys
+    first = await keys.create(ANN, ["chat"])
+    await keys.create(ANN, ["chat"], expires_in=timedelta(milliseconds=1))
+    await asyncio.sleep(0.01)
+    await keys.create(ANN, ["chat"])
+    with pytest.raises(Conflict, match="ann has 2 keys"):
+        await keys.create(ANN, ["chat"])
+    await keys.create(BOB, ["chat"])
+    await keys.create(Owner("acme", "ann"), ["chat"])
+    await keys.revoke(None, first.info.key_id)
+    await keys.create(ANN, ["chat"])
 
 
 async def test_the_key_is_nowhere(process: MakeProcess, db: DatabaseManager, caplog: pytest.LogCaptureFixture) -> None:

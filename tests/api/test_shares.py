@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.access.principal import Principal, scopes_of
-from drsai_backend.database import Database
+from drsai_backend.database import Database, shares
 from drsai_backend.datamodel.owner import ThreadName
 from tests.runs.test_approvers import Till
 from tests.support.threads import QUICK, settings
@@ -227,6 +227,18 @@ async def test_an_admin_of_the_tenant_shares_and_reads_only_what_is_shared(world
 async def test_what_cannot_be_shared(world: World, body: dict[str, str], param: str) -> None:
     answer = await world.ask("ann@acme", "POST", "/v1/threads/t/shares", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+async def test_a_thread_is_shared_with_a_bounded_number(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "MAX_SHARES", 2)
+    for grantee in ({"with_user": "bob"}, {"with_role": "clerk"}, {"with_user": "bob"}):
+        assert (await world.ask("ann@acme", "POST", "/v1/threads/t/shares", json=grantee)).status_code == 200
+    refused = await world.ask("ann@acme", "POST", "/v1/threads/t/shares", json={"with_user": "cid"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
+    changed = await world.ask("ann@acme", "POST", "/v1/threads/t/shares", json={"with_user": "bob", "right": "write"})
+    assert changed.json()["right"] == "write"
+    await world.ask("ann@acme", "DELETE", "/v1/threads/t/shares", params={"with_user": "bob"})
+    assert (await world.ask("ann@acme", "POST", "/v1/threads/t/shares", json={"with_user": "cid"})).status_code == 200
 
 
 async def test_ones_own_thread_costs_no_query_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

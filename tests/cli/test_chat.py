@@ -175,7 +175,9 @@ def test_a_server_that_needs_a_key(commands: Commands, tmp_path: Path) -> None:
     assert refused(chat(ada[:-1])).startswith(told)
     assert ada[9:40] not in refused(chat(ada[:-1]))
     assert refused(chat(viewer)) == f"{told}this needs the scope `chat`, which your key does not have\n"
-    assert refused(chat(ada, "-t", "t", "--user", "bob")).startswith(f"{told}this key is ada's")
+    # In a chat request it would be a tag, and the talk be ada's: whoever names a user is told at once.
+    for thread in ((), ("-t", "t")):
+        assert refused(chat(ada, *thread, "--user", "bob")).startswith(f"{told}this key is ada's")
     assert refused(chat("sk drsai")).startswith("Error: DRSAI_API_KEY: must be an API key")
     commands.run("keys", "revoke", key_id, cwd=tmp_path)
     time.sleep(2)
