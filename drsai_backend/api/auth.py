@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast
 
 from fastapi import Depends, Query, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from starlette.exceptions import HTTPException
 from starlette.types import Scope as Connection
 
 from drsai_backend.access.identity import Authenticator
@@ -201,6 +202,29 @@ def allowed(scope: Scope, *, named: bool = True) -> Any:
         return await access_of(request).principal(request.scope, scope, None)
 
     return _declaring(scope, who_asks if named else themselves)
+
+
+def asked_again(request: Request, scope: Scope, who: Principal) -> Callable[[], Awaitable[Principal]]:
+    """What finds out again who asks, for an answer that takes long: a key is revoked, a session ends.
+
+    The function raises Unauthenticated and InsufficientScope as `Access.authenticate` does, and where somebody else
+    asks now.
+    """
+
+    async def again() -> Principal:
+        access = access_of(request)
+        try:
+            caller = await access.authenticate(request.scope, scope)
+        except HTTPException as error:  # An application's own way to say it.
+            raise Unauthenticated(error.detail) from None
+        if caller is None:
+            return who
+        found = access.acting(caller, request.scope, None if who.acted_by is None else who.user_id)
+        if found.owner != who.owner:
+            raise Unauthenticated("another user asks now")
+        return found
+
+    return again
 
 
 def allowed_caller(scope: Scope) -> Any:

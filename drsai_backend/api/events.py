@@ -8,7 +8,7 @@ before its `end`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import Final, cast
 
@@ -19,7 +19,7 @@ from drsai_backend.api.http.errors import error_body
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.http.stream import ClientLeft, EventStream, Frames, Headers
 from drsai_backend.datamodel import RunStatus
-from drsai_backend.errors import RunFailed
+from drsai_backend.errors import DatabaseUnavailable, RunFailed
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import (
     Logged,
@@ -39,6 +39,8 @@ from drsai_backend.teams.messages import dump_of, read_message
 _OPENING: Final = b"retry: 1000\n\n"
 _PATIENCE: Final = 0.5
 """Seconds within which an error still becomes an error status."""
+CHECK_SECONDS: Final = 5.0
+"""How often it is looked at whether who reads still may."""
 _AHEAD: Final = 256
 """Events that are read ahead of a slow client."""
 
@@ -48,6 +50,7 @@ class LogResponse(Response):
 
     Args:
         log: the events; closed at the end, or when the client leaves.
+        still: raises when who reads may not do so any more, which ends the answer. Called every `CHECK_SECONDS`.
         over: what is read ends when `log` has nothing to tell. Then the answer is 204, at which browsers stop to
             connect again.
     """
@@ -58,12 +61,14 @@ class LogResponse(Response):
         thread_id: str,
         after: Position | None,
         headers: Headers,
+        still: Callable[[], Awaitable[None]],
         *,
         ping: float,
         over: bool = False,
     ) -> None:
         super().__init__()
         self._log = log
+        self._still = still
         self._thread_id = thread_id
         self._after = after or Position()
         self._over = over
@@ -81,7 +86,7 @@ class LogResponse(Response):
 
     async def _frames(self) -> Frames:
         silent = True
-        async with aclosing(_batches(self._log)) as batches:
+        async with aclosing(_batches(self._log, self._still)) as batches:
             async for batch in batches:
                 silent = False
                 if frames := b"".join(frame for logged in batch for frame in self._told(*logged)):
@@ -157,8 +162,8 @@ def _fields(event: RunEvent) -> tuple[str, JsonObject]:
             raise AssertionError("these are told in another way")
 
 
-async def _batches(log: AsyncIterator[Logged]) -> AsyncGenerator[list[Logged]]:
-    """The events of a log, all that are ready at once."""
+async def _batches(log: AsyncIterator[Logged], still: Callable[[], Awaitable[None]]) -> AsyncGenerator[list[Logged]]:
+    """The events of a log, all that are ready at once. Raises what `still` does, in place of what was read ahead."""
     ready: asyncio.Queue[Logged | Exception | None] = asyncio.Queue(_AHEAD)
 
     async def read_ahead() -> None:
@@ -170,7 +175,23 @@ async def _batches(log: AsyncIterator[Logged]) -> AsyncGenerator[list[Logged]]:
         except Exception as error:  # noqa: BLE001 - whatever it is, the reader of the batches gets it in its place
             await ready.put(error)
 
+    async def look() -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            try:
+                await still()
+            except DatabaseUnavailable:
+                continue  # Nothing can be withdrawn now, and nothing new is stored to read.
+            except Exception as error:  # noqa: BLE001 - the reader of the batches gets it
+                reading.cancel()
+                await asyncio.wait({reading})
+                while not ready.empty():
+                    ready.get_nowait()
+                ready.put_nowait(error)
+                return
+
     reading = asyncio.create_task(read_ahead())
+    looking = asyncio.create_task(look())
     try:
         while True:
             items = [await ready.get()]
@@ -184,5 +205,6 @@ async def _batches(log: AsyncIterator[Logged]) -> AsyncGenerator[list[Logged]]:
             if last is None:
                 return
     finally:
+        looking.cancel()
         reading.cancel()
-        await asyncio.wait({reading})
+        await asyncio.wait({looking, reading})

@@ -12,7 +12,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, read_body
+from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, asked_again, described, read_body
 from drsai_backend.api.events import LogResponse
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
@@ -150,6 +150,7 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
 
     @router.get("/{thread_id:path}/events", responses={200: EVENTS, 204: {"description": "This server stops."}})
     async def follow_thread(
+        request: Request,
         thread_id: ThreadId,
         who: Reader,
         owner: ThreadOwner = None,
@@ -161,8 +162,11 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         # Before the stream: once it is open, it is too late for an error status.
         thread = named(who, thread_id, owner)
         await engine.check_thread(who, thread)
-        log = engine.follow_thread(who, thread, position)
-        return LogResponse(log, thread_id, position, [(b"x-thread-id", thread_id.encode())], ping=ping)
+        log, still = (
+            engine.follow_thread(who, thread, position),
+            _still(engine, thread, request, Scope.THREADS_READ, who),
+        )
+        return LogResponse(log, thread_id, position, [(b"x-thread-id", thread_id.encode())], still, ping=ping)
 
     def control(
         name: str, act: Callable[[Principal, Named], Awaitable[ThreadDetail]], scope: Scope, summary: str
@@ -222,7 +226,7 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         answer = Answer(body.id, body.text, body.decision, body.reason, body.arguments)
         handle = await engine.answer(who, thread, answer)
         if body.stream:
-            return await follow_run(engine, who, handle.run_id, position, ping=ping)
+            return await follow_run(engine, request, Scope.CHAT, who, handle.run_id, position, ping=ping)
         response = json_response(run_object(await engine.run_answered(handle)), 202)
         response.raw_headers.extend(run_headers(handle.thread_id, handle.run_id))
         return response
@@ -258,13 +262,15 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
 
     @router.get("/runs/{run_id}/events", responses={200: EVENTS, 204: {"description": "All is read."}})
     async def follow(
+        request: Request,
         run_id: RunId,
         who: Reader,
         after: AfterEvent = None,
         last_event_id: LastEventId = None,
     ) -> Response:
         """What a run tells, as server-sent events, to its end or to the question it waits with."""
-        return await follow_run(engine, who, run_id, position_of(after, last_event_id), ping=ping)
+        position = position_of(after, last_event_id)
+        return await follow_run(engine, request, Scope.THREADS_READ, who, run_id, position, ping=ping)
 
     @router.post("/runs/{run_id}/cancel", responses=answers(200, RUN_SCHEMA), openapi_extra=described(UserBody))
     async def cancel_run(request: Request, run_id: RunId, caller: Canceller, user: NamedUser = None) -> Response:
@@ -275,12 +281,34 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     return router
 
 
-async def follow_run(engine: Engine, who: Principal, run_id: str, after: Position | None, *, ping: float) -> Response:
-    """What a run tells after a position, to its end."""
-    run = await engine.get_run(who, run_id)
+async def follow_run(
+    engine: Engine,
+    request: Request,
+    scope: Scope,
+    who: Principal,
+    run_id: str,
+    after: Position | None,
+    *,
+    ping: float,
+) -> Response:
+    """What a run tells after a position, to its end, while the request has the scope."""
+    run, owner = await engine.find_run(who, run_id)
     over = after is not None and after.n == ENDED and run.status not in (RunStatus.CREATED, RunStatus.RUNNING)
     log, headers = engine.follow_run(who, run_id, after), run_headers(run.thread_id, run.run_id)
-    return LogResponse(log, run.thread_id, after, headers, ping=ping, over=over)
+    still = _still(engine, owner.thread(run.thread_id), request, scope, who)
+    return LogResponse(log, run.thread_id, after, headers, still, ping=ping, over=over)
+
+
+def _still(
+    engine: Engine, thread: Named, request: Request, scope: Scope, who: Principal
+) -> Callable[[], Awaitable[None]]:
+    """What raises when who reads a thread may not do so any more: their key is revoked, or the share taken back."""
+    again = asked_again(request, scope, who)
+
+    async def check() -> None:
+        await engine.check_readable(await again(), thread)
+
+    return check
 
 
 def position_of(after: str | None, last_event_id: str | None) -> Position | None:

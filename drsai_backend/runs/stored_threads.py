@@ -57,10 +57,16 @@ class StoredThreads:
 
     async def get_run(self, who: Principal, run_id: str) -> RunView:
         """One run. Raises NotFound for an unknown one, or one of a thread that is not shared with the user."""
+        return (await self.find_run(who, run_id))[0]
+
+    async def find_run(self, who: Principal, run_id: str) -> tuple[RunView, Owner]:
+        """One run, as `get_run`, and the owner of its thread."""
+        owner = who.owner
         try:
-            return await self._run_of(who.owner, run_id)
+            return await self._run_of(owner, run_id), owner
         except NotFound:
-            return await self._run_of(await self._rights.run(who, run_id, Right.READ), run_id)
+            owner = await self._rights.run(who, run_id, Right.READ)
+            return await self._run_of(owner, run_id), owner
 
     async def run_answered(self, handle: RunHandle | FollowedRun) -> RunView:
         """The run that an answer has resumed, for who answered it: they need not have the right to read its thread."""
@@ -103,6 +109,11 @@ class StoredThreads:
         name = await self._rights.thread(who, thread_id, Right.READ)
         async for logged in self._feeds.thread(name, after):
             yield logged
+
+    async def check_readable(self, who: Principal, thread_id: Named) -> None:
+        """Raises NotFound for a thread that is not shared with the user any more. For one's own it asks nothing, and
+        does not find out whether it is there."""
+        await self._rights.thread(who, thread_id, Right.READ)
 
     async def check_thread(self, who: Principal, thread_id: Named, right: Right = Right.READ) -> None:
         """Raises NotFound for an unknown or foreign thread, Forbidden for one where the user has less than `right`."""

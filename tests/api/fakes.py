@@ -13,6 +13,7 @@ from autogen_agentchat.messages import TextMessage
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import DrSaiError, NotFound, StaleAnswer, UnknownModel
 from drsai_backend.runs.events import (
     ENDED,
@@ -284,6 +285,12 @@ class FakeEngine:
             background=handle.request.background,
             created_at=datetime.fromtimestamp(handle.created, UTC),
         )
+
+    async def find_run(self, who: Principal, run_id: str) -> tuple[RunView, Owner]:
+        return await self.get_run(who, run_id), who.owner
+
+    async def check_readable(self, who: Principal, thread_id: str | ThreadName) -> None:
+        self.asked.append(("check_readable", who.user_id))
 
     async def run_answered(self, handle: FakeHandle) -> RunView:
         return await self.get_run(Principal(handle.user_id), handle.run_id)

@@ -127,6 +127,8 @@ class EventStream:
                 raise
             if isinstance(error, DatabaseUnavailable):
                 _log.warning("%s broke off: %s", self.what, error.message)
+            elif isinstance(error, DrSaiError) and error.status < 500:
+                _log.info("%s was cut off: %s", self.what, error.message)
             else:
                 _log.exception("%s broke off", self.what)
             shown = error if isinstance(error, DrSaiError) else InternalError("something went wrong here")

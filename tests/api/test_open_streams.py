@@ -1,0 +1,136 @@
+"""Event streams that are open when who reads them may not do so any more: they are cut within seconds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import HTTPException
+from starlette.requests import Request
+
+from drsai_backend import DrSai
+from drsai_backend.access.principal import ROLES, Principal
+from drsai_backend.api import events
+from drsai_backend.datamodel.owner import Owner
+from tests.support.teams.crew import Crew
+from tests.support.threads import QUICK, settings
+
+ANN, BOB = Owner("acme", "ann"), Owner("acme", "bob")
+THREAD, RUN = "/v1/threads/t/events", "/v1/runs/{run_id}/events"
+
+
+@dataclass
+class World:
+    """Ann's thread `t`, on which a run is live, and a key of hers and one of bob's."""
+
+    drsai: DrSai
+    http: httpx.AsyncClient
+    crew: Crew
+    names: dict[str, str]
+    keys: dict[str, Any]
+
+    def read(self, who: str, path: str) -> asyncio.Task[httpx.Response]:
+        """The whole of a stream, when it has ended."""
+        params = {"owner": "ann"} if who != "ann" and path is THREAD else {}
+        headers = {"Authorization": f"Bearer {self.keys[who].key.get_secret_value()}"}
+        return asyncio.create_task(self.http.get(path.format(**self.names), headers=headers, params=params))
+
+
+@asynccontextmanager
+async def _world(url: str, **more: Any) -> AsyncIterator[World]:
+    crew = Crew()
+    crew.ann.hold()
+    async with DrSai({"crew": crew}, url, settings=settings(auth="required", **QUICK)) as drsai:
+        drsai.keys.stale_seconds = 0
+        keys = {user.user_id: await drsai.keys.create(user, ["user"]) for user in (ANN, BOB)}
+        handle = await drsai.start("crew", "secret", user_id="ann", tenant="acme", thread_id="t")
+        await drsai.share_thread("ann", "t", with_user="bob", tenant="acme")
+        transport = httpx.ASGITransport(drsai.app(**more))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+            yield World(drsai, http, crew, {"run_id": handle.run_id}, keys)
+        crew.ann.release()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "CHECK_SECONDS", 0.05)
+
+
+async def _revoke(world: World) -> None:
+    await world.drsai.keys.revoke("acme", world.keys["bob"].info.key_id)
+
+
+async def _unshare(world: World) -> None:
+    await world.drsai.unshare_thread("ann", "t", with_user="bob", tenant="acme")
+
+
+async def _delete(world: World) -> None:
+    await world.drsai.users.delete(BOB)
+
+
+@pytest.mark.parametrize("path", [THREAD, RUN])
+@pytest.mark.parametrize(
+    ("withdraw", "code"), [(_revoke, "invalid_api_key"), (_unshare, "not_found"), (_delete, "invalid_api_key")]
+)
+async def test_a_stream_is_cut(
+    database_url: str, path: str, withdraw: Callable[[World], Awaitable[None]], code: str
+) -> None:
+    async with _world(database_url) as world, asyncio.timeout(30):
+        reading, kept = world.read("bob", path), world.read("ann", path)
+        await asyncio.sleep(1)  # longer than an error may still become an error status
+        assert not reading.done()
+        await withdraw(world)
+        answer = await reading
+        assert answer.status_code == 200
+        last = answer.text.strip().rsplit("\n\n", 1)[-1]
+        assert last.startswith("event: error\n")
+        assert f'"{code}"' in last
+        assert not kept.done()
+        world.crew.ann.release()
+        if path is THREAD:
+            await world.drsai.stop("ann", "t", tenant="acme")
+            await world.drsai.delete_thread("ann", "t", tenant="acme")
+        heard = (await kept).text
+        assert "event: error" not in heard
+        assert len(heard) > len(answer.text)
+
+
+async def test_a_key_that_expires(database_url: str) -> None:
+    async with _world(database_url) as world, asyncio.timeout(30):
+        world.keys["ann"] = await world.drsai.keys.create(ANN, ["user"], expires_in=timedelta(seconds=2))
+        assert "expired" in (await world.read("ann", THREAD)).text
+
+
+async def test_a_session_that_ends(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Of an application's own login, however it says so; that somebody else is logged in now counts as well."""
+    reader = Principal("bob", "acme", ROLES["user"], frozenset(["clerk"]))
+    now: list[Any] = [reader]
+
+    def identify(_: Request) -> Principal | None:
+        if isinstance(now[0], HTTPException):
+            raise now[0]
+        return now[0]
+
+    async with _world(database_url, identify=identify) as world, asyncio.timeout(60):
+        await _unshare(world)
+        await world.drsai.share_thread("ann", "t", with_role="clerk", tenant="acme")
+        for then, told in (
+            (None, "log in first"),
+            (HTTPException(401, "your session is over"), "your session is over"),
+            (Principal("eve", "acme", ROLES["user"], frozenset(["clerk"])), "another user"),
+            (Principal("bob", "acme", ROLES["user"]), "no thread"),
+            (Principal("bob", "acme", frozenset(), frozenset(["clerk"])), "threads:read"),
+        ):
+            now[0] = reader
+            reading = world.read("bob", THREAD)
+            await asyncio.sleep(0.7)
+            assert not reading.done()
+            now[0] = then
+            assert told in (await reading).text
+    assert "broke off" not in caplog.text
