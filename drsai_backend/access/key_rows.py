@@ -44,6 +44,7 @@ class KeyInfo(BaseModel):
     user_id: str
     name: str | None = Field(default=None, description="What it is called, by whoever made it.")
     scopes: list[str] = Field(description="What it may do. Roles are written out as they were when it was made.")
+    roles: list[str] = Field(default=[], description="The application's roles of who asks, for approvals and shares.")
     created_at: datetime
     created_by: str | None = Field(
         default=None, description="The user who made it; null: the command line or a program."
@@ -98,6 +99,8 @@ def insert_key(session: Session, digest: KeyDigest, info: KeyInfo, actor: Actor)
     values = info.model_dump(exclude={"state"})
     session.connection().execute(sa.insert(_key).values(digest=digest, **values))
     detail: JsonObject = {"scopes": info.scopes, "name": info.name}
+    if info.roles:
+        detail["roles"] = info.roles
     if info.expires_at is not None:
         detail["expires_at"] = info.expires_at.isoformat()
     audit(session, actor, Action.KEY_CREATED, info.key_id, owner=info.owner, detail=detail)

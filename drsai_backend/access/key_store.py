@@ -34,7 +34,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.access import key_rows
 from drsai_backend.access.key_rows import KeyInfo, KeyPage, StoredKey
 from drsai_backend.access.keys import KeyDigest, Malformed, make_key, make_key_id, parse_key
-from drsai_backend.access.principal import ROLES, Principal, Scope, scopes_of
+from drsai_backend.access.principal import ROLES, Principal, Scope, check_roles, scopes_of
 from drsai_backend.database import Database
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.audit import PROGRAM, Actor
@@ -120,6 +120,7 @@ class ApiKeys:
         name: str | None = None,
         expires_in: timedelta | None = None,
         *,
+        roles: Iterable[str] = (),
         actor: Actor = PROGRAM,
     ) -> NewKey:
         """Make a key. It works at once, in every process.
@@ -129,10 +130,13 @@ class ApiKeys:
             scopes: names of scopes and roles. Roles are stored as the scopes that they have now.
             name: what people call it, "laptop" say.
             expires_in: None: it works until it is revoked.
+            roles: the application's roles of who asks with it, `treasurer` say: they answer what is to be answered by
+                these, and read what is shared with these. They allow nothing by themselves.
             actor: who makes it, for the audit log; `Principal.actor` of a request.
 
         Raises:
-            InvalidRequest: an unknown scope or none, an owner or name that cannot be shown, a time that is over.
+            InvalidRequest: an unknown scope or none, an owner, name or role that cannot be shown, more than 256 roles,
+                a time that is over.
             Conflict: the owner has 1,000 keys that work already.
         """
         check_name(owner.tenant, "tenant")
@@ -147,6 +151,7 @@ class ApiKeys:
             user_id=owner.user_id,
             name=name,
             scopes=sorted(granted),
+            roles=sorted(check_roles([*roles])),
             created_at=now,
             created_by=actor.user_id,
             expires_at=None if expires_in is None else _end(now, expires_in),
@@ -298,6 +303,7 @@ class ApiKeys:
             info.tenant,
             # One that only a later version knows allows nothing here.
             frozenset(scope for scope in Scope if scope in info.scopes),
+            frozenset(info.roles),
             key_id=info.key_id,
         )
         expires_at = math.inf if info.expires_at is None else info.expires_at.timestamp()

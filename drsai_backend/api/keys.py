@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from drsai_backend.access.key_rows import CURSOR_PATTERN, KeyInfo
 from drsai_backend.access.key_store import ApiKeys, read_scopes
-from drsai_backend.access.principal import ROLES, Principal, Scope
+from drsai_backend.access.principal import MAX_ROLES, ROLES, Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
@@ -40,6 +40,7 @@ _KEY: Final[JsonObject] = {
         "user": {"type": "string"},
         "tenant": {"type": "string"},
         "scopes": {"type": "array", "items": {"type": "string"}},
+        "roles": {"type": "array", "items": {"type": "string"}},
         "state": {"enum": ["active", "expired", "revoked"]},
         "key": {"type": "string", "description": "The key itself: in the answer that makes it, and never again."},
     },
@@ -59,10 +60,19 @@ class KeyBody(Body):
             "items": {"type": "string", "enum": [*ROLES, *(scope for scope in Scope if scope != "act-as")]}
         },
     )
+    roles: list[str] = Field(
+        default=[],
+        max_length=MAX_ROLES,
+        description="Roles of your application, for approvals and shares. They allow nothing by themselves.",
+        json_schema_extra={"items": NAME_SCHEMA},
+    )
     name: str | None = Field(
         default=None, description="What people call it.", json_schema_extra={"anyOf": [NAME_SCHEMA, {"type": "null"}]}
     )
-    expires_in_days: float | None = Field(default=None, gt=0, le=36500, description="Default: until it is revoked.")
+    # A time that rounds to none would be refused later, and by another name.
+    expires_in_days: float | None = Field(
+        default=None, ge=0.0001, le=36500, description="Default: until it is revoked."
+    )
 
 
 def key_routes(keys: ApiKeys, bodies: Bodies) -> APIRouter:
@@ -77,7 +87,7 @@ def key_routes(keys: ApiKeys, bodies: Bodies) -> APIRouter:
         for scope in read_scopes(body.scopes):
             who.require(scope)  # Nobody gives away what they have not.
         owner = Owner(who.tenant, body.user)
-        made = await keys.create(owner, body.scopes, body.name, expires, actor=who.actor)
+        made = await keys.create(owner, body.scopes, body.name, expires, roles=body.roles, actor=who.actor)
         return json_response({**_shown(made.info), "key": made.key.get_secret_value()}, 201)
 
     @router.get("", responses=answers(200, page_of(_KEY)))

@@ -26,6 +26,14 @@ def keys_create(
             "given several times. [default: user]",
         ),
     ] = None,
+    role: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE",
+            help="A role of your own, `treasurer` say, for approvals and shares; it allows nothing by itself. May be "
+            "given several times.",
+        ),
+    ] = None,
     expires: Annotated[
         str | None, typer.Option(metavar="TIME", help="For how long it works: `90d`, `12h`. [default: until revoked]")
     ] = None,
@@ -33,7 +41,7 @@ def keys_create(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Make a key and print it, this one time: only its SHA-256 is stored. What it is goes to stderr."""
-    cli.keys.create(user, tenant, scope or ["user"], expires, name, database_url)
+    cli.keys.create(user, tenant, scope or ["user"], role or [], expires, name, database_url)
 
 
 @keys_app.command("list")

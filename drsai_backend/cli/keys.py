@@ -24,16 +24,24 @@ _COLOURS: Final = {"active": "green", "expired": "yellow", "revoked": "red"}
 
 
 def create(
-    user_id: str, tenant: str, scopes: list[str], expires: str | None, name: str | None, database_url: str | None
+    user_id: str,
+    tenant: str,
+    scopes: list[str],
+    roles: list[str],
+    expires: str | None,
+    name: str | None,
+    database_url: str | None,
 ) -> None:
     expires_in = None if expires is None else read_duration(expires, "expires")
     with opened(database_url, must_exist=False) as drsai:
         keys = ApiKeys(drsai.drsai.database)
-        made = drsai.wait_for(lambda: keys.create(Owner(tenant, user_id), scopes, name, expires_in, actor=CLI))
+        owner = Owner(tenant, user_id)
+        made = drsai.wait_for(lambda: keys.create(owner, scopes, name, expires_in, roles=roles, actor=CLI))
     info = made.info
     until = "until it is revoked" if info.expires_at is None else f"until {when(info.expires_at)}"
+    also = f" It has the roles: {in_line(', '.join(info.roles))}." if info.roles else ""
     make_console(stderr=True).print(
-        f"{info.key_id} of {_whose(info)} may: {', '.join(info.scopes)}. It works {until}.\n"
+        f"{info.key_id} of {_whose(info)} may: {', '.join(info.scopes)}.{also} It works {until}.\n"
         "[bold]This is the only time that the key is shown:[/]",
         soft_wrap=True,
     )
@@ -61,7 +69,8 @@ def list_keys(tenant: str | None, user_id: str | None, database_url: str | None,
             f"[bold]{info.key_id}[/]  [{_COLOURS[info.state]}]{info.state:<7}[/]  {_whose(info)}{name}", soft_wrap=True
         )
         times = f"made {age(info.created_at)}, used {_or_never(info.last_used_at)}, {_end(info)}"
-        console.print(f"  [dim]{_rights(info)}; {times}[/]", soft_wrap=True)
+        also = f"; roles: {in_line(', '.join(info.roles))}" if info.roles else ""
+        console.print(f"  [dim]{_rights(info)}{also}; {times}[/]", soft_wrap=True)
 
 
 def revoke(key_id: str, database_url: str | None) -> None:

@@ -24,6 +24,9 @@ class ApiKey(SQLModel, table=True):
     user_id: str = Field(description="Who asks with it.")
     name: str | None = None
     scopes: list[str] = json_field(default_factory=list, nullable=False)
+    roles: list[str] = json_field(
+        default_factory=list, nullable=False, description="The application's, for approvals and shares."
+    )
     created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
     created_by: str | None = Field(
         default=None, description="The user who made it; None: the command line or a program."

@@ -28,6 +28,7 @@ def upgrade() -> None:
         sa.Column("user_id", sa.String(), nullable=False),
         sa.Column("name", sa.String()),
         sa.Column("scopes", JSON, nullable=False),
+        sa.Column("roles", JSON, nullable=False),
         sa.Column("created_at", TIME, nullable=False),
         sa.Column("created_by", sa.String()),
         sa.Column("expires_at", TIME),

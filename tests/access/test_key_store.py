@@ -54,6 +54,19 @@ async def test_a_key_works_at_once_in_every_process(process: MakeProcess) -> Non
     assert info.scopes == sorted(ROLES["user"] | {Scope.ACT_AS})
 
 
+async def test_roles_are_kept_with_a_key(process: MakeProcess) -> None:
+    here, there = process(), process()
+    made = await here.keys.create(ANN, ["chat"], roles=["treasurer", "head of sales", "treasurer"])
+    principal = await there.keys.check(made.key.get_secret_value())
+    assert principal.roles == {"treasurer", "head of sales"}
+    assert principal.scopes == {Scope.CHAT}
+    assert made.info.roles == ["head of sales", "treasurer"]
+    assert (await there.keys.list()).items == [made.info]
+    for roles in ([""], ["a\nb"], ["a" * 256], list(map(str, range(257))), [7]):
+        with pytest.raises(InvalidRequest, match="role"):
+            await here.keys.create(ANN, ["chat"], roles=roles)  # type: ignore[arg-type]
+
+
 async def test_a_user_has_a_bounded_number_of_keys_that_work(
     process: MakeProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,9 +15,9 @@ from starlette.requests import Request
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.access.principal import Principal, scopes_of
 from drsai_backend.database import Database, shares
-from drsai_backend.datamodel.owner import ThreadName
+from drsai_backend.datamodel.owner import Owner, ThreadName
 from tests.runs.test_approvers import Till
-from tests.support.threads import QUICK, settings
+from tests.support.threads import QUICK, settings, until
 
 # Any printable text is a thread id, those that look like somebody's thread included.
 ODD = "bob:t?owner=bob&x=1#a"
@@ -260,6 +260,41 @@ async def test_ones_own_thread_costs_no_query_more(world: World, monkeypatch: py
     assert reads == 0
     await world.drsai.list_messages("ann", "t", tenant="acme")
     assert reads == 1
+
+
+async def test_a_role_of_a_key_answers_and_reads(database_url: str) -> None:
+    """Of the application, that is: what it is asked by, and shared with. It is no scope."""
+    till = Till(by="role:treasurer")
+    async with DrSai({"crew": till}, database_url, settings=settings(**QUICK)) as drsai:
+        result = await drsai.run("crew", "pay ada", user_id="ann", tenant="acme", thread_id="t")
+        assert result.input_request is not None
+        root = await drsai.keys.create(Owner("acme", "root"), ["admin"])
+        transport = httpx.ASGITransport(drsai.app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+
+            async def key_of(user: str, **more: Any) -> dict[str, str]:
+                headers = {"Authorization": f"Bearer {root.key.get_secret_value()}"}
+                made = await http.post("/v1/keys", json={"user": user, **more}, headers=headers)
+                assert (made.status_code, made.json().get("roles")) == (201, more.get("roles", []))
+                return {"Authorization": f"Bearer {made.json()['key']}"}
+
+            plain, treasurer = await key_of("bob"), await key_of("cid", roles=["treasurer"])
+            answer = {"id": result.input_request["id"], "decision": "approve"}
+            for key, waits, status in ((plain, 0, 404), (treasurer, 1, 202)):
+                listed = await http.get("/v1/input-requests", headers=key)
+                assert len(listed.json()["data"]) == waits
+                there = {"params": {"owner": "ann"}, "headers": key}
+                assert (await http.post("/v1/threads/t/input", json=answer, **there)).status_code == status
+            assert (await http.get("/v1/keys", headers=treasurer)).status_code == 403
+            await until(lambda: _paid(till))
+            assert (await http.get("/v1/threads/t", params={"owner": "ann"}, headers=treasurer)).status_code == 404
+            await drsai.share_thread("ann", "t", with_role="treasurer", tenant="acme")
+            assert (await http.get("/v1/threads/t", params={"owner": "ann"}, headers=treasurer)).status_code == 200
+            assert (await http.get("/v1/threads/t", params={"owner": "ann"}, headers=plain)).status_code == 404
+
+
+async def _paid(till: Till) -> bool:
+    return till.paid == ["ada"]
 
 
 async def test_roles_of_a_gateway_are_not_those_of_whom_it_acts_as(world: World) -> None:

@@ -49,10 +49,14 @@ def test_a_key_is_made_listed_and_revoked(keys: Keys, database_url: str) -> None
     assert found is not None
     key_id = found[1]
     portal = ("--user", "portal", "--tenant", "acme")
-    other = keys("create", *portal, "--scope", "chat", "--scope", "viewer").stdout.strip()
+    also = keys("create", *portal, "--scope", "chat", "--scope", "viewer", "--role", "clerk", "--role", "[b]oss")
+    assert "chat, " in also.stderr
+    assert ". It has the roles: [b]oss, clerk. It works until it is revoked.\n" in also.stderr
+    other = also.stdout.strip()
 
     listed = keys("list").stdout
-    first, _, second, rights = listed.splitlines()
+    first, roles, second, rights = listed.splitlines()
+    assert "; roles: [b]oss, clerk; made now" in roles
     assert first.endswith("active   portal (acme)")
     assert second == f"{key_id}  active   ann  lap[bold]top"
     assert rights.startswith("  user; made now, used never, expires 2")
@@ -62,6 +66,7 @@ def test_a_key_is_made_listed_and_revoked(keys: Keys, database_url: str) -> None
     [row] = json.loads(as_json)
     assert (row["tenant"], row["state"], row["expires_at"]) == ("acme", "active", None)
     assert row["scopes"] == sorted(ROLES["viewer"] | {"chat"})
+    assert row["roles"] == ["[b]oss", "clerk"]
 
     for _ in range(2):
         revoked = keys("revoke", key_id)
