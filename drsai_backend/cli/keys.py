@@ -12,12 +12,10 @@ from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import ROLES
 from drsai_backend.cli.database import opened
 from drsai_backend.cli.screen import age, in_line, make_console, one_line, print_json, read_duration, when, whose_name
-from drsai_backend.database.audit import audit
 from drsai_backend.database.manager.rotation import rotate
-from drsai_backend.datamodel.audit import CLI, Action
+from drsai_backend.datamodel.audit import CLI
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, Conflict, NotFound
-from drsai_backend.json_types import JsonObject
 
 _PAGE: Final = 500
 _COLOURS: Final = {"active": "green", "expired": "yellow", "revoked": "red"}
@@ -82,11 +80,7 @@ def rotate_secret(database_url: str | None) -> None:
 
     with opened(database_url) as drsai:
         db, old = drsai.drsai.db, drsai.drsai.settings.secret_key_old
-        result = drsai.wait_for(lambda: rotate(db.database, db.secrets, on_wait=say_wait))
-        if result.done:
-            detail: JsonObject = {"done": result.done, "left": result.left}
-            done = partial(audit, actor=CLI, action=Action.SECRETS_ROTATED, subject="secrets", detail=detail)
-            db.database.write_sync(done)
+        result = drsai.wait_for(lambda: rotate(db.database, db.secrets, on_wait=say_wait, actor=CLI))
     console.print(f"{result.done} stored secrets re-encrypted, {result.left} left", soft_wrap=True)
     if result.unreadable:
         raise ConfigurationError(
