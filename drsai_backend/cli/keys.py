@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime
+from collections.abc import Collection
 from functools import partial
 from typing import Final
 
@@ -11,7 +11,17 @@ from drsai_backend.access.key_rows import KeyInfo
 from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import ROLES
 from drsai_backend.cli.database import opened
-from drsai_backend.cli.screen import age, in_line, make_console, one_line, print_json, read_duration, when, whose_name
+from drsai_backend.cli.screen import (
+    age,
+    in_line,
+    make_console,
+    one_line,
+    print_below,
+    print_json,
+    read_duration,
+    when,
+    whose_name,
+)
 from drsai_backend.database.manager.rotation import rotate
 from drsai_backend.datamodel.audit import CLI
 from drsai_backend.datamodel.owner import Owner
@@ -31,7 +41,7 @@ def create(
     info = made.info
     until = "until it is revoked" if info.expires_at is None else f"until {when(info.expires_at)}"
     make_console(stderr=True).print(
-        f"{info.key_id} of {_whose(info)} may: {', '.join(info.scopes)}. It works {until}.\n"
+        f"{info.key_id} of {_whose(info)} may: {rights_of(info.scopes)}. It works {until}.\n"
         "[bold]This is the only time that the key is shown:[/]",
         soft_wrap=True,
     )
@@ -58,8 +68,9 @@ def list_keys(tenant: str | None, user_id: str | None, database_url: str | None,
         console.print(
             f"[bold]{info.key_id}[/]  [{_COLOURS[info.state]}]{info.state:<7}[/]  {_whose(info)}{name}", soft_wrap=True
         )
-        times = f"made {age(info.created_at)}, used {_or_never(info.last_used_at)}, {_end(info)}"
-        console.print(f"  [dim]{_rights(info)}; {times}[/]", soft_wrap=True)
+        used = "never used" if info.last_used_at is None else f"used {age(info.last_used_at)}"
+        times = f"made {age(info.created_at)}, {used}, {_end(info)}"
+        print_below(console, f"[dim]{rights_of(info.scopes)}; {times}[/]")
 
 
 def revoke(key_id: str, database_url: str | None) -> None:
@@ -99,14 +110,10 @@ def _whose(info: KeyInfo) -> str:
     return in_line(whose_name(Owner(info.tenant, info.user_id)))
 
 
-def _rights(info: KeyInfo) -> str:
+def rights_of(scopes: Collection[str]) -> str:
     """The scopes, or the role that has just these."""
-    roles = [role for role, scopes in ROLES.items() if set(map(str, scopes)) == set(info.scopes)]
-    return one_line(", ".join(roles or info.scopes))
-
-
-def _or_never(moment: datetime | None) -> str:
-    return "never" if moment is None else age(moment)
+    roles = [role for role, those in ROLES.items() if set(map(str, those)) == set(scopes)]
+    return one_line(", ".join(roles or scopes))
 
 
 def _end(info: KeyInfo) -> str:
