@@ -222,7 +222,7 @@ class World:
 
     def leaks(self) -> dict[str, list[str]]:
         """Where which secrets are, that must be nowhere: by the lines that have them."""
-        places = self.places()
+        places = {place: text for place, text in self.places().items() if self.plants.seen_in(text)}
         lines = (
             (f"{place}: {line[:2000]}", self.plants.seen_in(line))
             for place in places
@@ -276,7 +276,6 @@ EVERYWHERE = {
     "Traceback": "log",
     "teams.py": "list of processes",
     "invalid_api_key": "answer",
-    "run.failed": "log",
 }
 """By texts that are no secrets: the places where they are."""
 
