@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from benchmarks import access, footprint, long, many, resume, rewrite, serving, stalls, stored, turns
+from benchmarks import access, footprint, long, many, migrate, resume, rewrite, serving, stalls, stored, timing, turns
 from benchmarks.databases import Postgres, postgres
 from benchmarks.report import Section, document
 
@@ -19,7 +19,7 @@ TARGET = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 QUICK = (10,)
 GOALS = (10, 1000)
 FULL = (10, 100, 1000, 3000)
-_ONLY_FULL = ("rewrite", "long", "many")
+_ONLY_FULL = ("rewrite", "timing", "migrate", "long", "many")
 Part = Callable[[], Awaitable[Section]]
 
 
@@ -34,6 +34,8 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
         "stalls": lambda: stalls.measure(200 if quick else 2000),
         "serving": lambda: serving.measure(server, 1 if quick else 5),
         "access": lambda: access.measure(1 if quick else 8),
+        "timing": lambda: timing.measure(200 if quick else timing.TRIES),
+        "migrate": lambda: migrate.measure(server, 10_000 if quick else migrate.MESSAGES),
         "long": lambda: long.measure(server, rounds, 1100 if quick else long.LONGER),
         "many": lambda: many.measure(100 if quick else 10_000),
     }

@@ -18,7 +18,8 @@ _PAUSE = 0.05
 """Seconds between two requests of a client: what is measured is an answer, and not the queue of a full server."""
 
 
-async def _make_key(url: str) -> str:
+async def key_on(url: str) -> str:
+    """A new key, in a database."""
     migrations.upgrade(url)
     database = Database(url)
     keys = ApiKeys(database)
@@ -28,26 +29,30 @@ async def _make_key(url: str) -> str:
     return made.key.get_secret_value()
 
 
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, header: str, status: int = 200) -> None:
+    """One request and its whole answer."""
+    writer.write(f"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n{header}\r\n".encode())
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d" % status), head
+    length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+    await reader.readexactly(int(length.partition(b":")[2]))
+
+
 async def _client(port: int, header: str, requests: int, number: int) -> list[float]:
     """Seconds from a request to its answer."""
     await asyncio.sleep(_PAUSE * number / CLIENTS)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    request = f"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n{header}\r\n".encode()
     found: list[float] = []
     for _ in range(requests):
         start = time.perf_counter()
-        writer.write(request)
-        head = await reader.readuntil(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 200"), head
-        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-        await reader.readexactly(int(length.partition(b":")[2]))
+        await ask(reader, writer, header)
         found.append(time.perf_counter() - start)
         await asyncio.sleep(_PAUSE)
     writer.close()
     return found
 
 
-async def _ask(port: int, header: str, requests: int) -> tuple[float, float]:
+async def _round(port: int, header: str, requests: int) -> tuple[float, float]:
     """Median and 99th percentile, in milliseconds."""
     each = await asyncio.gather(*(_client(port, header, requests, number) for number in range(CLIENTS)))
     times = [1000 * seconds for one in each for seconds in one]
@@ -63,11 +68,11 @@ async def measure(rounds: int, *, requests: int = 40) -> Section:
     )
     arguments = ("-m", "drsai_backend", "serve", "benchmarks.served_teams", "--port", "PORT", "--database-url")
     with sqlite() as keyed_url, sqlite() as open_url:
-        header = f"Authorization: Bearer {await _make_key(keyed_url)}\r\n"
+        header = f"Authorization: Bearer {await key_on(keyed_url)}\r\n"
         with server(*arguments, keyed_url) as (keyed, _), server(*arguments, open_url) as (plain, _):
             found: list[tuple[tuple[float, float], tuple[float, float]]] = []
             for number in range(rounds + 1):
-                pair = await _ask(keyed, header, requests), await _ask(plain, "", requests)
+                pair = await _round(keyed, header, requests), await _round(plain, "", requests)
                 if number:
                     found.append(pair)
     for place, name, goal in ((0, "median", 0.1), (1, "p99", 0.5)):

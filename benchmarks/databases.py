@@ -17,11 +17,11 @@ from drsai_backend.database import migrations
 
 
 @contextmanager
-def sqlite() -> Iterator[str]:
+def sqlite(revision: str = "head") -> Iterator[str]:
     """The URL of a fresh SQLite database."""
     with TemporaryDirectory(prefix="drsai-bench-") as folder:
         url = f"sqlite:///{Path(folder) / 'bench.db'}"
-        migrations.upgrade(url)
+        migrations.upgrade(url, revision)
         yield url
 
 
@@ -32,13 +32,13 @@ class Postgres:
         self._url = sa.make_url(url).set(drivername="postgresql")
 
     @contextmanager
-    def database(self) -> Iterator[str]:
+    def database(self, revision: str = "head") -> Iterator[str]:
         """The URL of a fresh database."""
         name = f"drsai_bench_{uuid.uuid4().hex[:8]}"
         self.execute(f"CREATE DATABASE {name}")
         url = self._url.set(database=name).render_as_string(hide_password=False)
         try:
-            migrations.upgrade(url)
+            migrations.upgrade(url, revision)
             yield url
         finally:
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")

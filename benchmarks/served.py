@@ -9,6 +9,7 @@ from typing import Any, Self
 from autogen_agentchat.teams import BaseGroupChat
 
 from benchmarks.teams import InstantClient, Texts, our_team
+from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.drsai import DrSai
@@ -49,7 +50,7 @@ class Served:
         return RunRequest(
             TEAM,
             [InputMessage("user", text)],
-            user_id=USER,
+            Principal(USER),
             thread_id=thread_id,
             stream=self._stream,
             raw_messages=[{"role": "user", "content": text}],

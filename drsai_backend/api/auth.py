@@ -291,5 +291,5 @@ async def read_fields(bodies: Bodies, request: Request, kind: type[_Body]) -> _B
 def described(kind: type[Body]) -> JsonObject:
     """A body in the OpenAPI document: it is read by hand, as a chat request's is."""
     schema = kind.model_json_schema()
-    required = bool(schema.get("required"))
+    required = bool(schema.get("required") or schema.get("oneOf"))
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}

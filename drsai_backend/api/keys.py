@@ -10,13 +10,14 @@ from fastapi import APIRouter, Query, Request
 from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
-from drsai_backend.access.key_rows import CURSOR_PATTERN, KeyInfo
+from drsai_backend.access.key_rows import CURSOR_PATTERN
 from drsai_backend.access.key_store import ApiKeys, read_scopes
 from drsai_backend.access.principal import MAX_ROLES, ROLES, Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
 from drsai_backend.api.http.parameters import KeyId, Limit, after_of
+from drsai_backend.api.objects import key_object
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.json_types import JsonObject
@@ -41,6 +42,8 @@ _KEY: Final[JsonObject] = {
         "tenant": {"type": "string"},
         "scopes": {"type": "array", "items": {"type": "string"}},
         "roles": {"type": "array", "items": {"type": "string"}},
+        "created_at": {"type": "integer", "description": "Unix time in seconds, as all that end in `_at`."},
+        **{name: {"type": ["integer", "null"]} for name in ("expires_at", "last_used_at", "revoked_at")},
         "state": {"enum": ["active", "expired", "revoked"]},
         "key": {"type": "string", "description": "The key itself: in the answer that makes it, and never again."},
     },
@@ -69,9 +72,8 @@ class KeyBody(Body):
     name: str | None = Field(
         default=None, description="What people call it.", json_schema_extra={"anyOf": [NAME_SCHEMA, {"type": "null"}]}
     )
-    # A time that rounds to none would be refused later, and by another name.
     expires_in_days: float | None = Field(
-        default=None, ge=0.0001, le=36500, description="Default: until it is revoked."
+        default=None, ge=0.001, le=36500, description="Default: until it is revoked. A day has parts: 0.5."
     )
 
 
@@ -88,22 +90,17 @@ def key_routes(keys: ApiKeys, bodies: Bodies) -> APIRouter:
             who.require(scope)  # Nobody gives away what they have not.
         owner = Owner(who.tenant, body.user)
         made = await keys.create(owner, body.scopes, body.name, expires, roles=body.roles, actor=who.actor)
-        return json_response({**_shown(made.info), "key": made.key.get_secret_value()}, 201)
+        return json_response({**key_object(made.info), "key": made.key.get_secret_value()}, 201)
 
     @router.get("", responses=answers(200, page_of(_KEY)))
     async def list_keys(who: Admin, user: Of = None, limit: Limit = 20, after: After = None) -> Response:
         """The keys of the tenant, newest first."""
         page = await keys.list(who.tenant, user, after, limit)
-        return list_response([_shown(info) for info in page.items], page.next)
+        return list_response([key_object(info) for info in page.items], page.next)
 
     @router.delete("/{key_id}", responses=answers(200, _KEY))
     async def revoke_key(key_id: KeyId, who: Admin) -> Response:
         """End a key: it works nowhere any more within two seconds. One that was revoked before stays as it is."""
-        return json_response(_shown(await keys.revoke(who.tenant, key_id, actor=who.actor)))
+        return json_response(key_object(await keys.revoke(who.tenant, key_id, actor=who.actor)))
 
     return router
-
-
-def _shown(info: KeyInfo) -> JsonObject:
-    shown: JsonObject = info.model_dump(mode="json")
-    return {"id": shown.pop("key_id"), "object": "api_key", "user": shown.pop("user_id"), **shown}

@@ -7,6 +7,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from drsai_backend.access.key_rows import KeyInfo
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.views import InputRequestView, RunView, ShareView, StoredMessage, ThreadDetail, ThreadSummary
@@ -27,6 +28,12 @@ def message_object(message: StoredMessage) -> JsonObject:
 
 def run_object(run: RunView) -> JsonObject:
     return {"id": run.run_id, "object": "thread.run", **_fields(run)}
+
+
+def key_object(info: KeyInfo) -> JsonObject:
+    """An API key, without the key."""
+    fields = _fields(info)
+    return {"id": fields.pop("key_id"), "object": "api_key", "user": fields.pop("user_id"), **fields}
 
 
 def input_request_object(view: InputRequestView) -> JsonObject:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Request
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
@@ -36,6 +36,8 @@ _DELETED: Final[JsonObject] = {
 
 class ShareBody(UserBody):
     """With whom to share a thread: `with_user` or `with_role`, of the thread's tenant."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["with_user"]}, {"required": ["with_role"]}]})
 
     with_user: str | None = Field(default=None, description="A user.", json_schema_extra=_NAMED)
     with_role: str | None = Field(default=None, description="All who have this role.", json_schema_extra=_NAMED)

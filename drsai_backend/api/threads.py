@@ -102,9 +102,7 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     ) -> Response:
         """The user's threads, or those that are shared with them, newest first."""
         if shared:
-            if status is not None:
-                raise InvalidRequest("`status` cannot be combined with `shared`", param="status")
-            found = await engine.list_shared_threads(who, after=after, limit=limit)
+            found = await engine.list_shared_threads(who, after=after, limit=limit, status=status)
             return list_response([thread_object(item) for item in found.items], found.next)
         page = await engine.list_threads(who, after=after, limit=limit, status=status)
         return list_response([thread_object(item) for item in page.items], page.next)

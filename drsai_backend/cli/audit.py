@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import cast
 
 from drsai_backend.cli.database import opened
-from drsai_backend.cli.screen import confirm, in_line, make_console, one_line, print_json, read_duration, when
+from drsai_backend.cli.keys import rights_of
+from drsai_backend.cli.screen import (
+    confirm,
+    in_line,
+    make_console,
+    one_line,
+    print_below,
+    print_json,
+    read_duration,
+    when,
+)
 from drsai_backend.database.audit import AuditPage, AuditRecord
 from drsai_backend.datamodel.audit import CLI, By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
@@ -40,6 +51,8 @@ def list_audit(
         console.print("there are no such entries here")
     for item in found:
         console.print(_line(item), soft_wrap=True)
+        if rest := ", ".join(_shown(name, value) for name, value in (item.detail or {}).items() if value is not None):
+            print_below(console, f"[dim]{in_line(rest)}[/]")
     if page.next is not None:
         console.print(f"[dim]There are more: --after {page.next}[/]")
 
@@ -47,9 +60,13 @@ def list_audit(
 def _line(item: AuditRecord) -> str:
     what = f"[bold]{item.action}[/] {in_line(item.subject)}"
     whose = "" if item.owner is None else f" of {_named(item.tenant, item.owner)}"
-    detail = item.detail or {}
-    rest = ", ".join(f"{one_line(name)} {one_line(str(value))}" for name, value in detail.items() if value is not None)
-    return f"[dim]{when(item.at)}[/]  {what}{whose} by {_who(item)}" + (f"  [dim]{in_line(rest)}[/]" if rest else "")
+    return f"[dim]{when(item.at)}[/]  {what}{whose} by {_who(item)}"
+
+
+def _shown(name: str, value: object) -> str:
+    if name == "scopes" and isinstance(value, list):
+        value = rights_of([str(scope) for scope in cast("list[object]", value)])
+    return f"{one_line(name)} {one_line(str(value))}"
 
 
 def _who(item: AuditRecord) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime
+from collections.abc import Collection
 from functools import partial
 from typing import Final
 
@@ -11,13 +11,21 @@ from drsai_backend.access.key_rows import KeyInfo
 from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import ROLES
 from drsai_backend.cli.database import opened
-from drsai_backend.cli.screen import age, in_line, make_console, one_line, print_json, read_duration, when, whose_name
-from drsai_backend.database.audit import audit
+from drsai_backend.cli.screen import (
+    age,
+    in_line,
+    make_console,
+    one_line,
+    print_below,
+    print_json,
+    read_duration,
+    when,
+    whose_name,
+)
 from drsai_backend.database.manager.rotation import rotate
-from drsai_backend.datamodel.audit import CLI, Action
+from drsai_backend.datamodel.audit import CLI
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, Conflict, NotFound
-from drsai_backend.json_types import JsonObject
 
 _PAGE: Final = 500
 _COLOURS: Final = {"active": "green", "expired": "yellow", "revoked": "red"}
@@ -41,7 +49,7 @@ def create(
     until = "until it is revoked" if info.expires_at is None else f"until {when(info.expires_at)}"
     also = f" It has the roles: {in_line(', '.join(info.roles))}." if info.roles else ""
     make_console(stderr=True).print(
-        f"{info.key_id} of {_whose(info)} may: {', '.join(info.scopes)}.{also} It works {until}.\n"
+        f"{info.key_id} of {_whose(info)} may: {rights_of(info.scopes)}.{also} It works {until}.\n"
         "[bold]This is the only time that the key is shown:[/]",
         soft_wrap=True,
     )
@@ -68,9 +76,10 @@ def list_keys(tenant: str | None, user_id: str | None, database_url: str | None,
         console.print(
             f"[bold]{info.key_id}[/]  [{_COLOURS[info.state]}]{info.state:<7}[/]  {_whose(info)}{name}", soft_wrap=True
         )
-        times = f"made {age(info.created_at)}, used {_or_never(info.last_used_at)}, {_end(info)}"
+        used = "never used" if info.last_used_at is None else f"used {age(info.last_used_at)}"
+        times = f"made {age(info.created_at)}, {used}, {_end(info)}"
         also = f"; roles: {in_line(', '.join(info.roles))}" if info.roles else ""
-        console.print(f"  [dim]{_rights(info)}{also}; {times}[/]", soft_wrap=True)
+        print_below(console, f"[dim]{rights_of(info.scopes)}{also}; {times}[/]")
 
 
 def revoke(key_id: str, database_url: str | None) -> None:
@@ -91,11 +100,7 @@ def rotate_secret(database_url: str | None) -> None:
 
     with opened(database_url) as drsai:
         db, old = drsai.drsai.db, drsai.drsai.settings.secret_key_old
-        result = drsai.wait_for(lambda: rotate(db.database, db.secrets, on_wait=say_wait))
-        if result.done:
-            detail: JsonObject = {"done": result.done, "left": result.left}
-            done = partial(audit, actor=CLI, action=Action.SECRETS_ROTATED, subject="secrets", detail=detail)
-            db.database.write_sync(done)
+        result = drsai.wait_for(lambda: rotate(db.database, db.secrets, on_wait=say_wait, actor=CLI))
     console.print(f"{result.done} stored secrets re-encrypted, {result.left} left", soft_wrap=True)
     if result.unreadable:
         raise ConfigurationError(
@@ -114,14 +119,10 @@ def _whose(info: KeyInfo) -> str:
     return in_line(whose_name(Owner(info.tenant, info.user_id)))
 
 
-def _rights(info: KeyInfo) -> str:
+def rights_of(scopes: Collection[str]) -> str:
     """The scopes, or the role that has just these."""
-    roles = [role for role, scopes in ROLES.items() if set(map(str, scopes)) == set(info.scopes)]
-    return one_line(", ".join(roles or info.scopes))
-
-
-def _or_never(moment: datetime | None) -> str:
-    return "never" if moment is None else age(moment)
+    roles = [role for role, those in ROLES.items() if set(map(str, those)) == set(scopes)]
+    return one_line(", ".join(roles or scopes))
 
 
 def _end(info: KeyInfo) -> str:

@@ -16,6 +16,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.markdown import Markdown
 from rich.markup import escape
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.spinner import Spinner
 from rich.text import Text
@@ -61,6 +62,14 @@ def one_line(text: str) -> str:
 def in_line(text: str) -> str:
     """A name or a title in one line, as markup."""
     return escape(one_line(text))
+
+
+def print_below(console: Console, text: str) -> None:
+    """Print an indented line below another one. At a terminal it is wrapped between words."""
+    if console.is_terminal:
+        console.print(Padding(text, (0, 0, 0, 2), expand=False))
+    else:
+        console.print(f"  {text}", soft_wrap=True)
 
 
 def whose_name(owner: Owner) -> str:

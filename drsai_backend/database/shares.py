@@ -33,13 +33,17 @@ class Grantee(NamedTuple):
 
     def check(self, name: ThreadName) -> None:
         """Raises InvalidRequest unless a thread of that name can be shared with them."""
+        self.check_one()
+        if self.with_user == name.user_id:
+            raise InvalidRequest(f"the thread is {name.user_id}'s already", param="with_user")
+
+    def check_one(self) -> None:
+        """Raises InvalidRequest unless it is one user or one role."""
         if (self.with_user is None) == (self.with_role is None):
-            raise InvalidRequest("name the user or the role to share with: one of the two", param="with_user")
+            raise InvalidRequest("name a user or a role: one of the two", param="with_user")
         for param, value in self._asdict().items():
             if value is not None:
                 check_name(value, param)
-        if self.with_user == name.user_id:
-            raise InvalidRequest(f"the thread is {name.user_id}'s already", param="with_user")
 
     @property
     def given(self) -> dict[str, str]:

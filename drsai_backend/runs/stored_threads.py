@@ -127,9 +127,13 @@ class StoredThreads:
             lambda session: views.list_threads(session, who.owner, after, limit, status)
         )
 
-    async def list_shared_threads(self, who: Principal, *, after: str | None, limit: int) -> SharedThreadPage:
+    async def list_shared_threads(
+        self, who: Principal, *, after: str | None, limit: int, status: RunStatus | None = None
+    ) -> SharedThreadPage:
         """A page of the threads that others of the tenant share with the user or one of their roles, newest first."""
-        return await self._open_database.read(lambda session: views.list_shared_threads(session, who, after, limit))
+        return await self._open_database.read(
+            lambda session: views.list_shared_threads(session, who, after, limit, status)
+        )
 
     async def get_thread(self, who: Principal, thread_id: Named) -> ThreadDetail:
         """One thread, without its messages and state. Raises NotFound for an unknown or foreign one."""
@@ -178,6 +182,7 @@ class StoredThreads:
         """Take a share back. Raises as `share_thread`, and NotFound where there is none."""
         self.check_open()
         name = await self._rights.thread(who, thread_id, Right.SHARE)
+        grantee.check_one()
 
         def unshare(session: Session) -> bool:
             if not remove_share(session, name, grantee):

@@ -202,7 +202,9 @@ def input_requests_query(who: Principal, after: str | None) -> Query:
     return _newest_first(query.where(t.tenant + "" == who.tenant, not_asker), after)
 
 
-def list_shared_threads(session: Session, who: Principal, after: str | None, limit: int) -> SharedThreadPage:
+def list_shared_threads(
+    session: Session, who: Principal, after: str | None, limit: int, status: RunStatus | None = None
+) -> SharedThreadPage:
     """See `Engine.list_shared_threads`. Raises InvalidRequest where `after` is no cursor."""
     rank = sa.case(*((share.c.right == right.value, right.rank) for right in Right))
     best = sa.select(share.c.thread_key, sa.func.max(rank).label("rank"))
@@ -211,6 +213,7 @@ def list_shared_threads(session: Session, who: Principal, after: str | None, lim
     columns = (t.id, t.thread_id, t.title, t.status, t.team, t.created_at, t.updated_at, t.user_id.label("owner"))
     query = sa.select(*columns, t.last_seq.label("message_count"), granted.c.rank)
     query = query.join(granted, granted.c.thread_key == t.id).where(t.user_id != who.user_id)
+    query = query if status is None else query.where(t.status == status)
     rows = _rows(session, _newest_first(query, after).limit(limit + 1))
     items = [SharedThread.model_validate({**row, "right": [*Right][row["rank"]]}) for row in rows[:limit]]
     return SharedThreadPage(items=items, next=_next(rows, limit))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from drsai_backend.api import create_app
 from drsai_backend.api.auth import Access
 from drsai_backend.errors import Unauthenticated
 from tests.api.fakes import FakeEngine
+from tests.support.listening import listening_socket
 
 try:
     import httpx2 as openai_httpx  # what openai 3 uses
@@ -66,7 +66,7 @@ def openai_client(app: FastAPI, **options: Any) -> openai.AsyncOpenAI:
 @asynccontextmanager
 async def serving(engine: FakeEngine, settings: FakeSettings, **options: Any) -> AsyncGenerator[int]:
     """A real server; its port."""
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = listening_socket()
     app = create_app(engine, settings, OPEN, **options)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", ws="none", log_config=None, access_log=False))
     task = asyncio.create_task(server.serve([listening]))

@@ -186,6 +186,10 @@ async def test_shares_are_listed_changed_and_taken_back(world: World) -> None:
         data = (await world.ask(who, "GET", "/v1/threads", params={"shared": "true"})).json()["data"]
         assert {each["id"]: each["right"] for each in data} == rights, who
         assert {each["owner"] for each in data} <= {"ann"}
+    for status, ids in (("awaiting_input", {"t"}), ("completed", {ODD}), ("error", set[str]())):
+        params = {"shared": "true", "status": status}
+        found = (await world.ask("eve@acme+clerk", "GET", "/v1/threads", params=params)).json()["data"]
+        assert {each["id"] for each in found} == ids
     one = await world.ask("eve@acme+clerk", "GET", "/v1/threads", params={"shared": "true", "limit": "1"})
     two = await world.ask(
         "eve@acme+clerk", "GET", "/v1/threads", params={"shared": "true", "after": one.json()["next"]}
@@ -239,6 +243,15 @@ async def test_a_thread_is_shared_with_a_bounded_number(world: World, monkeypatc
     assert changed.json()["right"] == "write"
     await world.ask("ann@acme", "DELETE", "/v1/threads/t/shares", params={"with_user": "bob"})
     assert (await world.ask("ann@acme", "POST", "/v1/threads/t/shares", json={"with_user": "cid"})).status_code == 200
+
+
+@pytest.mark.parametrize("params", [{}, {"with_user": "bob", "with_role": "clerk"}, {"with_user": " "}])
+async def test_who_names_nobody_takes_nothing_back(world: World, params: dict[str, str]) -> None:
+    await world.share("read")
+    await world.share("read", with_role="clerk")
+    answer = await world.ask("ann@acme", "DELETE", "/v1/threads/t/shares", params=params)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "with_user")
+    assert len((await world.ask("ann@acme", "GET", "/v1/threads/t/shares")).json()["data"]) == 2
 
 
 async def test_ones_own_thread_costs_no_query_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

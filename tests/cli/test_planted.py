@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import base64
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +15,14 @@ from urllib.parse import quote
 
 import httpx
 import jwt
+import psutil
 import pytest
 import sqlalchemy as sa
 import zstandard
 
 from drsai_backend.access.keys import make_key
 from drsai_backend.database import migrations
-from tests.support.commands import Command, Commands
+from tests.support.commands import Command, Commands, clean_environment
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply
 
 ISSUER, AUDIENCE = "https://login.example.org", "drsai"
@@ -122,8 +125,24 @@ class World:
     def serve(self, *options: str) -> Command:
         server = self.start("serve", "teams.py", "--port", "0", "--access-log", *options)
         self.address = server.base_url()
-        self.shown[f"command line of {server.pid}"] = Path(f"/proc/{server.pid}/cmdline").read_text()
         return server
+
+    def look_at_processes(self) -> None:
+        """At a server that was not forked, as the others are, and at the database's sessions."""
+        command = [sys.executable, "-m", "drsai_backend", "serve", "teams.py", "--port", "0"]
+        environment = clean_environment(**self.environment)
+        with subprocess.Popen(command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout is not None
+                assert "serves" in server.stdout.readline()
+                processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+                self.shown["list of processes"] = "\n".join(f"{each.name()} {each.cmdline()}" for each in processes)
+                if self.url.startswith("postgresql"):
+                    with migrations.connecting(self.url) as connection:
+                        sessions = connection.execute(sa.text("SELECT * FROM pg_stat_activity")).all()
+                    self.shown["sessions of the database"] = "\n".join(map(str, sessions))
+            finally:
+                server.kill()
 
     def start(self, *arguments: str, **environment: str) -> Command:
         command = self.commands.start(*arguments, cwd=self.folder, env={**self.environment, **environment})
@@ -177,17 +196,33 @@ class World:
     def key(self) -> str:
         return self.plants.found["API key"]
 
-    def leaks(self) -> dict[str, list[str]]:
-        """Where which secrets are, that must be nowhere: by the lines that have them."""
+    def read(self, path: str) -> str:
+        """A stream of events, to its end."""
+        headers = {"Authorization": f"Bearer {self.key}"}
+        response = httpx.get(self.address + path, headers=headers, timeout=20)
+        assert response.status_code == 200, response.text
+        return response.text
+
+    def places(self) -> dict[str, str]:
+        """All that a secret could be in, by name."""
         places = dict(self.shown)
         for number, command in enumerate(self.started):
             places |= {f"output {number}": command.stdout, f"log {number}": command.stderr}
         with migrations.connecting(self.url) as connection:
             for table in sa.inspect(connection).get_table_names():
                 places[f"table {table}"] = str(connection.execute(sa.text(f'SELECT * FROM "{table}"')).all())
+            if connection.dialect.name == "postgresql":
+                segments = "SELECT pg_read_binary_file('pg_wal/' || name) FROM pg_ls_waldir()"
+                wal = connection.scalars(sa.text(f"{segments} ORDER BY modification DESC LIMIT 2"))
+                places["write-ahead log"] = "".join(bytes(each).decode("latin-1") for each in wal)
         for file in self.folder.glob("drsai.db*"):
             if file.name != "drsai.db.key":
                 places[file.name] = file.read_bytes().decode("latin-1")
+        return places
+
+    def leaks(self) -> dict[str, list[str]]:
+        """Where which secrets are, that must be nowhere: by the lines that have them."""
+        places = {place: text for place, text in self.places().items() if self.plants.seen_in(text)}
         lines = (
             (f"{place}: {line[:2000]}", self.plants.seen_in(line))
             for place in places
@@ -221,10 +256,28 @@ def test_no_secret_is_anywhere(
         key_file = (tmp_path / "drsai.db.key").read_text().strip()
         assert not [place for place, text in world.shown.items() if key_file in text]
     assert len(world.plants.found) >= 20
-    # The search finds what there is: the texts of messages are no secrets.
-    world.plants.found = {"a message": "All of this is stored."}
-    assert any(place.startswith("table autogenmessage") for place in world.leaks())
     assert leaks == {}
+    # Each place was there to be searched, and what is in it is found: these are no secrets.
+    places = world.places()
+    for text, found_in in EVERYWHERE.items():
+        in_them = {re.sub(r" \d+$", "", place) for place in places if text in places[place]}
+        assert in_them >= {*found_in.split(", ")} - {"drsai.db", "drsai.db-wal before"}
+    if fixture == "migrated_sqlite":
+        written = {place for place in places if "All of this is stored." in places[place]}
+        assert written & {"drsai.db", "drsai.db-wal"}
+        assert "drsai.db-wal before" in written
+    else:
+        assert "All of this is stored." in places["write-ahead log"]
+
+
+EVERYWHERE = {
+    "All of this is stored.": "table autogenmessage, answer of /threads/t/messages, export of t, output, events of t",
+    "/v1/chat/completions": "log",
+    "Traceback": "log",
+    "teams.py": "list of processes",
+    "invalid_api_key": "answer",
+}
+"""By texts that are no secrets: the places where they are."""
 
 
 def use(world: World) -> None:
@@ -295,9 +348,15 @@ def use(world: World) -> None:
     assert world.settled("killed") == "completed"
     assert [each.api_key for each in world.model.requests[before:]] == [live, queued]
 
+    world.look_at_processes()
+
     # What others may read.
     for path in ("/threads", "/threads/t", "/threads/t/messages", "/runs", "/models", "/threads/echo0/messages"):
         world.get(path)
+    for thread_id in ("t", "killed", "echo0", "config", "stream0"):
+        for run in world.get(f"/threads/{thread_id}/runs")["data"]:
+            text = world.read(f"/runs/{run['id']}/events")
+            world.shown[f"events of {thread_id}"] = world.shown.get(f"events of {thread_id}", "") + text
     for thread_id in ("t", "killed", "echo0", "config"):
         world.run("threads", "export", thread_id, "--user", "ann", "--output", "exported")
         exported = (world.folder / "exported").read_bytes()
@@ -306,7 +365,8 @@ def use(world: World) -> None:
         world.run("threads", "show", thread_id, "--user", "ann", "--json")
         has_state = thread_id != "echo0"
         world.run("threads", "state", thread_id, "--user", "ann", "--decoded", code=0 if has_state else 1)
-    world.run("keys", "list", "--json")
+    for arguments in (("keys", "list"), ("audit",), ("users", "list")):
+        world.run(*arguments, "--json")
 
     # Settings and teams that cannot be used are said without what they hold.
     for name, value in (

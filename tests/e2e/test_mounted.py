@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,6 +16,7 @@ from starlette.testclient import TestClient
 
 from drsai_backend import DrSai
 from drsai_backend.datamodel import Thread
+from tests.support.listening import listening_socket
 from tests.support.threads import settings
 
 CHAT: dict[str, Any] = {"model": "writers", "messages": [{"role": "user", "content": "Write about rain."}]}
@@ -25,7 +25,7 @@ CHAT: dict[str, Any] = {"model": "writers", "messages": [{"role": "user", "conte
 @asynccontextmanager
 async def serving(app: FastAPI, **options: Any) -> AsyncGenerator[str]:
     """A real server, which runs the application's lifespan; its address."""
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = listening_socket()
     server = uvicorn.Server(uvicorn.Config(app, ws="none", log_config=None, access_log=False, **options))
     task = asyncio.create_task(server.serve([listening]))
     try:

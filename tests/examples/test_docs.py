@@ -16,6 +16,7 @@ import drsai_backend
 from drsai_backend import DrSai, errors
 from drsai_backend.config import Settings
 from drsai_backend.datamodel import JournalEntry
+from drsai_backend.datamodel.audit import Action
 from drsai_backend.state.codec import decode_value
 from tests.examples.processes import ROOT, clean_environment
 
@@ -35,6 +36,12 @@ def _shown(value: Any) -> str:
     if isinstance(value, ByteSize):
         return f"`{value.human_readable().replace('.0MiB', 'MiB')}`"
     return f"`{value}`"
+
+
+def test_every_act_of_the_audit_log_is_named() -> None:
+    [table] = re.findall(r"\| action \|.*?\n\n", (ROOT / "docs/audit.md").read_text(), re.DOTALL)
+    named = [name for row in table.strip().splitlines()[2:] for name in re.findall(r"`([\w.]+)`", row.split("|")[1])]
+    assert sorted(named) == sorted(Action)
 
 
 def test_settings_name_every_variable_and_its_default() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -9,14 +10,30 @@ from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
+from pydantic import SecretStr
+from sqlalchemy.orm import Session
 
 from drsai_backend import Answer, DrSai, RunStatus, Thread, log_context
-from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.access.principal import Principal, Scope, scopes_of
 from drsai_backend.database.audit import AuditRecord
+from drsai_backend.database.manager.rotation import BATCH, rotate
 from drsai_backend.database.retention import prune
-from drsai_backend.datamodel.audit import By
+from drsai_backend.database.shares import Grantee
+from drsai_backend.datamodel import (
+    ApiKey,
+    AuditEntry,
+    AutoGenMessage,
+    Right,
+    Run,
+    ThreadShare,
+    UserInput,
+    table_of,
+    utcnow,
+)
+from drsai_backend.datamodel.audit import CLI, Action, By
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import StaleAnswer, ThreadBusy
+from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, StaleAnswer, ThreadBusy
 from drsai_backend.state.portable import export_thread, import_thread
 from tests.runs.test_answers import Office
 from tests.support.teams.crew import Crew
@@ -128,6 +145,130 @@ async def test_an_import(make: Make) -> None:
     await drsai.database.write(partial(import_thread, data=data, tenant="acme", thread_id="copy"))
     [entry] = await entries(drsai, "acme")
     assert told(entry) == ("thread.imported", "program", None, "copy", "ann", "copy")
+
+
+async def test_shares(make: Make) -> None:
+    drsai = await make({"crew": Crew()})
+    await drsai.run("crew", "Hello.", thread_id="t", user_id="ann", tenant="acme")
+    admin = Principal("root", "acme", scopes_of(["admin"]), key_id="key_1")
+    await drsai.share_thread("ann", "t", with_user="bob", tenant="acme")
+    await drsai.share_thread("ann", "t", with_user="bob", right="answer", tenant="acme")
+    name = Owner("acme", "ann").thread("t")
+    await drsai.engine.share_thread(admin, name, Grantee(with_role="clerk"), Right.WRITE)
+    await drsai.engine.unshare_thread(admin, name, Grantee("bob"))
+    with pytest.raises(NotFound):
+        await drsai.engine.unshare_thread(admin, name, Grantee("bob"))
+    for nobody in (Grantee(), Grantee("bob", "clerk"), Grantee("ann")):
+        with pytest.raises(InvalidRequest):
+            await drsai.engine.share_thread(admin, name, nobody, Right.READ)
+    assert [(*told(item)[:5], item.key_id, item.detail) for item in await entries(drsai, "acme")] == [
+        ("thread.shared", "program", None, "t", "ann", None, {"with_user": "bob", "with_role": None, "right": "read"}),
+        (
+            "thread.shared",
+            "program",
+            None,
+            "t",
+            "ann",
+            None,
+            {"with_user": "bob", "with_role": None, "right": "answer"},
+        ),
+        (
+            "thread.shared",
+            "user",
+            "root",
+            "t",
+            "ann",
+            "key_1",
+            {"with_user": None, "with_role": "clerk", "right": "write"},
+        ),
+        ("thread.unshared", "user", "root", "t", "ann", "key_1", {"with_user": "bob", "with_role": None}),
+    ]
+
+
+async def test_a_rotation_leaves_an_entry_of_each_batch(make: Make) -> None:
+    drsai = await make({"crew": Crew()}, secret_key=SecretStr("old"))
+    row = {"tenant": "t", "user_id": "u", "created_at": utcnow(), "updated_at": utcnow(), "version": "1"}
+    rows = [{**row, "thread_id": f"{n}", "api_key": drsai.db.secrets.encrypt("sk")} for n in range(BATCH + 7)]
+    await drsai.database.write(lambda session: session.execute(sa.insert(table_of(UserInput)), rows).rowcount)
+    after = await make({"crew": Crew()}, secret_key=SecretStr("new"), secret_key_old="old")
+    assert (await rotate(after.database, after.db.secrets, actor=CLI)).done == len(rows)
+    assert (await rotate(after.database, after.db.secrets)).done == 0
+    assert [(*told(item), item.tenant, item.detail) for item in await entries(after)] == [
+        ("secrets.rotated", "cli", None, "userinput", None, None, None, {"secrets": BATCH}),
+        ("secrets.rotated", "cli", None, "userinput", None, None, None, {"secrets": 7}),
+    ]
+    assert await entries(after, "t") == []  # It is the operator's act, and no tenant's.
+
+
+async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
+    """The log refuses each entry: none of the acts was done. An export is refused to be handed out."""
+    drsai = await make({"crew": Crew(), "office": Office()})
+    for thread_id in ("t", "u"):
+        await drsai.run("crew", "Hello.", thread_id=thread_id, user_id="ann", tenant="acme")
+    asked = await drsai.run("office", "Send it.", thread_id="asks", user_id="ann", tenant="acme")
+    await drsai.share_thread("ann", "t", with_user="bob", tenant="acme")
+    key = await drsai.keys.create(Owner("acme", "ann"), ["user"])
+    data = await drsai.database.read(partial(export_thread, name=Owner("acme", "ann").thread("t")))
+    assert asked.input_request is not None
+    approved = Answer(str(asked.input_request["id"]), None, "approve")
+    await _refuse_entries(drsai)
+    before = await _stored(drsai)
+    ann = Principal("ann", "acme")
+    acts: dict[str, Callable[[], Awaitable[object]]] = {
+        "key.created": lambda: drsai.keys.create(Owner("acme", "bob"), ["user"]),
+        "key.revoked": lambda: drsai.keys.revoke("acme", key.info.key_id),
+        "thread.deleted": lambda: drsai.delete_thread("ann", "t", tenant="acme"),
+        "threads.pruned": lambda: drsai.database.write(partial(prune, older_than=timedelta(0))),
+        "thread.imported": lambda: drsai.database.write(
+            partial(import_thread, data=data, tenant="acme", thread_id="copy")
+        ),
+        "thread.shared": lambda: drsai.share_thread("ann", "u", with_user="bob", tenant="acme"),
+        "thread.unshared": lambda: drsai.unshare_thread("ann", "t", with_user="bob", tenant="acme"),
+        "input_request.answered": lambda: drsai.engine.answer(ann, "asks", approved),
+        "run.started_as": lambda: drsai.engine.start(request("Hello.", principal=GATEWAY, thread_id="new")),
+        "user.deleted": lambda: drsai.keys.delete_of(Owner("acme", "ann"), may_be_last=True),
+    }
+    for action, act in acts.items():
+        with pytest.raises(DrSaiError):
+            await act()
+        assert await _stored(drsai) == before, action
+    elsewhere = {"secrets.rotated", "thread.exported", "user.exported", "audit.pruned"}
+    assert {*acts} | elsewhere == {*Action}
+    await drsai.close()  # Its last look at the database is no act.
+
+
+async def _refuse_entries(drsai: DrSai) -> None:
+    def make_trigger(session: Session) -> None:
+        connection = session.connection()
+        if connection.dialect.name == "sqlite":
+            body = ["CREATE TRIGGER full BEFORE INSERT ON auditentry BEGIN SELECT RAISE(ABORT, 'full'); END"]
+        else:
+            body = [
+                "CREATE FUNCTION full_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'full'; END $$",
+                "CREATE TRIGGER full_up BEFORE INSERT ON auditentry FOR EACH ROW EXECUTE FUNCTION full_up()",
+            ]
+        for statement in body:
+            connection.exec_driver_sql(statement)
+
+    await drsai.database.write(make_trigger)
+
+
+async def _stored(drsai: DrSai) -> dict[str, object]:
+    """All that an act could change; not when threads were looked at, or who holds them."""
+
+    def read(session: Session) -> dict[str, object]:
+        run, message, key = (table_of(kind) for kind in (Run, AutoGenMessage, ApiKey))
+        columns = {
+            "threads": (table_of(Thread).c.thread_id,),
+            "runs": (run.c.run_id, run.c.status),
+            "messages": (message.c.seq,),
+            "shares": (table_of(ThreadShare).c.with_user,),
+            "keys": (key.c.key_id, key.c.revoked_at),
+            "entries": (table_of(AuditEntry).c.id,),
+        }
+        return {name: sorted(map(str, session.execute(sa.select(*each)))) for name, each in columns.items()}
+
+    return await drsai.database.read(read)
 
 
 async def test_keys_over_http(make: Make) -> None:

@@ -27,6 +27,8 @@ _FEW: Final = 256
 """Messages that are looked at in less than a millisecond."""
 _INT32: Final = 2**31 - 1
 _INT64: Final = 2**63 - 1
+_EXACT: Final = 2**53 - 1
+"""The greatest whole number that every reader of JSON holds exactly."""
 _TOOL_FIELDS: Final = ("tools", "tool_choice", "functions", "function_call", "parallel_tool_calls")
 """The fields of a request that are about the client's tools, in the order in which they are named to the client."""
 _TOOL_BYTES: Final = 262_144
@@ -137,7 +139,7 @@ class ChatBody(Wire):
     )
     max_turns: int | None = _optional(description="Fewer turns than the server allows.", ge=1, le=_INT32)
     max_run_seconds: float | None = _optional(description="Less time.", gt=0, allow_inf_nan=False)
-    max_run_tokens: int | None = _optional(description="Fewer tokens of model calls.", ge=1, le=_INT64)
+    max_run_tokens: int | None = _optional(description="Fewer tokens of model calls.", ge=1, le=_EXACT)
     background: bool | None = _optional(description="Answer 202 with the run at once, do not wait for it.")
 
     @field_validator("api_key")

@@ -1,8 +1,8 @@
 """Re-encryption of all stored secrets with the first key of the ring, while other processes read and write them.
 
 Each batch is decrypted and encrypted outside of any transaction and stored in a short one, row by row where the row
-still holds what was read. So it may be interrupted anywhere, run twice at a time, and be begun anew: a ciphertext names
-its key, and those of the first key are left alone.
+still holds what was read, together with its entry in the audit log. So it may be interrupted anywhere, run twice at a
+time, and be begun anew: a ciphertext names its key, and those of the first key are left alone.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from sqlalchemy.orm import Session
 from sqlmodel import SQLModel
 
 from drsai_backend.database import migrations
+from drsai_backend.database.audit import audit
 from drsai_backend.database.engine import Database
 from drsai_backend.database.manager.secrets import SecretBox
+from drsai_backend.datamodel.audit import PROGRAM, Action, Actor
 from drsai_backend.datamodel.base import is_secret
 from drsai_backend.errors import ConfigurationError
 
@@ -49,6 +51,7 @@ async def rotate(
     *,
     settle: float = SETTLE_SECONDS,
     on_wait: Callable[[float], None] = lambda _: None,
+    actor: Actor = PROGRAM,
 ) -> Rotated:
     """Re-encrypt all stored secrets with the ring's first key. A key file, if that is where it comes from, gets a new
     one first, and the old one is deleted at the end. Once more after an interruption, it continues.
@@ -56,6 +59,7 @@ async def rotate(
     Args:
         settle: seconds that an exchanged key file is kept at least, for writes under way.
         on_wait: told for how many seconds this waits.
+        actor: who rotates, for the audit log, which has an entry of each batch.
 
     Raises:
         ConfigurationError: there is no secret to encrypt with, or its file cannot be read or made.
@@ -64,12 +68,12 @@ async def rotate(
     file = box.file_in_use
     if file is not None:
         await asyncio.to_thread(file.exchange)
-    result = await _passes(database, box)
+    result = await _passes(database, box, actor)
     if file is not None and result.left == result.unreadable:
         if (pause := settle - file.age()) > 0:
             on_wait(pause)
             await asyncio.sleep(pause)
-        last = await _passes(database, box)
+        last = await _passes(database, box, actor)
         result = Rotated(result.done + last.done, last.left, last.unreadable)
         if result.left == result.unreadable:
             # What no secret opens does not need this one either.
@@ -77,7 +81,7 @@ async def rotate(
     return result
 
 
-async def _passes(database: Database, box: SecretBox) -> Rotated:
+async def _passes(database: Database, box: SecretBox, actor: Actor) -> Rotated:
     """Until nothing is left, or a pass changes nothing: rows may be locked, or written by a process that does not know
     the new secret yet."""
     done = unreadable = 0
@@ -85,7 +89,7 @@ async def _passes(database: Database, box: SecretBox) -> Rotated:
     for _ in range(_PASSES):
         unreadable, before = 0, done
         for column in _columns():
-            renewed, unread = await _one_pass(database, box, column, prefix)
+            renewed, unread = await _one_pass(database, box, column, prefix, actor)
             done, unreadable = done + renewed, unreadable + unread
         if done == before:
             break
@@ -93,7 +97,9 @@ async def _passes(database: Database, box: SecretBox) -> Rotated:
     return Rotated(done, left, unreadable)
 
 
-async def _one_pass(database: Database, box: SecretBox, column: sa.Column[Any], prefix: str) -> tuple[int, int]:
+async def _one_pass(
+    database: Database, box: SecretBox, column: sa.Column[Any], prefix: str, actor: Actor
+) -> tuple[int, int]:
     done = unreadable = after = 0
     while rows := await database.read(partial(_read, column=column, prefix=prefix, after=after)):
         renewed: list[tuple[int, str, str]] = []
@@ -103,7 +109,7 @@ async def _one_pass(database: Database, box: SecretBox, column: sa.Column[Any], 
             except ConfigurationError:
                 unreadable += 1
         if renewed:
-            done += await database.write(partial(_replace, column=column, renewed=renewed))
+            done += await database.write(partial(_replace, column=column, renewed=renewed, actor=actor))
         after = rows[-1][0]
     return done, unreadable
 
@@ -128,7 +134,7 @@ def _read(session: Session, column: sa.Column[Any], prefix: str, after: int) -> 
     return [(row[0], row[1]) for row in session.execute(query)]
 
 
-def _replace(session: Session, column: sa.Column[Any], renewed: Sequence[tuple[int, str, str]]) -> int:
+def _replace(session: Session, column: sa.Column[Any], renewed: Sequence[tuple[int, str, str]], actor: Actor) -> int:
     key = column.table.c.id
     # Locked rows are in use, and waiting for several could be a deadlock; the next pass finds them.
     query = sa.select(key, column).where(key.in_([row[0] for row in renewed])).with_for_update(skip_locked=True)
@@ -137,4 +143,5 @@ def _replace(session: Session, column: sa.Column[Any], renewed: Sequence[tuple[i
     if changes:
         statement = sa.update(column.table).where(key == sa.bindparam("row")).values({column: sa.bindparam("sealed")})
         session.connection().execute(statement, changes)
+        audit(session, actor, Action.SECRETS_ROTATED, column.table.name, detail={"secrets": len(changes)})
     return len(changes)
