@@ -7,11 +7,11 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from drsai_backend.access.key_rows import KeyInfo
 from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import ROLES
 from drsai_backend.cli.database import opened
 from drsai_backend.cli.screen import age, in_line, make_console, one_line, print_json, read_duration, when, whose_name
+from drsai_backend.database.api_keys import KeyInfo
 from drsai_backend.database.audit import audit
 from drsai_backend.database.manager.rotation import rotate
 from drsai_backend.datamodel.audit import CLI, Action
