@@ -29,6 +29,8 @@ CHAPTERS = {
     "Storage": "DatabaseManager database.SyncDatabaseManager datamodel.Record datamodel.json_field datamodel.long_text "
     "Thread UserInput encode_state decode_state",
 }
+PARTS = {"ThreadCalls"}
+"""Base classes with no entry of their own: what they have is told where it is inherited."""
 HEAD = """# The Python interface
 
 Made from the docstrings by `make reference`; do not edit. What stands with a dot is imported from the module before it:
@@ -67,7 +69,10 @@ def _entry(name: str, item: griffe.Object | griffe.Alias) -> list[str]:
     listed = re.search(r"^Attributes:\n((?: {4}.*\n?)+)\n?", text, re.MULTILINE)
     attributes = _items(listed[1]) if listed else {}
     parts.append(_markdown(text.replace(listed[0], "") if listed else text))
-    public = [each for each in item.members.values() if each.is_public and not each.name.startswith("__")]
+    parents = item.mro() if item.is_class else []
+    told_here = [item, *(parent for parent in parents if parent.name in PARTS)]
+    members = [each for part in told_here for each in part.members.values()]
+    public = [each for each in members if each.is_public and not each.name.startswith("__")]
     if not re.match(r"class .*table=True\)", item.source):
         fields = [_field(each, attributes.get(each.name), text) for each in public if each.is_attribute]
         fields = [*_keywords(item), *(field for field in fields if field)]

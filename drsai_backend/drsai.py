@@ -1,13 +1,16 @@
-"""`DrSai`: teams, a database and the engine in one object, for programs that run teams with their state kept."""
+"""`DrSai`: teams, a database and the engine in one object, for programs that run teams with their state kept.
+
+What it is asked about threads that are there is in `drsai_backend.thread_calls`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from autogen_agentchat.base import TaskResult
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ModelClientStreamingChunkEvent
@@ -17,37 +20,26 @@ from drsai_backend import jobs
 from drsai_backend.access.audit import AuditLog
 from drsai_backend.access.identity import Authenticator
 from drsai_backend.access.key_store import ApiKeys
-from drsai_backend.access.principal import ANONYMOUS, Principal
+from drsai_backend.access.principal import ANONYMOUS
 from drsai_backend.access.tokens import token_verifier
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
-from drsai_backend.database.shares import Grantee
-from drsai_backend.datamodel import Right, RunStatus, TeamResult
+from drsai_backend.datamodel import RunStatus, TeamResult
 from drsai_backend.datamodel.audit import By
-from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
-from drsai_backend.datamodel.sharing import read_right
+from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import DrSaiError, RunFailed
 from drsai_backend.models import ModelClientFactory, ModelProvider
-from drsai_backend.runs import Answer, Engine, Handle, InputMessage, ModelParams, OnBusy, OnQuestion, RunRequest
+from drsai_backend.runs import Engine, Handle, InputMessage, ModelParams, OnBusy, OnQuestion, RunRequest
 from drsai_backend.runs.events import MessageDone, RunEnded, Task, TextDelta
 from drsai_backend.runs.users import Users
-from drsai_backend.runs.views import (
-    InputRequestPage,
-    RunPage,
-    RunView,
-    SharedThreadPage,
-    ShareView,
-    StoredMessage,
-    ThreadDetail,
-    ThreadPage,
-)
 from drsai_backend.state.store import JournalStateStore
 from drsai_backend.teams.builtin import builtin_teams
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
 from drsai_backend.teams.messages import dump_of
 from drsai_backend.teams.registry import TeamRegistry
+from drsai_backend.thread_calls import ThreadCalls
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -56,7 +48,7 @@ if TYPE_CHECKING:
     from drsai_backend.sync import SyncDrSai
 
 
-class DrSai:
+class DrSai(ThreadCalls):
     """Runs teams on stored threads. Use it as `async with DrSai(teams={...}) as drsai`.
 
     Args:
@@ -111,14 +103,13 @@ class DrSai:
         self._tokens = token_verifier(settings) if worker else None
         self.authenticator = Authenticator(self.keys, self._tokens, required=settings.auth == "required")
         self._worker = worker
-        self._by = by
         if not worker:
             teams = {}
         elif teams is None:
             teams = builtin_teams(tools=self.models.create().model_info["function_calling"])
         if not isinstance(teams, TeamRegistry):
             teams = TeamRegistry(teams)
-        self.engine = Engine(teams, self.db, self.models, settings)
+        super().__init__(Engine(teams, self.db, self.models, settings), by)
         self.audit = AuditLog(self.database)
         self.users = Users(self.engine, self.keys, settings)
         self._jobs = None
@@ -359,170 +350,12 @@ class DrSai:
                 await self.engine.cancel_run(self._trusted(handle.user_id, handle.name.tenant), handle.run_id)
             raise
 
-    async def stop(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
-        """End what a thread does, or waits for, as STOPPED, in whatever process; finished turns stay. Returns when it
-        has ended, or after some seconds when another process has not ended it yet: the thread as it is then. Raises
-        IllegalTransition when nothing is under way; a run that was stopped already is no error."""
-        return await self.engine.cancel(self._trusted(user_id, tenant), thread_id)
-
-    async def pause(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
-        """Ask a thread's live run to pause at its next turn boundary. Raises IllegalTransition when no run is live; one
-        that is paused already is no error."""
-        return await self.engine.pause(self._trusted(user_id, tenant), thread_id)
-
-    async def resume(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
-        """Resume a thread's paused run, or take a pause back that has not come yet. Raises IllegalTransition when it is
-        not paused."""
-        return await self.engine.resume(self._trusted(user_id, tenant), thread_id)
-
-    async def input_requests(
-        self,
-        user_id: str = ANONYMOUS,
-        *,
-        tenant: str = DEFAULT_TENANT,
-        roles: Collection[str] = (),
-        after: str | None = None,
-        limit: int = 20,
-    ) -> InputRequestPage:
-        """A page of the questions that wait for a user, or for one of these roles, in all threads of the tenant, newest
-        first; `owner` of each is whose thread it is. `after` is the `next` of the page before."""
-        who = self._trusted(user_id, tenant, roles)
-        return await self.engine.list_input_requests(who, after=after, limit=limit)
-
-    async def answer(
-        self,
-        user_id: str,
-        thread_id: str,
-        answer: Answer,
-        *,
-        tenant: str = DEFAULT_TENANT,
-        owner: str | None = None,
-        roles: Collection[str] = (),
-    ) -> Handle:
-        """Answer what a thread's run waits for, and resume it. The answer names the question by its id
-        (`Thread.input_request["id"]`).
-
-        Args:
-            user_id: who answers; it is kept with the answer.
-            owner: whose thread it is, where it is another user's of the tenant.
-            roles: those that the user has, as the program knows it.
-
-        Raises:
-            Forbidden: the question is not for them to answer.
-            StaleAnswer: the thread does not wait for this answer (any more).
-            InvalidRequest: it does not fit the question.
-            StateError, TeamBuildError, ShuttingDown, DatabaseError: nothing was stored.
-        """
-        who = self._trusted(user_id, tenant, roles)
-        return await self.engine.answer(who, thread_id if owner is None else _name(tenant, owner, thread_id), answer)
-
-    async def cancel_run(self, user_id: str, run_id: str, *, tenant: str = DEFAULT_TENANT) -> RunView:
-        """End one run, live or queued, as STOPPED. Raises IllegalTransition when it is over."""
-        return await self.engine.cancel_run(self._trusted(user_id, tenant), run_id)
-
-    async def get_run(self, user_id: str, run_id: str, *, tenant: str = DEFAULT_TENANT) -> RunView:
-        """A run, live or over."""
-        return await self.engine.get_run(self._trusted(user_id, tenant), run_id)
-
-    async def list_runs(
-        self,
-        user_id: str,
-        thread_id: str,
-        *,
-        tenant: str = DEFAULT_TENANT,
-        after: str | None = None,
-        limit: int = 20,
-    ) -> RunPage:
-        """A page of a thread's runs, newest first; `after` is the `next` of the page before."""
-        return await self.engine.list_runs(self._trusted(user_id, tenant), thread_id, after=after, limit=limit)
-
-    async def get_thread(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
-        """A thread, without its messages and state."""
-        return await self.engine.get_thread(self._trusted(user_id, tenant), thread_id)
-
-    async def list_threads(
-        self, user_id: str, *, tenant: str = DEFAULT_TENANT, after: str | None = None, limit: int = 20
-    ) -> ThreadPage:
-        """A page of a user's threads, newest first; `after` is the `next` of the page before."""
-        return await self.engine.list_threads(self._trusted(user_id, tenant), after=after, limit=limit)
-
-    async def list_messages(
-        self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT, after: int = 0, limit: int = 100
-    ) -> list[StoredMessage]:
-        """Messages of a thread with `seq > after`, in order."""
-        return await self.engine.list_messages(self._trusted(user_id, tenant), thread_id, after=after, limit=limit)
-
-    async def delete_thread(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> None:
-        """Delete a thread with all that belongs to it. Raises ThreadBusy when a run is live on it."""
-        await self.engine.delete_thread(self._trusted(user_id, tenant), thread_id)
-
-    def _trusted(self, user_id: str, tenant: str, roles: Collection[str] = ()) -> Principal:
-        """Whoever a program of one's own says it is."""
-        named = check_name(user_id, "user_id"), check_name(tenant, "tenant")
-        return Principal(*named, roles=frozenset(roles), by=self._by)
-
-    async def share_thread(
-        self,
-        user_id: str,
-        thread_id: str,
-        *,
-        with_user: str | None = None,
-        with_role: str | None = None,
-        right: Right | Literal["read", "answer", "write"] = Right.READ,
-        tenant: str = DEFAULT_TENANT,
-    ) -> ShareView:
-        """Share a user's thread with another user of its tenant, or with everybody there who has a role; or change the
-        right that they have.
-
-        Args:
-            right: `read` its messages, runs and events; also `answer` what it asks; also `write`: send messages, and
-                stop, pause and resume it.
-
-        Raises:
-            InvalidRequest: neither or both are given, the user is the owner, or there is no such right.
-        """
-        who, grantee = self._trusted(user_id, tenant), Grantee(with_user, with_role)
-        return await self.engine.share_thread(who, thread_id, grantee, read_right(right))
-
-    async def unshare_thread(
-        self,
-        user_id: str,
-        thread_id: str,
-        *,
-        with_user: str | None = None,
-        with_role: str | None = None,
-        tenant: str = DEFAULT_TENANT,
-    ) -> None:
-        """Take a share back. Raises NotFound where there is none."""
-        await self.engine.unshare_thread(self._trusted(user_id, tenant), thread_id, Grantee(with_user, with_role))
-
-    async def list_shares(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> list[ShareView]:
-        """With whom a user's thread is shared, oldest first."""
-        return await self.engine.list_shares(self._trusted(user_id, tenant), thread_id)
-
-    async def list_shared_threads(
-        self,
-        user_id: str,
-        *,
-        tenant: str = DEFAULT_TENANT,
-        roles: Collection[str] = (),
-        after: str | None = None,
-        limit: int = 20,
-    ) -> SharedThreadPage:
-        """A page of the threads that others share with a user, or with one of these roles, newest first. The program is
-        trusted: it reads one as its `owner`."""
-        return await self.engine.list_shared_threads(self._trusted(user_id, tenant, roles), after=after, limit=limit)
-
     @cached_property
     def sync(self) -> SyncDrSai:
         """The same calls without asyncio: `with DrSai(...).sync as drsai: drsai.run(...)`."""
         from drsai_backend.sync import SyncDrSai
 
         return SyncDrSai(self)
-
-
-def _name(tenant: str, owner: str, thread_id: str) -> ThreadName:
-    return ThreadName(tenant, check_name(owner, "owner"), thread_id)
 
 
 def _output(handle: Handle) -> BaseModel | None:

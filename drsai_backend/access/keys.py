@@ -19,7 +19,9 @@ import zlib
 from enum import Enum
 from hashlib import sha256
 from itertools import zip_longest
-from typing import Final, NewType
+from typing import Final
+
+from drsai_backend.datamodel.access import KeyDigest
 
 PREFIX: Final = "sk-drsai-"
 
@@ -31,12 +33,6 @@ KEY_PATTERN: Final = rf"{PREFIX}[0-9A-Za-z]{{{_SECRET + _CHECKSUM}}}"
 """A regular expression for secret scanners, of the syntax that all of them read (RE2, PCRE, Python)."""
 
 _KEY: Final = re.compile(KEY_PATTERN)
-
-KeyDigest = NewType("KeyDigest", str)
-"""SHA-256 of a whole key as 64 hexadecimal digits: what is stored of it, and what it is looked up by.
-
-A plain hash, as 256 random bits cannot be guessed; passwords would need a slow one.
-"""
 
 
 class Malformed(Enum):

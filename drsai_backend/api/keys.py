@@ -10,7 +10,6 @@ from fastapi import APIRouter, Query, Request
 from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
-from drsai_backend.access.key_rows import CURSOR_PATTERN
 from drsai_backend.access.key_store import ApiKeys, read_scopes
 from drsai_backend.access.principal import MAX_ROLES, ROLES, Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
@@ -18,6 +17,7 @@ from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
 from drsai_backend.api.http.parameters import KeyId, Limit, after_of
 from drsai_backend.api.objects import key_object
+from drsai_backend.database.api_keys import CURSOR_PATTERN
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.json_types import JsonObject

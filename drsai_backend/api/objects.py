@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from drsai_backend.access.key_rows import KeyInfo
+from drsai_backend.database.api_keys import KeyInfo
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.views import InputRequestView, RunView, ShareView, StoredMessage, ThreadDetail, ThreadSummary

@@ -35,7 +35,7 @@ from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Answer, Engine, Position
 from drsai_backend.runs.events import ENDED, PATTERN
-from drsai_backend.runs.rights import Named
+from drsai_backend.runs.threads.rights import Named
 from drsai_backend.runs.views import ThreadDetail
 
 Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]

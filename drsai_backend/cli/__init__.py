@@ -1,5 +1,5 @@
-"""The command `drsai`: `app` says what can be typed; `audit`, `chat`, `database`, `demo`, `keys`, `serve`, `threads`
-and `users` do it.
+"""The command `drsai`: `commands` says what can be typed; `audit`, `chat`, `database`, `demo`, `keys`, `serve`,
+`threads` and `users` do it.
 
 Those are imported when one of their commands runs: AutoGen, the openai client and SQLAlchemy take seconds together,
 and neither the help nor the version needs them.
@@ -25,12 +25,12 @@ def __getattr__(name: str) -> object:
 
 def main() -> None:
     """Run the command line. An error that this package raises on purpose is one line on stderr and exit code 1."""
-    from drsai_backend.cli import app
+    from drsai_backend.cli.commands.app import app
     from drsai_backend.cli.screen import print_error
     from drsai_backend.errors import DrSaiError
 
     try:
-        app.app()
+        app()
     except DrSaiError as error:
         print_error(error.message)
         sys.exit(1)

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from functools import partial
 from typing import Final
 
-from drsai_backend.access.key_rows import KeyInfo
 from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import ROLES
 from drsai_backend.cli.database import opened
@@ -22,6 +21,7 @@ from drsai_backend.cli.screen import (
     when,
     whose_name,
 )
+from drsai_backend.database.api_keys import KeyInfo
 from drsai_backend.database.manager.rotation import rotate
 from drsai_backend.datamodel.audit import CLI
 from drsai_backend.datamodel.owner import Owner

@@ -14,7 +14,7 @@ from drsai_backend.database.users import UserPage, UserSummary
 from drsai_backend.datamodel.audit import CLI
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.state.archive import export_user
+from drsai_backend.state.portable.archive import export_user
 
 _PAGE: Final = 500
 

@@ -1,4 +1,4 @@
-"""With whom threads are shared, as storage functions of a `Session`. Who may call them is decided in `runs.rights`."""
+"""With whom threads are shared: storage functions of a `Session`. `runs.threads.rights` decides who may call them."""
 
 from __future__ import annotations
 

@@ -1,18 +1,25 @@
 """Who may ask: API keys."""
 
 from datetime import datetime
+from typing import NewType
 
 import sqlalchemy as sa
 from sqlmodel import Field, SQLModel
 
 from drsai_backend.datamodel.base import UTCDateTime, big_key, json_field, utcnow
 
+KeyDigest = NewType("KeyDigest", str)
+"""SHA-256 of a whole key as 64 hexadecimal digits: what is stored of it, and what it is looked up by.
+
+A plain hash, as 256 random bits cannot be guessed; passwords would need a slow one.
+"""
+
 
 class ApiKey(SQLModel, table=True):
     """An API key of a user's: its SHA-256 and never the key, so that whoever reads the row cannot ask with it.
 
     Of a row only `last_used_at` changes, and once and for good `revoked_at` and `revoked_by`. Processes remember the
-    rest, see `drsai_backend.access.key_store`: who may do something else needs another key.
+    rest, see `drsai_backend.access.warm_keys`: who may do something else needs another key.
     """
 
     __table_args__ = (sa.UniqueConstraint("key_id"), sa.UniqueConstraint("digest"), sa.Index(None, "tenant", "user_id"))

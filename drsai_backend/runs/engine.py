@@ -19,7 +19,8 @@ A run's life, step by step, and where to look:
 
 Leases are renewed by a heartbeat in a thread of its own (`runs.recovery.leases`); a run that lost its own ends without
 writing. A sweep finds orphaned runs and resumes them after their last stored turn (`runs.recovery.recovery`). What
-happens can be followed from any process (`runs.feed`).
+happens can be followed from any process (`runs.feed`). Who may do what with which thread, and what of it is read, is in
+`runs.threads`.
 """
 
 from __future__ import annotations
@@ -39,24 +40,21 @@ from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import Conflict, DrSaiError, InvalidRequest, NotFound, ShuttingDown, StaleAnswer, ThreadBusy
 from drsai_backend.models import ModelClientFactory
-from drsai_backend.runs.commands import Commands, Queued
+from drsai_backend.runs.commands.commands import Commands, Queued
+from drsai_backend.runs.commands.stored_request import request_of_thread
 from drsai_backend.runs.events import Answer, Position, RunRequest, new_thread_id
 from drsai_backend.runs.feed.feed import Feeds, FollowedRun
 from drsai_backend.runs.feed.live_run import RunHandle
 from drsai_backend.runs.feed.replay import find_request, replay
 from drsai_backend.runs.recovery.leases import Heartbeat, new_worker_id
 from drsai_backend.runs.recovery.recovery import Recovery, Waker
-from drsai_backend.runs.rights import Named
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.start.plan import fingerprint
 from drsai_backend.runs.start.read import Services
 from drsai_backend.runs.start.starter import Busy, RunStarter
-from drsai_backend.runs.stored_request import request_of_thread
-from drsai_backend.runs.stored_threads import StoredThreads
-from drsai_backend.runs.views import (
-    RunView,
-    ThreadDetail,
-)
+from drsai_backend.runs.threads.rights import Named
+from drsai_backend.runs.threads.stored import StoredThreads
+from drsai_backend.runs.views import RunView, ThreadDetail
 from drsai_backend.runs.warm import WarmThreads
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.limits import RunLimits

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from drsai_backend.access import key_rows, key_store
+from drsai_backend.access import warm_keys
 from drsai_backend.access.keys import encode_key, make_key, parse_key
 from drsai_backend.access.principal import ROLES, Scope
-from drsai_backend.database import DatabaseManager
+from drsai_backend.database import DatabaseManager, api_keys
 from drsai_backend.datamodel import ApiKey, utcnow
 from drsai_backend.datamodel.audit import Actor, By
 from drsai_backend.datamodel.owner import Owner
@@ -70,7 +70,7 @@ async def test_roles_are_kept_with_a_key(process: MakeProcess) -> None:
 async def test_a_user_has_a_bounded_number_of_keys_that_work(
     process: MakeProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_rows, "MAX_KEYS", 2)
+    monkeypatch.setattr(api_keys, "MAX_KEYS", 2)
     keys = process().keys
     first = await keys.create(ANN, ["chat"])
     await keys.create(ANN, ["chat"], expires_in=timedelta(milliseconds=1))
@@ -130,9 +130,9 @@ async def test_a_key_expires_while_it_is_in_use(process: MakeProcess, monkeypatc
     reads = one.backend.reads
     end = made.info.created_at.timestamp() + 3600
     for moment, works in ((end - 1, True), (end + 0.001, False)):
-        clock = SimpleNamespace(time=lambda moment=moment: moment, monotonic=key_store.time.monotonic)
+        clock = SimpleNamespace(time=lambda moment=moment: moment, monotonic=warm_keys.time.monotonic)
         with monkeypatch.context() as patch:
-            patch.setattr(key_store, "time", clock)
+            patch.setattr(warm_keys, "time", clock)
             if works:
                 await one.keys.check(key)
             else:
@@ -284,7 +284,7 @@ async def test_processes_that_note_a_use_in_the_same_minute_write_one(
     for seconds, written in ((0, 0), (30, 0), (59, 0), (61, 61)):
         at = first + timedelta(seconds=seconds)
         older_than = at - timedelta(seconds=60)
-        await one.database.write(partial(key_rows.note_use, ids=[row.id], at=at, older_than=older_than))
+        await one.database.write(partial(api_keys.note_use, ids=[row.id], at=at, older_than=older_than))
         assert (await one.keys.list()).items[0].last_used_at == first + timedelta(seconds=written)
 
 

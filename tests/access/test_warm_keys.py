@@ -11,9 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from drsai_backend import log_context
-from drsai_backend.access import key_rows
 from drsai_backend.access.keys import make_key
-from drsai_backend.database import DatabaseManager
+from drsai_backend.database import DatabaseManager, api_keys
 from drsai_backend.datamodel import ApiKey
 from drsai_backend.datamodel.audit import PROGRAM
 from drsai_backend.datamodel.owner import Owner
@@ -100,8 +99,8 @@ async def test_a_flood_does_not_fill_the_memory(process: MakeProcess) -> None:
     one = process(stale_seconds=600, max_keys=2)
     for _ in range(3):
         await asyncio.gather(*(one.keys.check(make_key()) for _ in range(50)), return_exceptions=True)
-    assert len(one.keys._refused) <= 2  # pyright: ignore[reportPrivateUsage]
-    assert not one.keys._wanted  # pyright: ignore[reportPrivateUsage]
+    assert len(one.keys._warm._refused) <= 2  # pyright: ignore[reportPrivateUsage]
+    assert not one.keys._warm._wanted  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_the_keys_that_were_used_last_are_remembered(process: MakeProcess) -> None:
@@ -177,7 +176,7 @@ async def test_a_revocation_of_a_long_transaction_is_not_missed(process: MakePro
     revoked, commit = threading.Event(), threading.Event()
 
     def slowly(session: sa.orm.Session) -> None:
-        key_rows.revoke_key(session, None, key_id, PROGRAM)
+        api_keys.revoke_key(session, None, key_id, PROGRAM)
         revoked.set()
         commit.wait(20)
 
@@ -289,7 +288,7 @@ async def test_what_is_remembered_gets_old_again_after_an_outage(process: MakePr
     reads = one.backend.reads
     await polled_until(lambda: one.backend.reads > reads + 15)  # the last times without the key that rests
     await other.keys.revoke(None, key_id)
-    await polled_until(lambda: not one.keys._away)  # pyright: ignore[reportPrivateUsage] - it may just be slow
+    await polled_until(lambda: not one.keys._warm._away)  # pyright: ignore[reportPrivateUsage] - it may just be slow
     with pytest.raises(Unauthenticated, match="revoked"):
         await one.keys.check(resting)
 
@@ -305,10 +304,10 @@ def lose(one: Process, hangs: bool) -> None:
 async def test_many_warm_keys_are_looked_at_together(process: MakeProcess, db: DatabaseManager) -> None:
     one = process(stale_seconds=600)
     made = [await new_key(one) for _ in range(3)]
-    await db.database.write(partial(key_rows.revoke_key, tenant=None, key_id=made[1][1], actor=PROGRAM))
+    await db.database.write(partial(api_keys.revoke_key, tenant=None, key_id=made[1][1], actor=PROGRAM))
     ids = await db.database.read(
         lambda session: list(session.execute(sa.select(ApiKey.id).order_by(ApiKey.id)).scalars())
     )
     many = [*ids, *range(10**6, 10**6 + 2000)]
-    live = await db.database.read(partial(key_rows.live_keys, ids=many))
+    live = await db.database.read(partial(api_keys.live_keys, ids=many))
     assert live == {ids[0], ids[2]}

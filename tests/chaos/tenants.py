@@ -6,10 +6,10 @@ import re
 from functools import partial
 from typing import Final
 
-from drsai_backend.access.key_rows import KeyInfo, insert_key
 from drsai_backend.access.keys import Malformed, make_key, make_key_id, parse_key
 from drsai_backend.access.principal import ROLES
 from drsai_backend.database import Database
+from drsai_backend.database.api_keys import KeyInfo, insert_key
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.audit import PROGRAM
 from drsai_backend.datamodel.owner import ThreadName

@@ -31,7 +31,7 @@ from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
 from drsai_backend.errors import DamagedState, DrSaiError, InvalidRequest
-from drsai_backend.runs import views
+from drsai_backend.runs.threads import queries
 from drsai_backend.state import decode_document
 from drsai_backend.state.codec import decode_value, encode_value
 from drsai_backend.state.portable import export_thread, import_thread
@@ -179,9 +179,9 @@ def test_a_changed_file_is_the_same_thread_or_refused(
 
     def store(session: Session) -> None:
         name = import_thread(session, file)
-        views.list_threads(session, name.owner, None, 10)
-        views.list_messages(session, name, 0, 100)
-        views.list_runs(session, name.owner, name.thread_id, None, 10)
+        queries.list_threads(session, name.owner, None, 10)
+        queries.list_messages(session, name, 0, 100)
+        queries.list_runs(session, name.owner, name.thread_id, None, 10)
         raise _Result(name, export_thread(session, name))
 
     with pytest.raises((DrSaiError, _Result)) as outcome:

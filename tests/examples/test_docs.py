@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
 import runpy
 import subprocess
@@ -65,6 +66,33 @@ def test_http_names_every_route_and_error() -> None:
     assert len(paths) >= 8, "or nothing was compared"
     codes = {cls.code for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.DrSaiError)}
     assert codes - set(re.findall(r"`(\w+)`", text)) == set()
+
+
+def test_the_packages_of_the_architecture_are_those_there_are() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    block = re.search(r"^## Packages\n.*?^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    told = {
+        entry.split()[0]: set(re.findall(r"\b(\w+)/", entry))
+        for entry in re.split(r"\n(?=\w)", block[1])
+        if entry.strip()
+    }
+    package = ROOT / "drsai_backend"
+    there: dict[str, set[str]] = {path.stem: set() for path in package.glob("*.py") if not path.stem.startswith("__")}
+    there |= {
+        path.parent.name: {each.parent.name for each in path.parent.glob("*/__init__.py")}
+        for path in package.glob("*/__init__.py")
+    }
+    assert told == there
+
+
+def test_the_modules_that_the_architecture_names_are_there() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    packages = [path.stem for path in (ROOT / "drsai_backend").iterdir()]
+    names = [name for name in re.findall(r"`(\w+(?:\.\w+)+)`", text) if name.partition(".")[0] in packages]
+    assert len(names) > 40
+    for name in names:
+        assert pkgutil.resolve_name(f"drsai_backend.{name}") is not None, name
 
 
 async def test_the_journal_entry_of_the_architecture_is_a_real_one() -> None:

@@ -22,7 +22,7 @@ from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import ConfigurationError, DrSaiError, Forbidden, NotFound
 from drsai_backend.runs import InputMessage, RunRequest
-from drsai_backend.runs.views import input_requests_query
+from drsai_backend.runs.threads.queries import input_requests_query
 from drsai_backend.tools import approval_of
 from tests.support.scripted import ScriptedClient
 from tests.support.threads import QUICK, Make, until

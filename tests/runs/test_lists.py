@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import DatabaseManager
-from drsai_backend.runs.views import runs_query, threads_query
+from drsai_backend.runs.threads.queries import runs_query, threads_query
 from tests.runs.test_answers import choosing
 from tests.support.threads import Make
 

@@ -16,7 +16,7 @@ from starlette.types import Scope
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.runs.views import CURSOR_PATTERN
+from drsai_backend.runs.threads.queries import CURSOR_PATTERN
 
 
 def _name(param: str) -> AfterValidator:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from autogen_agentchat.messages import BaseChatMessage
 
 from drsai_backend.database.runs.commands import join_writes, queued_inputs
+from drsai_backend.runs.commands.stored_request import messages_from
 from drsai_backend.runs.execution.writer import RunWriter
 from drsai_backend.runs.failures import HandedOver, PauseRequested
 from drsai_backend.runs.messages import as_message, check_types, sign
-from drsai_backend.runs.stored_request import messages_from
 from drsai_backend.teams.session import TeamSession
 from drsai_backend.teams.suspension import StopRequested
 

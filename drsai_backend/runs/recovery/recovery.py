@@ -31,6 +31,7 @@ from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.lifecycle import SUSPENDED
 from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, DrSaiError, UnknownModel
 from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.commands.stored_request import from_json, request_of_thread
 from drsai_backend.runs.events import NoAnswer, RunRequest
 from drsai_backend.runs.failures import failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
@@ -39,7 +40,6 @@ from drsai_backend.runs.running import Running
 from drsai_backend.runs.start.plan import unanswered
 from drsai_backend.runs.start.read import ResumeOptions
 from drsai_backend.runs.start.starter import Busy, RunStarter, StartedRun
-from drsai_backend.runs.stored_request import from_json, request_of_thread
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.registry import TeamRegistry
 

@@ -16,8 +16,8 @@ from drsai_backend.errors import InvalidRequest, StaleAnswer
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.events import Answer, InputMessage, NoAnswer, RunRequest
 from drsai_backend.runs.messages import first_new, new_messages, system_text
-from drsai_backend.runs.rights import check_may_answer
 from drsai_backend.runs.start.read import StoredThread
+from drsai_backend.runs.threads.rights import check_may_answer
 from drsai_backend.teams.messages import UserInputReceivedEvent, dump_of
 from drsai_backend.teams.recording.recorder import dump_message, storable
 from drsai_backend.teams.suspension import parse_decision

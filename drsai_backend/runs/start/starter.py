@@ -32,11 +32,11 @@ from drsai_backend.runs.events import MessageDone, RunRequest, new_run_id
 from drsai_backend.runs.execution.execution import Execution
 from drsai_backend.runs.execution.writer import RunWriter
 from drsai_backend.runs.messages import check_types
-from drsai_backend.runs.rights import may_answer
 from drsai_backend.runs.start.build import BuiltRun, build, build_team_of, context_of, refuse_unseen_images
 from drsai_backend.runs.start.load import LoadedRun, NotMovable, load
 from drsai_backend.runs.start.plan import Plan, fingerprint, plan, plan_resumed
 from drsai_backend.runs.start.read import Input, ResumeOptions, Services, StoredThread, read
+from drsai_backend.runs.threads.rights import may_answer
 from drsai_backend.runs.transcript import Transcript
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.resources import Held

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from drsai_backend import cli
-from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, ThreadId, User, Yes
+from drsai_backend.cli.commands.options import AsJson, DatabaseUrl, Tenant, ThreadId, User, Yes
 
 threads_app = typer.Typer(help="Look at stored conversations, move or delete them.", no_args_is_help=True)
 

@@ -12,11 +12,11 @@ import sqlalchemy as sa
 from pydantic import BaseModel, Field, computed_field
 from sqlalchemy.orm import Session
 
-from drsai_backend.access.keys import KeyDigest
 from drsai_backend.database.audit import audit
 from drsai_backend.database.owned import owned_by
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import ApiKey, table_of, utcnow
+from drsai_backend.datamodel.access import KeyDigest
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound

@@ -1,6 +1,6 @@
-"""What can be typed: the commands, their arguments and options. Nothing heavy is imported before a command runs.
+"""`drsai` itself and the commands that have no group, and `drsai db`. Nothing heavy is imported before a command runs.
 
-Each command is a function of the same name in another module; its errors end in `main` as one line.
+Each command is a function of the same name in a module of `cli`; its errors end in `main` as one line.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import typer
 
 import drsai_backend
 from drsai_backend import cli
-from drsai_backend.cli.access_commands import audit_app, keys_app, users_app
-from drsai_backend.cli.options import DatabaseUrl, Yes
-from drsai_backend.cli.thread_commands import threads_app
+from drsai_backend.cli.commands.access import audit_app, keys_app, users_app
+from drsai_backend.cli.commands.options import DatabaseUrl, Yes
+from drsai_backend.cli.commands.threads import threads_app
 
 app = typer.Typer(
     name="drsai",

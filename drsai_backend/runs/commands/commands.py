@@ -17,13 +17,13 @@ from drsai_backend.datamodel.lifecycle import IDLE, SUSPENDED
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import Conflict, IllegalTransition, InvalidRequest, NotFound, ThreadBusy
 from drsai_backend.runs.audited import started_as
+from drsai_backend.runs.commands.stored_request import to_json
 from drsai_backend.runs.events import RunRequest, new_run_id
 from drsai_backend.runs.recovery.recovery import Recovery
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.start.plan import fingerprint
 from drsai_backend.runs.start.read import ResumeOptions
 from drsai_backend.runs.start.starter import RunStarter
-from drsai_backend.runs.stored_request import to_json
 from drsai_backend.runs.warm import WarmThreads
 from drsai_backend.teams.context import TeamFactory
 

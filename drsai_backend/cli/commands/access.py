@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from drsai_backend import cli
-from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
+from drsai_backend.cli.commands.options import AsJson, DatabaseUrl, Yes
 
 keys_app = typer.Typer(help="Make, list and revoke API keys; rotate the secret of model keys.", no_args_is_help=True)
 users_app = typer.Typer(help="List users, or delete one with all that is theirs.", no_args_is_help=True)

@@ -16,12 +16,12 @@ from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.datamodel.sharing import read_right
 from drsai_backend.errors import NotFound
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs import views
 from drsai_backend.runs.events import Logged, Position
 from drsai_backend.runs.feed.feed import Feeds, FollowedRun
 from drsai_backend.runs.feed.live_run import RunHandle
 from drsai_backend.runs.opening import Lifecycle
-from drsai_backend.runs.rights import Named, Rights
+from drsai_backend.runs.threads import queries
+from drsai_backend.runs.threads.rights import Named, Rights
 from drsai_backend.runs.views import (
     InputRequestPage,
     RunPage,
@@ -31,6 +31,7 @@ from drsai_backend.runs.views import (
     StoredMessage,
     ThreadDetail,
     ThreadPage,
+    detail_of,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class StoredThreads:
         return await self._run_of(handle.name.owner, handle.run_id)
 
     async def _run_of(self, owner: Owner, run_id: str) -> RunView:
-        found = await self._open_database.read(lambda session: views.get_run(session, owner, run_id))
+        found = await self._open_database.read(lambda session: queries.get_run(session, owner, run_id))
         if found is None:
             raise NotFound(f"no run {run_id!r}", param="run_id")
         return found
@@ -88,13 +89,13 @@ class StoredThreads:
             name = await self._rights.thread(who, thread_id, Right.READ)
             owner, of_thread = name.owner, name.thread_id
         return await self._open_database.read(
-            lambda session: views.list_runs(session, owner, of_thread, after, limit, status)
+            lambda session: queries.list_runs(session, owner, of_thread, after, limit, status)
         )
 
     async def list_input_requests(self, who: Principal, *, after: str | None, limit: int) -> InputRequestPage:
         """A page of the questions that wait for the user or one of their roles, in all threads of the tenant, newest
         first."""
-        return await self._open_database.read(lambda session: views.list_input_requests(session, who, after, limit))
+        return await self._open_database.read(lambda session: queries.list_input_requests(session, who, after, limit))
 
     def follow_run(self, who: Principal, run_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
         """The log of a run from a position on; see `Feeds.run`."""
@@ -124,7 +125,7 @@ class StoredThreads:
     ) -> ThreadPage:
         """A page of the user's threads, newest first; `after` is the `next` of the page before."""
         return await self._open_database.read(
-            lambda session: views.list_threads(session, who.owner, after, limit, status)
+            lambda session: queries.list_threads(session, who.owner, after, limit, status)
         )
 
     async def list_shared_threads(
@@ -132,7 +133,7 @@ class StoredThreads:
     ) -> SharedThreadPage:
         """A page of the threads that others of the tenant share with the user or one of their roles, newest first."""
         return await self._open_database.read(
-            lambda session: views.list_shared_threads(session, who, after, limit, status)
+            lambda session: queries.list_shared_threads(session, who, after, limit, status)
         )
 
     async def get_thread(self, who: Principal, thread_id: Named) -> ThreadDetail:
@@ -144,12 +145,12 @@ class StoredThreads:
         rows = await self.db.get(Thread, filters=name._asdict(), load_messages=True, load_state=False)
         if not rows:
             raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
-        return views.detail(rows[0])
+        return detail_of(rows[0])
 
     async def list_messages(self, who: Principal, thread_id: Named, *, after: int, limit: int) -> list[StoredMessage]:
         """Messages with `seq > after`, in order. Raises NotFound for an unknown or foreign thread."""
         name = await self._rights.thread(who, thread_id, Right.READ)
-        return await self._open_database.read(lambda session: views.list_messages(session, name, after, limit))
+        return await self._open_database.read(lambda session: queries.list_messages(session, name, after, limit))
 
     # --- with whom it is shared ---------------------------------------------------------------------------------
 

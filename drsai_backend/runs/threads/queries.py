@@ -1,0 +1,257 @@
+"""How pages of threads, runs, messages and questions are read, for who asks: storage functions of a `Session`. A user
+gets own threads, except where a function says otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias, cast
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.access.principal import Principal
+from drsai_backend.database.owned import of_thread, owned_by
+from drsai_backend.database.shares import granted_to, share
+from drsai_backend.datamodel import AutoGenMessage, Right, Run, RunStatus, Thread
+from drsai_backend.datamodel.base import table_of
+from drsai_backend.datamodel.lifecycle import UNFINISHED, WAITING
+from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.errors import InvalidRequest, NotFound
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.views import (
+    InputRequestPage,
+    InputRequestView,
+    RunPage,
+    RunView,
+    SharedThread,
+    SharedThreadPage,
+    StoredMessage,
+    ThreadPage,
+    ThreadSummary,
+)
+from drsai_backend.teams.messages import read_message
+
+Query: TypeAlias = sa.Select[*tuple[Any, ...]]
+
+_thread = table_of(Thread)
+_message = table_of(AutoGenMessage)
+_run = table_of(Run)
+_WAITING = _run.c.status.in_([sa.literal_column(f"'{status}'") for status in WAITING])
+_asker = _thread.c.input_request["asker"].as_string()
+_head = (_thread.c.run_id.label("head_run"), _thread.c.status.label("head_status"), _thread.c.input_request)
+
+CURSOR_PATTERN: Final = r"^([0-9]{1,11}\.[0-9]{6})-([0-9]{1,18})$"
+"""What the `next` of a page of threads looks like."""
+
+
+def list_threads(
+    session: Session, owner: Owner, after: str | None, limit: int, status: RunStatus | None = None
+) -> ThreadPage:
+    """See `Engine.list_threads`. Raises InvalidRequest where `after` is no cursor."""
+    rows = _rows(session, threads_query(owner, after, status).limit(limit + 1))
+    items = [ThreadSummary.model_validate(row) for row in rows[:limit]]
+    return ThreadPage(items=items, next=_next(rows, limit))
+
+
+def list_input_requests(session: Session, who: Principal, after: str | None, limit: int) -> InputRequestPage:
+    """See `Engine.list_input_requests`. Raises InvalidRequest where `after` is no cursor."""
+    rows = _rows(session, input_requests_query(who, after).limit(limit + 1))
+    items = [InputRequestView.model_validate(row) for row in rows[:limit] if row["input_request"] is not None]
+    return InputRequestPage(items=items, next=_next(rows, limit))
+
+
+def input_requests_query(who: Principal, after: str | None) -> Query:
+    """The threads whose questions wait for somebody, newest first, of which a page is to be taken: those that name
+    them, by an index, and those that name nobody and are shared with them."""
+    t = _thread.c
+    by = t.input_request["by"].as_string()
+    # In the words of the partial index.
+    waiting = _run.c.status == sa.literal_column("'awaiting_input'")
+    mine = sa.select(_run.c.thread_key).where(
+        waiting, _run.c.waits_in == who.tenant, _run.c.waits_for.in_(sorted(who.names))
+    )
+    may = share.c.right.in_([right.value for right in Right if right.covers(Right.ANSWER)])
+    joined = sa.join(share, _thread, share.c.thread_key == t.id)
+    asked = sa.and_(t.status == RunStatus.AWAITING_INPUT, by.is_(None))
+    shared = sa.select(share.c.thread_key).select_from(joined).where(granted_to(who.tenant, who.names), may, asked)
+    not_asker = sa.or_(t.input_request["not_by"].as_string().is_(None), _asker != who.user_id)
+    columns = (t.id, t.thread_id, t.title, t.team, t.updated_at, t.run_id, t.user_id.label("owner"), t.input_request)
+    query = sa.select(*columns).where(t.id.in_(sa.union_all(mine, shared)), t.status == RunStatus.AWAITING_INPUT)
+    return _newest_first(query.where(t.tenant + "" == who.tenant, not_asker), after)
+
+
+def list_shared_threads(
+    session: Session, who: Principal, after: str | None, limit: int, status: RunStatus | None = None
+) -> SharedThreadPage:
+    """See `Engine.list_shared_threads`. Raises InvalidRequest where `after` is no cursor."""
+    rank = sa.case(*((share.c.right == right.value, right.rank) for right in Right))
+    best = sa.select(share.c.thread_key, sa.func.max(rank).label("rank"))
+    granted = best.where(granted_to(who.tenant, who.names)).group_by(share.c.thread_key).subquery()
+    t = _thread.c
+    columns = (t.id, t.thread_id, t.title, t.status, t.team, t.created_at, t.updated_at, t.user_id.label("owner"))
+    query = sa.select(*columns, t.last_seq.label("message_count"), granted.c.rank)
+    query = query.join(granted, granted.c.thread_key == t.id).where(t.user_id != who.user_id)
+    query = query if status is None else query.where(t.status == status)
+    rows = _rows(session, _newest_first(query, after).limit(limit + 1))
+    items = [SharedThread.model_validate({**row, "right": [*Right][row["rank"]]}) for row in rows[:limit]]
+    return SharedThreadPage(items=items, next=_next(rows, limit))
+
+
+def threads_query(owner: Owner, after: str | None, status: RunStatus | None) -> Query:
+    """The threads of a list, newest first, of which a page is to be taken."""
+    t = _thread.c
+    columns = (t.id, t.thread_id, t.title, t.status, t.team, t.created_at, t.updated_at, t.run_id, t.input_request)
+    query = sa.select(*columns, t.last_seq.label("message_count"))
+    if status is not None and status in UNFINISHED:
+        # Few of many: a thread of such a status has a run of it, and those have an index of their own.
+        runs = sa.select(_run.c.thread_key).where(_of_status(status))
+        query = query.where(t.id.in_(runs), t.status == status, *owned_by(_thread, owner, by_index=False))
+    else:
+        query = query.where(*owned_by(_thread, owner))
+        query = query if status is None else query.where(t.status == status)
+    return _newest_first(query, after)
+
+
+def _newest_first(query: Query, after: str | None) -> Query:
+    t = _thread.c
+    if after is not None:
+        moment, key = _read_cursor(after)
+        query = query.where(sa.or_(t.updated_at < moment, sa.and_(t.updated_at == moment, t.id < key)))
+    return query.order_by(t.updated_at.desc(), t.id.desc())
+
+
+def _of_status(status: RunStatus) -> sa.ColumnElement[bool]:
+    """Runs of a status, in words from which SQLite knows the partial index that has them."""
+    if status is RunStatus.RUNNING:
+        return _run.c.status == sa.literal_column("'running'")
+    is_status = _run.c.status == status
+    return sa.and_(_WAITING, is_status) if status in WAITING else is_status
+
+
+def _rows(session: Session, query: Query) -> list[JsonObject]:
+    return [dict(row) for row in session.connection().execute(query).mappings()]
+
+
+def _next(rows: Sequence[JsonObject], limit: int) -> str | None:
+    if len(rows) <= limit:
+        return None
+    last = rows[limit - 1]
+    return f"{last['updated_at'].timestamp():.6f}-{last['id']}"
+
+
+def _read_cursor(text: str) -> tuple[datetime, int]:
+    found = re.fullmatch(CURSOR_PATTERN, text)
+    if found is None:
+        raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
+    return datetime.fromtimestamp(float(found[1]), UTC), int(found[2])
+
+
+def get_run(session: Session, owner: Owner, run_id: str) -> RunView | None:
+    """One run of the owner's; None: there is none."""
+    query = sa.select(_run, _thread.c.thread_id, *_head).join(_thread, _run.c.thread_key == _thread.c.id)
+    rows = _rows(session, query.where(_run.c.run_id == run_id, *owned_by(_thread, owner)))
+    return _run_view(rows[0]) if rows else None
+
+
+def list_runs(
+    session: Session,
+    owner: Owner,
+    thread_id: str | None,
+    after: str | None,
+    limit: int,
+    status: RunStatus | None = None,
+) -> RunPage:
+    """See `Engine.list_runs`. Raises NotFound for an unknown or foreign thread, InvalidRequest where `after` is no
+    cursor."""
+    key = None if thread_id is None else _key_of(session, owner.thread(thread_id))
+    rows = _rows(session, runs_query(owner, key, after, status).limit(limit + 1))
+    last = str(rows[limit - 1]["id"]) if len(rows) > limit else None
+    return RunPage(items=[_run_view(row) for row in rows[:limit]], next=last)
+
+
+def runs_query(owner: Owner, key: int | None, after: str | None, status: RunStatus | None) -> Query:
+    """The runs of a list, newest first, of which a page is to be taken. `key`: of one thread."""
+    query = sa.select(_run, _thread.c.thread_id, *_head).join(_thread, _run.c.thread_key == _thread.c.id)
+    if key is not None:
+        query = query.where(_run.c.thread_key == key)
+    elif status is None or status.is_final:
+        query = query.where(*owned_by(_thread, owner))
+    else:
+        query = query.where(*owned_by(_thread, owner, by_index=False))
+    if status is not None:
+        query = query.where(_of_status(status))
+    if after is not None:
+        if not (after.isascii() and after.isdigit() and len(after) < 19):
+            raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
+        query = query.where(_run.c.id < int(after))
+    # Of all threads, by way of the threads: in the order of their ids, the runs of all users would be passed.
+    return query.order_by((_run.c.id if key is not None else _run.c.id + 0).desc())
+
+
+def _run_view(row: JsonObject) -> RunView:
+    shown = RunView.model_validate(row)
+    if shown.status is RunStatus.CREATED:
+        shown.started_at = None
+        shown.queued_behind = None if row["head_status"].is_final else row["head_run"]
+    elif shown.run_id != row["head_run"]:
+        shown.input_request = None
+    return shown
+
+
+def _key_of(session: Session, name: ThreadName) -> int:
+    key = session.connection().execute(sa.select(_thread.c.id).where(*of_thread(_thread, name))).scalar()
+    if key is None:
+        raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
+    return key
+
+
+def list_messages(session: Session, name: ThreadName, after: int, limit: int) -> list[StoredMessage]:
+    """See `Engine.list_messages`."""
+    key = _key_of(session, name)
+    m = _message.c
+    rows = session.connection().execute(
+        sa.select(m.seq, m.config, m.created_at, m.run_id, m.shown)
+        .where(m.thread_key == key, m.seq > after)
+        .order_by(m.seq)
+        .limit(limit)
+    )
+    return [
+        StoredMessage(
+            seq=row.seq,
+            id=row.config.get("id"),
+            source=row.config.get("source", ""),
+            type=row.config.get("type", ""),
+            content=_text(row.config),
+            created_at=row.created_at,
+            run_id=row.run_id,
+            shown=row.shown,
+            message=row.config,
+        )
+        for row in rows
+    ]
+
+
+def _text(config: JsonObject) -> str:
+    """A message's content as text, whatever kind of message it is."""
+    content = config.get("content")
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(filter(None, map(_part, cast("list[str | JsonObject]", content))))
+    return read_message(config).to_text()
+
+
+def _part(part: str | JsonObject) -> str:
+    match part:
+        case str():
+            return part
+        case {"name": name, "arguments": arguments}:
+            return f"{name}({arguments})"
+        case {"content": str(content)}:
+            return content
+        case {"data": _}:
+            return "[image]"
+        case _:
+            return ""
