@@ -72,7 +72,7 @@ async def test_steer_hands_the_message_to_everybody_at_the_next_boundary(make: M
     crew.bob.hold()
     workers = await two(make, crew)
     first = await workers[0].engine.start(request("x"))
-    await turns(workers[0], 1)
+    await crew.bob.asked.wait()  # So the boundary before him is over.
     steered = await workers[where].engine.start(request("and y", on_busy="steer"))
     crew.bob.release()
     end = await steered.wait()

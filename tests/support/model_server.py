@@ -145,7 +145,12 @@ class ModelServer:
         self._socket.bind(("127.0.0.1", 0))
         self.base_url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
         config = uvicorn.Config(
-            self._app, log_config=None, lifespan="off", interface="asgi3", timeout_graceful_shutdown=1
+            self._app,
+            log_config=None,
+            lifespan="off",
+            interface="asgi3",
+            timeout_graceful_shutdown=1,
+            timeout_keep_alive=60,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
