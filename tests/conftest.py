@@ -23,6 +23,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     chaos.addoption("--chaos-seed", type=int, default=1)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: tests wait for processes, sockets and clocks for much of their time."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """The URL of a PostgreSQL database whose owner may create others."""

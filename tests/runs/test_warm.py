@@ -76,12 +76,15 @@ async def _estimate_to_traced(drsai: DrSai, kind: str, runs: int, text: str) -> 
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("text", ["short", "long " * 400, "lång 😀 " * 100], ids=["short", "long", "wide"])
 async def test_the_estimate_is_true(text: str) -> None:
-    """Within 0.8 to 1.3 times what tracemalloc counts, for threads of one run and of six, per kind of team."""
+    """Within 0.8 to 1.3 times what tracemalloc counts, for threads of one run and of six, per kind of team.
+
+    What there is without any text is in the threads of one run; it is the same whatever the texts are.
+    """
     settings = Settings(_env_file=None, warm_threads=10)  # pyright: ignore[reportCallIssue]
     kinds = _kinds(text)
     async with DrSai(kinds, "sqlite://", settings=settings) as drsai:
         for kind in kinds:
-            for runs in (1, 6):
+            for runs in (1, 6) if text == "short" else (6,):
                 ratios: list[float] = []
                 # First calls of other threads take memory meanwhile, too: once.
                 while not (ratios and 0.8 < ratios[-1] < 1.3):
