@@ -86,12 +86,13 @@ class Lookers:
 async def test_usage_is_what_the_models_counted_whatever_the_kills(make: Make, database_url: str, seed: int) -> None:
     chance = Random(seed)
     team = Lookers()
-    team.delay(0.02)
+    team.delay(0.5)  # Long enough to look before the first answer.
     values = {**QUICK, "sweep_seconds": 0.05, "shutdown_grace_seconds": 0}
     drsai = DrSai({"crew": team}, database_url, settings=settings(**values))
     await drsai.open()
     await drsai.engine.start(request())
     assert (await run_of(drsai)).usage == {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+    team.delay(0.02)
     for turn in (1, 3, 4):
         await turns(drsai, turn)
         # Somewhere in the turn that follows.
