@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from random import Random
@@ -100,23 +101,29 @@ class Client:
         Raises:
             Refused: with a status below 500.
         """
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                base = await self._world.pick(self._chance)
-                try:
-                    response = await self._http.request(
-                        method, f"{base}{path}", json=body, headers={**self._key, **(headers or {})}
-                    )
-                except _AWAY:
-                    await self._pause()
-                    continue
-                if response.status_code == 503:
-                    self.away += 1
-                    await self._pause()
-                    continue
-                if response.status_code >= 400:
-                    raise Refused(response)
-                return response.json()
+        tried: Counter[str] = Counter()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    base = await self._world.pick(self._chance)
+                    try:
+                        response = await self._http.request(
+                            method, f"{base}{path}", json=body, headers={**self._key, **(headers or {})}
+                        )
+                    except _AWAY as error:
+                        tried[f"{base} {type(error).__name__}"] += 1
+                        await self._pause()
+                        continue
+                    if response.status_code == 503:
+                        self.away += 1
+                        tried[f"{base} {response.text}"] += 1
+                        await self._pause()
+                        continue
+                    if response.status_code >= 400:
+                        raise Refused(response)
+                    return response.json()
+        except TimeoutError:
+            raise TimeoutError(f"{method} {path}: {dict(tried)}") from None
 
     async def _pause(self) -> None:
         await asyncio.sleep(self._chance.uniform(0.02, 0.3))

@@ -51,6 +51,8 @@ class Load:
         self._postgres = postgres
         self._pause = pause
         self._end = 0.0
+        self._stands = asyncio.Event()
+        """The database is not restarted any more."""
         self.outcome = Outcome("workers" if postgres is None else "outage")
 
     async def run(self) -> Outcome:
@@ -65,6 +67,7 @@ class Load:
                 group.create_task(self._thread(http, number))
             if self._postgres is not None:
                 await self._restart(self._postgres)
+            self._stands.set()
         outcome.figures["processes that ended"] = sum(not process.command.running for process in processes)
         outcome.complain(f"pid {each.command.pid} ended" for each in processes if not each.command.running)
         outcome.complain(world.complaints())
@@ -89,6 +92,7 @@ class Load:
         async with asyncio.TaskGroup() as group:
             senders = [group.create_task(self._send(client, chance)) for _ in range(2)]
             group.create_task(self._meddle(client, chance, senders, calm=calm))
+        await self._stands.wait()  # The suite's own queries do not wait for a database that is away.
         await settle(client, self._world, self.outcome)
         self.outcome.add("clients that left", client.left)
         self.outcome.add("answers 503", client.away)
