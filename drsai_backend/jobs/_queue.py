@@ -110,14 +110,17 @@ class JobQueue:
         await self.drain()
         await self._app.close_async()
 
-    async def wake(self, thread_key: int) -> None:
-        """Have some process look at a thread soon. Never raises: what cannot be said now, a sweep finds."""
+    async def wake(self, thread_key: int) -> bool:
+        """Have some process look at a thread soon. Never raises. False: it cannot be said now, so only a sweep finds
+        the thread, unless the caller looks itself."""
         try:
             await self._look_at.configure(queueing_lock=f"thread:{thread_key}").defer_async(thread_key=thread_key)
         except AlreadyEnqueued:
             pass
         except ProcrastinateException as error:
             log.warning("no job for thread %d, which waits for a sweep: %s", thread_key, _reason(error))
+            return False
+        return True
 
     async def tell(self, thread_key: int) -> None:
         """Have all processes learn that a thread's control has changed. Never raises: heartbeats find out as well."""

@@ -44,7 +44,7 @@ class Running:
     _runs: dict[ThreadName, LiveRun | asyncio.Future[LiveRun]] = field(default_factory=dict)
     """What this process does on a thread; a future while it begins."""
     _leases: dict[ThreadName, HeldLease] = field(default_factory=dict[ThreadName, HeldLease])
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    _tasks: set[asyncio.Task[object]] = field(default_factory=set[asyncio.Task[object]])
     _turned_away: dict[ThreadName, int] = field(default_factory=dict[ThreadName, int])
     """Keys of threads on which somebody wanted to begin an input of the queue, and found them taken."""
     closing: bool = False
@@ -143,7 +143,7 @@ class Running:
         if waiting is not None:
             self._free(waiting)
 
-    def spawn(self, work: Coroutine[object, None, None]) -> None:
+    def spawn(self, work: Coroutine[object, None, object]) -> None:
         """Do something in a task that `close` waits for."""
         task = asyncio.create_task(work)
         self._tasks.add(task)

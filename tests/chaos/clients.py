@@ -164,7 +164,8 @@ class Client:
                         break  # its log tells the rest
                     await self._pause()
         except TimeoutError:
-            self._stuck(f"{sent.text} ({way}) was not answered in {PATIENCE:.0f} s", sent.run_id)
+            stands = await self._stands(sent.run_id)
+            self._stuck(f"{sent.text} ({way}) was not answered in {PATIENCE:.0f} s; {stands}", sent.run_id)
         return sent.run_id
 
     async def _try(
@@ -243,8 +244,19 @@ class Client:
                     else:
                         await self._pause()
         except TimeoutError:
-            self._stuck(f"the log did not end in {PATIENCE:.0f} s, at {log[-1].id if log else 'its beginning'}", run_id)
+            at, stands = log[-1].id if log else "its beginning", await self._stands(run_id)
+            self._stuck(f"the log did not end in {PATIENCE:.0f} s, at {at}; {stands}", run_id)
             return ""
+
+    async def _stands(self, run_id: str | None) -> str:
+        """What servers say of a run and its thread now, for whoever looks for the fault."""
+        said: list[str] = []
+        for path in (*([f"/v1/runs/{run_id}"] if run_id else []), f"/v1/threads/{self._place}"):
+            try:
+                said.append(f"GET {path}: {json.dumps(await self.request('GET', path))[:1000]}")
+            except (Refused, TimeoutError) as error:
+                said.append(f"GET {path}: {error}")
+        return "; ".join(said)
 
     async def _read(
         self, base: str, run_id: str, log: list[Read], connection: int, question: dict[str, Any] | None

@@ -174,10 +174,10 @@ async def test_a_queue_that_is_drained(database_url: str):
     looker.gate.set()
     await draining
     assert looks(database_url) == []
-    await queue.wake(2)
+    assert await queue.wake(2)
     assert looks(database_url) == [("todo", "thread:2")]
     await queue.close()
-    await queue.wake(3)  # says so in the log
+    assert not await queue.wake(3)  # says so in the log
     async with queue_of(database_url, other):
         await until(lambda: other.looked == [2])
     assert looker.looked == [1]

@@ -189,3 +189,23 @@ async def test_unknown_and_foreign_ones(make: Make) -> None:
         with pytest.raises(InvalidRequest):
             Position.parse(text)
     assert Position.parse(str(Position(3, 4, 5))) == Position(3, 4, 5)
+
+
+@pytest.mark.parametrize("where", [0, 1], ids=["here", "elsewhere"])
+async def test_who_has_heard_of_a_pause_hears_that_the_run_was_stopped(make: Make, where: int) -> None:
+    crew = Crew()
+    crew.bob.hold()
+    workers = await two(make, crew)
+    handle = await workers[0].engine.start(request())
+    reader = Reader(workers[where].engine.follow_thread(Principal(), "t"))
+    await turns(workers[0], 1)
+    await workers[0].pause("anonymous", "t")
+    crew.bob.release()
+    paused = [logged async for logged in workers[where].engine.follow_run(Principal(), handle.run_id)][-1].position
+    await workers[1].stop("anonymous", "t")
+    async with asyncio.timeout(10):
+        rest = [logged async for logged in workers[where].engine.follow_run(Principal(), handle.run_id, paused)]
+        while told(reader.log)[-1:] != ["stopped"]:  # noqa: ASYNC110 - others tell it
+            await asyncio.sleep(0.05)
+    assert told(rest)[-1] == "stopped"
+    assert all(logged.position > paused for logged in rest)

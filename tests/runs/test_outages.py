@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +12,8 @@ from drsai_backend import RunStatus
 from drsai_backend.access.principal import Principal
 from drsai_backend.errors import Conflict, DatabaseUnavailable
 from drsai_backend.runs.recovery import leases as _leases
+from drsai_backend.runs.recovery import recovery
+from drsai_backend.runs.recovery.recovery import Recovery
 from tests.support.calls import Outage
 from tests.support.teams.crew import Crew
 from tests.support.threads import LATE, QUICK, Make, ended, idle, request, said, sources, thread_of, turns, until
@@ -178,3 +181,54 @@ async def test_a_run_whose_begin_was_cut_off_is_begun_once(make: Make, key: str 
     assert (await handle.wait()).status is RunStatus.COMPLETED
     assert said(await thread_of(drsai)) == (["w", "x"] if known else ["x"])
     assert (await drsai.engine.get_run(Principal(), handle.run_id)).attempt == 1
+
+
+class Lost:
+    """A job queue whose connections are gone."""
+
+    async def wake(self, thread_key: int) -> bool:
+        return False
+
+    async def tell(self, thread_key: int) -> None:
+        pass
+
+
+async def test_an_input_that_no_job_can_be_put_in_for_is_begun_by_who_took_it(make: Make) -> None:
+    drsai = await make({"crew": Crew()}, **LATE)
+    drsai.engine.woken_by(Lost())
+    async with asyncio.timeout(20):
+        queued = await drsai.engine.start(request("x", background=True))
+        assert (await queued.wait()).status is RunStatus.COMPLETED
+    assert said(await thread_of(drsai)) == ["x"]
+
+
+class Looks(Recovery):
+    """Each second look meets a database that is away. The first threads want one more look after each."""
+
+    seen: list[int]
+    starts, is_away = True, True
+
+    async def look_at(self, key: int) -> None:
+        await asyncio.sleep(0)
+        self.is_away = self.starts or not self.is_away
+        if self.is_away:
+            raise DatabaseUnavailable("away")
+        self.seen.append(key)
+        if key < 3 and 19 not in self.seen:
+            self._running.spawn(self.try_recover(key))
+
+
+async def test_each_thread_comes_to_its_turn_however_short_the_database_answers(monkeypatch: Any) -> None:
+    monkeypatch.setattr(recovery, "_AGAIN", 0)
+    tasks: list[asyncio.Task[object]] = []
+    running = SimpleNamespace(closing=False, spawn=lambda work: tasks.append(asyncio.create_task(work)))
+    nothing: Any = None
+    looks = Looks(nothing, nothing, nothing, cast("Any", running), "me", nothing)
+    looks.seen = []
+    for key in range(20):
+        await looks.try_recover(key)
+    looks.starts = False
+    async with asyncio.timeout(5):
+        while not all(task.done() for task in tasks):
+            await asyncio.gather(*tasks)
+    assert set(looks.seen) == set(range(20))

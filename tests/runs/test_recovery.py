@@ -14,6 +14,7 @@ from autogen_core.models import FunctionExecutionResultMessage
 from drsai_backend import AssistantAgent, DrSai, RunStatus
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import TurnStep
+from drsai_backend.runs import RunStarted
 from tests.support.scripted import ScriptedClient
 from tests.support.teams.crew import Asker, Crew
 from tests.support.threads import (
@@ -108,6 +109,32 @@ async def test_a_run_whose_worker_died_goes_on_elsewhere_and_its_reader_follows(
     assert crew.ann.calls == 1
     run = await run_of(other)
     assert (run.attempt, run.retries) == (2, 1)
+
+
+async def test_who_follows_a_run_elsewhere_is_told_so_when_the_process_closes(make: Make) -> None:
+    crew = Crew()
+    crew.bob.hold()
+    drsai = await make({"crew": crew}, **QUICK)
+    handle = await drsai.engine.start(request())
+    await turns(drsai, 1)
+    other = await make({"crew": crew}, **QUICK)
+    await disown(drsai)
+    await attempt(other, 2)
+    followed = asyncio.Event()
+
+    async def follow() -> None:
+        async for event in handle.events():
+            if isinstance(event, RunStarted) and event.attempt == 2:
+                followed.set()
+
+    following = asyncio.create_task(follow())
+    await followed.wait()
+    await drsai.close()
+    await following
+    end = await handle.wait()
+    assert (end.status, end.error_code) == (RunStatus.RUNNING, "lease_lost")
+    crew.bob.release()
+    assert (await ended(other)).status is RunStatus.COMPLETED
 
 
 async def test_before_its_first_turn_was_stored(make: Make) -> None:

@@ -148,7 +148,9 @@ def drop_queued(session: Session, key: int, run_id: str, status: RunStatus, reas
     if connection.execute(sa.delete(queue).where(queue.c.run_id == run_id)).rowcount != 1:
         return False
     now, status = utcnow(), DROP(RunStatus.CREATED, status)
-    connection.execute(sa.update(thread).where(thread.c.id == key).values(queued=thread.c.queued - 1))
+    # Whoever follows the input is to be told, although another may come into the queue before readers look.
+    changed = {"queued": thread.c.queued - 1, "revision": thread.c.revision + 1}
+    connection.execute(sa.update(thread).where(thread.c.id == key).values(changed))
     ended = {"stop_reason": reason} if status is not RunStatus.ERROR else {"error_message": reason}
     connection.execute(
         sa.update(run).where(run.c.run_id == run_id).values(status=status, updated_at=now, finished_at=now, **ended)
@@ -284,6 +286,8 @@ def end_unheld(
         sa.update(run)
         .where(run.c.run_id == head.run_id)
         .values(
+            # The end's place in the log starts with it: readers may have passed those of the epoch that is over.
+            epoch=head.epoch + 1,
             status=status,
             error_message=error,
             stop_reason=reason,

@@ -20,7 +20,7 @@ from drsai_backend.database.runs.reads import RunRow, ThreadHead, read_head
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import PENDING
 from drsai_backend.datamodel.owner import Owner, ThreadName
-from drsai_backend.errors import DatabaseUnavailable, NotFound
+from drsai_backend.errors import DatabaseError, DatabaseUnavailable, NotFound
 from drsai_backend.runs.events import (
     ENDED,
     STARTED,
@@ -121,7 +121,12 @@ class Feeds:
                         if run_id is not None and isinstance(logged.event, RunEnded):
                             return
                     continue
-            page = await self._read(key, at, run_id)
+            try:
+                page = await self._read(key, at, run_id)
+            except DatabaseError:
+                if self._closing():  # It may be closed already.
+                    return
+                raise
             # SQLite gives the key of a thread that was deleted to another one.
             if page is None or page.head.name != name:
                 return

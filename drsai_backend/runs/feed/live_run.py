@@ -219,6 +219,8 @@ class RunHandle:
                     assert self._follow is not None
                     async for logged in self._follow(self.run_id, self._live.positions[-1]):
                         yield self._note(as_done(logged.event))
+                    if self._ended is None:  # This process closes, or the thread was deleted.
+                        yield self._note(event)
                     return
                 yield self._note(event)
                 if isinstance(event, RunEnded):

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import islice
 from typing import Final, Protocol
 
 from drsai_backend import log_context
@@ -49,6 +50,8 @@ INTERRUPTED = "The run was interrupted: the process that ran it ended before the
 UNANSWERED = "Nobody answered in time."
 _AGAIN: Final = 0.5
 """Seconds between the looks at threads while the database is away."""
+_AT_ONCE: Final = 8
+"""Threads that are looked at together once it is back."""
 
 
 def _reason(question: JsonObject) -> str:
@@ -60,8 +63,9 @@ def _reason(question: JsonObject) -> str:
 class Waker(Protocol):
     """Has some worker look at a thread soon. It only wakes: what there is to do, the thread's rows say."""
 
-    async def wake(self, thread_key: int) -> None:
-        """Have `Engine.look_at(thread_key)` called somewhere. May be lost: whoever sweeps finds the thread as well."""
+    async def wake(self, thread_key: int) -> bool:
+        """Have `Engine.look_at(thread_key)` called somewhere. May be lost: whoever sweeps finds the thread as well.
+        False: it is known to be lost."""
         ...
 
     async def tell(self, thread_key: int) -> None:
@@ -82,8 +86,10 @@ class Recovery:
     _settings: Settings
     waker: Waker | None = None
     """Has other processes look at a thread, and sweeps. None: this one does, and by itself."""
-    _unseen: set[int] = field(default_factory=set[int])
-    """Keys of threads that were to be looked at while the database was away."""
+    _unseen: dict[int, None] = field(default_factory=dict[int, None])
+    """Keys of threads that were to be looked at while the database was away, the one that waits longest first."""
+    _looks_again: bool = False
+    """Whether a task looks at them."""
 
     def is_orphan(self, head: ThreadHead) -> bool:
         """Whether nobody runs this RUNNING thread any more."""
@@ -313,9 +319,10 @@ class Recovery:
         again. Sweeps may be long in coming then, as the job queue has lost its connections as well."""
         if await self._has_looked(key):
             return
-        if not self._unseen:
+        self._unseen[key] = None
+        if not self._looks_again:
+            self._looks_again = True
             self._running.spawn(self._look_again())
-        self._unseen.add(key)
 
     async def _has_looked(self, key: int) -> bool:
         try:
@@ -326,16 +333,24 @@ class Recovery:
         return True
 
     async def _look_again(self) -> None:
-        """One task for all threads, whose first failure puts the others off: a database that is back is not met by all
-        of them at once."""
+        """One task for all threads: one look after another until one of them succeeds, then more and more at once, so
+        that a database that is back is not met by all of them. Each comes to its turn, however short the times are in
+        which the database answers."""
         try:
             while self._unseen and not self._running.closing:
                 await asyncio.sleep(_AGAIN)
-                for key in sorted(self._unseen):
-                    if self._running.closing or not await self._has_looked(key):
-                        break
-                    self._unseen.discard(key)
+                at_once, works = 1, True
+                while works and self._unseen and not self._running.closing:
+                    keys = list(islice(self._unseen, at_once))
+                    for key in keys:  # Before the looks: after them, each may have to be looked at once more.
+                        del self._unseen[key]
+                    for key, has_looked in zip(keys, await asyncio.gather(*map(self._has_looked, keys)), strict=True):
+                        if not has_looked:
+                            self._unseen[key] = None
+                            works = False
+                    at_once = min(2 * at_once, _AT_ONCE)
         finally:
+            self._looks_again = False
             self._unseen.clear()  # Whatever ended this, the next failure begins it anew; sweeps find the rest.
 
     # --- other processes ----------------------------------------------------------------------------------------
@@ -347,10 +362,8 @@ class Recovery:
 
     async def wake(self, key: int) -> None:
         """The thread is free and has something in its queue."""
-        if self.waker is None:
+        if self.waker is None or not await self.waker.wake(key):
             self._running.spawn(self.try_recover(key))
-        else:
-            await self.waker.wake(key)
 
     def freed(self, key: int) -> None:
         """This process has done its part on a thread, and there is more to do."""
