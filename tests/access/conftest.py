@@ -1,19 +1,24 @@
-"""Databases whose queries are counted and that can go away, and the API keys in them."""
+"""Databases whose queries are counted and that can go away, and the API keys in them; keys of tokens."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any, TypeAlias
 
 import pytest
 from sqlalchemy.orm import Session
 
+from drsai_backend.access import keysets
 from drsai_backend.access.key_store import ApiKeys
+from drsai_backend.access.keysets import KeySet
+from drsai_backend.access.tokens import TokenVerifier
 from drsai_backend.database import Database
 from drsai_backend.errors import DatabaseUnavailable
 from drsai_backend.log_context import current_request
+from tests.access.checks import ALGORITHMS, key_file, shared
+from tests.support.issuer import AUDIENCE, ISSUER, Issuer, KeyServer
 
 
 class Watched:
@@ -87,3 +92,43 @@ async def process(database_url: str) -> AsyncIterator[MakeProcess]:
             return one
 
         yield made
+
+
+class Clock:
+    """What the key sets take for the time; it stands still unless a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(keysets, "monotonic", made)
+    return made
+
+
+@pytest.fixture
+def issuer() -> Issuer:
+    return Issuer()
+
+
+@pytest.fixture
+def server(issuer: Issuer) -> Iterator[KeyServer]:
+    with KeyServer(issuer.key_set()) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return key_file(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(scope="module")
+def verifiers(keys: str) -> dict[str, TokenVerifier]:
+    """By algorithm."""
+    asymmetric = TokenVerifier(issuer=ISSUER, audience=AUDIENCE, keys=KeySet(keys))
+    return dict.fromkeys(ALGORITHMS, asymmetric) | {"HS256": shared()}

@@ -372,12 +372,8 @@ def _head(request: ModelRequest, reply: Reply, kind: str) -> dict[str, Any]:
 
 
 def _usage(reply: Reply) -> dict[str, int]:
-    total = reply.prompt_tokens + reply.completion_tokens
-    return {
-        "prompt_tokens": reply.prompt_tokens,
-        "completion_tokens": reply.completion_tokens,
-        "total_tokens": total,
-    }
+    asked, said = reply.prompt_tokens, reply.completion_tokens
+    return {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
 
 
 def _finish(reply: Reply) -> str:
