@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -62,7 +63,7 @@ def test_one_whose_schema_was_changed_is_not_used_again(databases: Databases, ch
 def test_sessions_of_the_last_test_are_ended(databases: Databases) -> None:
     with databases.migrated() as first:
         session = connect(first)
-    with databases.migrated() as second:
-        left = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    with closing(session), databases.migrated() as second:
+        left = """SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"""
         assert (second, query(second, left)) == (first, [(0,)])
-    session.close()
