@@ -36,7 +36,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.retention import delete_thread, prune
-from drsai_backend.datamodel import Right
+from drsai_backend.datamodel import Right, RunStatus
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import Conflict, DrSaiError, InvalidRequest, NotFound, ShuttingDown, StaleAnswer, ThreadBusy
 from drsai_backend.models import ModelClientFactory
@@ -199,6 +199,9 @@ class Engine(StoredThreads):
             return None
         if found.is_over:
             return RunHandle(replay(found))
+        if found.row["status"] is RunStatus.CREATED:
+            # Who stored it may not have learnt so, and nobody have been told.
+            await self._recovery.wake(found.head.key)
         speakers = await self._starter.speakers(request, self.teams.get(request.team).factory)
         return self._followed((found.run_id, speakers, found.created), request, found.start)
 

@@ -122,7 +122,8 @@ def check_inputs(found: Evidence, sent: Sequence[Sent], *, ordered: bool = True)
         for tag in TAG.finditer(message.content):
             places.setdefault(tag.group(), []).append(message.seq)
     runs = {run.run_id: run for run in found.runs}
-    # Several inputs of one run: answers to its questions, which go when the run is stopped before it has used them.
+    # Several inputs of one run, or one that joined it from the queue: answers to its questions, which go when the run
+    # is stopped before it has used them.
     uses = Counter(each.run_id for each in sent if each.acknowledged)
     broken: list[Broken] = []
     order: list[tuple[int, Sent]] = []
@@ -141,7 +142,8 @@ def check_inputs(found: Evidence, sent: Sequence[Sent], *, ordered: bool = True)
         if each.acknowledged and not at:
             stopped = run is not None and run.status == "stopped"
             never_begun = stopped and run is not None and run.first_seq == 0 and each.withdrawn
-            if not never_begun and not (stopped and uses[each.run_id] > 1):
+            is_answer = uses[each.run_id] > 1 or (run is not None and run.joined is not None)
+            if not never_begun and not (stopped and is_answer):
                 broken.append(Broken(f"the input {tag.group()} is lost", found.thread, each.run_id))
         if each.acknowledged and each.run_id and run is None:
             broken.append(Broken("an acknowledged run has no row", found.thread, each.run_id))

@@ -41,6 +41,7 @@ class Run:
     last_seq: int = 0
     error: str | None = None
     cost: int = 0
+    joined: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,7 @@ def read_evidence(url: str, thread: str) -> Evidence | None:
                 item["last_seq"],
                 item["error_message"],
                 _json(item["usage"])["total_tokens"],
+                item["joined"],
             )
         )
     for item in query(url, "SELECT * FROM chaos_turn WHERE thread_key = ? ORDER BY id", key):

@@ -308,6 +308,16 @@ def test_an_input_that_was_withdrawn_before_it_began() -> None:
     assert case.broken() == []
 
 
+def test_an_answer_from_the_queue_goes_with_the_run_that_is_stopped_before_it_uses_it() -> None:
+    case = Case()
+    del case.found.messages[4:], case.found.turns[2:], case.asked[5:]
+    case.found.last_seq = 4
+    case.found.runs[1] = Run("r2", "completed", joined="r1")
+    assert "the input [t.2] is lost" in case.broken()
+    case.found.runs[1] = Run("r2", "stopped", joined="r1")
+    assert case.broken() == []
+
+
 def test_inputs_that_did_not_wait_for_each_other_have_no_order() -> None:
     case = Case()
     out_of_order(case)

@@ -232,3 +232,36 @@ async def test_each_thread_comes_to_its_turn_however_short_the_database_answers(
         while not all(task.done() for task in tasks):
             await asyncio.gather(*tasks)
     assert set(looks.seen) == set(range(20))
+
+
+@pytest.mark.parametrize("kind", ["before", "after"])
+async def test_what_waits_behind_a_run_that_was_ended_in_doubt_is_begun(make: Make, kind: str) -> None:
+    """The client that has it ended may never come again, or finds it ended; no sweep comes."""
+    crew = Crew()
+    crew.bob.hold()
+    drsai = await make({"crew": crew}, **LATE)
+    first = await drsai.engine.start(request("x"))
+    await turns(drsai, 1)
+    await drsai.engine.pause(Principal(), "t")
+    crew.bob.release()
+    assert (await first.wait()).status is RunStatus.PAUSED
+    second = await drsai.engine.start(request("y", background=True))
+    Outage(drsai.database, "write", [kind])
+    with pytest.raises(DatabaseUnavailable):
+        await drsai.engine.cancel(Principal(), "t")
+    if kind == "before":
+        await drsai.engine.cancel(Principal(), "t")
+    async with asyncio.timeout(20):
+        assert (await second.wait()).status is RunStatus.COMPLETED
+
+
+async def test_an_input_that_was_queued_in_doubt_is_begun_when_it_is_repeated(make: Make) -> None:
+    drsai = await make({"crew": Crew()}, **LATE)
+    outage = Outage(drsai.database, "write", ["after"])
+    asked = request("x", background=True, idempotency_key="k")
+    with pytest.raises(DatabaseUnavailable):
+        await drsai.engine.start(asked)
+    assert outage.fail == []
+    async with asyncio.timeout(20):
+        assert (await (await drsai.engine.start(asked)).wait()).status is RunStatus.COMPLETED
+    assert said(await thread_of(drsai)) == ["x"]

@@ -244,11 +244,11 @@ def end_unheld(
     error: str | None = None,
     reason: str | None = None,
     message: JsonText | None = None,
-) -> bool:
+) -> int | None:
     """End a run that nobody holds: one whose worker is gone, or one that is paused or waits for a person. The journal,
     and with it the resume record, stays as it is. `message`, a dump, becomes the run's last one.
 
-    False: the thread moved on meanwhile.
+    Returns how many inputs wait in the queue. None: the thread moved on meanwhile.
 
     Raises:
         IllegalTransition: a thread of that status has no run to end.
@@ -257,7 +257,7 @@ def end_unheld(
     now = utcnow()
     status = (GIVE_UP if status is RunStatus.ERROR else STOP)(head.status, status)
     last_seq = head.last_seq + (message is not None)
-    changed = connection.execute(
+    queued = connection.execute(
         sa.update(thread)
         .where(
             thread.c.id == head.key,
@@ -279,9 +279,10 @@ def end_unheld(
             lease_expires_at=None,
             control=None,
         )
-    )
-    if changed.rowcount != 1:
-        return False
+        .returning(thread.c.queued)
+    ).scalar()
+    if queued is None:
+        return None
     connection.execute(
         sa.update(run)
         .where(run.c.run_id == head.run_id)
@@ -303,7 +304,7 @@ def end_unheld(
         row = {"config": message, "shown": False, "seq": last_seq, "run_id": head.run_id, "thread_key": head.key}
         names = {**head.name._asdict(), "version": SCHEMA_VERSION}
         statements.insert_message.run(connection, {**row, **names, "created_at": now, "updated_at": now})
-    return True
+    return queued
 
 
 def deadline_of(session: Session, run_id: str) -> datetime | None:

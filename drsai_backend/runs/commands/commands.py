@@ -151,7 +151,9 @@ class Commands:
             if head.status is RunStatus.PAUSED:
                 control = "steer" if head.queued else None
                 if not self._recovery.knows(head):
-                    if await self._db.database.write(lambda session, head=head: unpause(session, head)):
+                    with self._recovery.looking_after(head.key):
+                        unpaused = await self._db.database.write(lambda session, head=head: unpause(session, head))
+                    if unpaused:
                         return  # Some worker that serves the team resumes it.
                 elif await self._recovery.resume(head, ResumeOptions(control=control)) is not None:
                     return
@@ -199,7 +201,8 @@ class Commands:
                 f"{request.team!r}",
                 param="model",
             )
-        queued, key = await self._store(request, factory, policy, _CONTROLS.get(policy), behind=behind)
+        with self._recovery.looking_after(head.key):
+            queued, key = await self._store(request, factory, policy, _CONTROLS.get(policy), behind=behind)
         if key is None:
             return None
         if head.status is RunStatus.PAUSED:

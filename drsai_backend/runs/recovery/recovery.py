@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import islice
@@ -224,16 +225,28 @@ class Recovery:
             is_late = reason == UNANSWERED
             lost = unanswered(question, "expired" if is_late else "withdrawn", None if is_late else by or head.user_id)
             message = JsonText(lost)
-        ended = await self._db.database.write(
-            lambda session: end_unheld(session, head, status, error=error, reason=reason, message=message)
-        )
-        if ended:
-            used = {"status": status.value, "team": head.team, "reason": error or reason}
-            names = {"thread_id": head.thread_id, "run_id": head.run_id}
-            log.log(logging.ERROR if error else logging.INFO, "run ended", extra={**names, **used})
-            if head.queued:
-                self._running.spawn(self.try_recover(head.key))
-        return ended
+        with self.looking_after(head.key):
+            queued = await self._db.database.write(
+                lambda session: end_unheld(session, head, status, error=error, reason=reason, message=message)
+            )
+        if queued is None:
+            return False
+        used = {"status": status.value, "team": head.team, "reason": error or reason}
+        names = {"thread_id": head.thread_id, "run_id": head.run_id}
+        log.log(logging.ERROR if error else logging.INFO, "run ended", extra={**names, **used})
+        if queued:
+            self._running.spawn(self.try_recover(head.key))
+        return True
+
+    @contextmanager
+    def looking_after(self, key: int) -> Generator[None]:
+        """Around a write that lets others begin something on a thread. Where it fails because the database is away, it
+        may have been stored all the same; then nobody else would look before a sweep."""
+        try:
+            yield
+        except DatabaseUnavailable:
+            self._running.spawn(self.try_recover(key))
+            raise
 
     async def _end_unanswered(self, head: ThreadHead) -> bool:
         """Whether it is too late to answer; then the run has ended."""
