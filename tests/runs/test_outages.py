@@ -203,35 +203,38 @@ async def test_an_input_that_no_job_can_be_put_in_for_is_begun_by_who_took_it(ma
 
 
 class Looks(Recovery):
-    """Each second look meets a database that is away. The first threads want one more look after each."""
+    """A database that answers, once it is `back`, for one look, and then goes away for a moment, again and again."""
 
     seen: list[int]
-    starts, is_away = True, True
+    is_back = False
+    left = 0
 
     async def look_at(self, key: int) -> None:
         await asyncio.sleep(0)
-        self.is_away = self.starts or not self.is_away
-        if self.is_away:
+        if self.left <= 0:
+            self.left = -1
             raise DatabaseUnavailable("away")
+        self.left = 0
         self.seen.append(key)
-        if key < 3 and 19 not in self.seen:
-            self._running.spawn(self.try_recover(key))
+
+    async def _answers(self, key: int) -> bool:
+        self.left, answers = int(self.is_back), self.is_back and self.left != -1
+        return answers
 
 
-async def test_each_thread_comes_to_its_turn_however_short_the_database_answers(monkeypatch: Any) -> None:
+async def test_threads_are_looked_at_in_their_order_however_short_the_database_answers(monkeypatch: Any) -> None:
     monkeypatch.setattr(recovery, "_AGAIN", 0)
     tasks: list[asyncio.Task[object]] = []
     running = SimpleNamespace(closing=False, spawn=lambda work: tasks.append(asyncio.create_task(work)))
     nothing: Any = None
     looks = Looks(nothing, nothing, nothing, cast("Any", running), "me", nothing)
     looks.seen = []
-    for key in range(20):
+    for key in [*range(19, -1, -1), 5]:
         await looks.try_recover(key)
-    looks.starts = False
-    async with asyncio.timeout(5):
-        while not all(task.done() for task in tasks):
-            await asyncio.gather(*tasks)
-    assert set(looks.seen) == set(range(20))
+    looks.is_back = True
+    async with asyncio.timeout(10):
+        await asyncio.gather(*tasks)
+    assert looks.seen == [*range(19, -1, -1)]
 
 
 @pytest.mark.parametrize("kind", ["before", "after"])

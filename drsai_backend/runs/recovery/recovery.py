@@ -346,25 +346,36 @@ class Recovery:
         return True
 
     async def _look_again(self) -> None:
-        """One task for all threads: one look after another until one of them succeeds, then more and more at once, so
-        that a database that is back is not met by all of them. Each comes to its turn, however short the times are in
-        which the database answers."""
+        """One task for all threads: the one that waits longest asks whether the database is back, then some are looked
+        at together. Those that it went away from again keep their places, so that each comes to its turn, however short
+        the times are in which it answers."""
         try:
             while self._unseen and not self._running.closing:
                 await asyncio.sleep(_AGAIN)
-                at_once, works = 1, True
-                while works and self._unseen and not self._running.closing:
-                    keys = list(islice(self._unseen, at_once))
+                missed: list[int] = []
+                while self._unseen and not missed and not self._running.closing:
+                    keys = list(islice(self._unseen, _AT_ONCE))
+                    if not await self._answers(keys[0]):
+                        break
                     for key in keys:  # Before the looks: after them, each may have to be looked at once more.
                         del self._unseen[key]
-                    for key, has_looked in zip(keys, await asyncio.gather(*map(self._has_looked, keys)), strict=True):
-                        if not has_looked:
-                            self._unseen[key] = None
-                            works = False
-                    at_once = min(2 * at_once, _AT_ONCE)
+                    seen = await asyncio.gather(*map(self._has_looked, keys))
+                    missed = [key for key, has_looked in zip(keys, seen, strict=True) if not has_looked]
+                    if missed and await self._answers(missed[0]):
+                        self._unseen.update(dict.fromkeys(missed))  # They hold nobody up.
+                    else:
+                        self._unseen = {**dict.fromkeys(missed), **self._unseen}
         finally:
             self._looks_again = False
             self._unseen.clear()  # Whatever ended this, the next failure begins it anew; sweeps find the rest.
+
+    async def _answers(self, key: int) -> bool:
+        """Whether the database does."""
+        try:
+            await self._db.database.read(lambda session: read_head_of(session, key))
+        except DatabaseError:
+            return False
+        return True
 
     # --- other processes ----------------------------------------------------------------------------------------
 
