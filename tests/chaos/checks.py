@@ -140,9 +140,11 @@ def check_inputs(found: Evidence, sent: Sequence[Sent], *, ordered: bool = True)
             what = f"the input {tag.group()} is stored and was refused: {each.refused}"
             broken.append(Broken(what, found.thread, None, at[0]))
         if each.acknowledged and not at:
-            stopped = run is not None and run.status == "stopped"
+            joined = runs.get((run.joined if run is not None else None) or "")
+            served_by = joined or run
+            stopped = served_by is not None and served_by.status == "stopped"
             never_begun = stopped and run is not None and run.first_seq == 0 and each.withdrawn
-            is_answer = uses[each.run_id] > 1 or (run is not None and run.joined is not None)
+            is_answer = uses[each.run_id] > 1 or joined is not None
             if not never_begun and not (stopped and is_answer):
                 broken.append(Broken(f"the input {tag.group()} is lost", found.thread, each.run_id))
         if each.acknowledged and each.run_id and run is None:
