@@ -134,6 +134,8 @@ class WarmKeys:
         if found is None:
             if digest not in self._wanted:
                 self._wanted[digest] = asyncio.get_running_loop().create_future()
+                # Whoever waits may leave; then nobody asks for the error.
+                self._wanted[digest].add_done_callback(lambda future: future.exception())
             future = self._wanted[digest]
             if self._looking is None or self._looking.done():
                 self._looking = _start(self._look(), "drsai look up keys")
