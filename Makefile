@@ -1,7 +1,7 @@
 # `make help` lists what can be made. BIN: where the tools are (a virtual environment with `pip install -e '.[dev]'`).
 BIN ?= .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help install check lint types contracts format test reference demo-svg chaos bench serve demo ci
+.PHONY: help install check lint types contracts format test clients reference demo-svg chaos bench serve demo ci
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -27,6 +27,9 @@ format: ## Put the code in shape
 
 test: ## All tests, on SQLite and PostgreSQL
 	$(BIN)/pytest
+
+clients: ## Real clients, each in an environment of its own, against a real server: 10 minutes at first, then 2
+	$(BIN)/pytest -n 0 -rs tests/clients/contracts.py
 
 reference: ## docs/reference.md, from the docstrings
 	$(BIN)/python docs/make_reference.py

@@ -11,7 +11,23 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from benchmarks import access, footprint, long, many, migrate, resume, rewrite, serving, stalls, stored, timing, turns
+from benchmarks import (
+    access,
+    footprint,
+    histories,
+    long,
+    many,
+    migrate,
+    recognised,
+    resume,
+    rewrite,
+    serving,
+    stalls,
+    stored,
+    timing,
+    travel,
+    turns,
+)
 from benchmarks.databases import Postgres, postgres
 from benchmarks.report import Section, document
 
@@ -30,8 +46,11 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
         "stored": lambda: stored.measure(server, sizes, rounds),
         "rewrite": lambda: rewrite.measure(server, sizes),
         "footprint": lambda: footprint.measure(server, sizes, 20 if quick else footprint.COUNTED),
+        "travel": lambda: travel.measure(server, 20 if quick else 1000, 20 if quick else footprint.COUNTED),
+        "histories": lambda: histories.measure(server, rounds, 20 if quick else histories.TURNS),
         "resume": lambda: resume.measure(server, sizes, rounds),
         "stalls": lambda: stalls.measure(200 if quick else 2000),
+        "recognised": lambda: asyncio.to_thread(recognised.measure, 30 if quick else 300),
         "serving": lambda: serving.measure(server, 1 if quick else 5),
         "access": lambda: access.measure(1 if quick else 8),
         "timing": lambda: timing.measure(200 if quick else timing.TRIES),

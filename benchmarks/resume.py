@@ -14,6 +14,7 @@ from benchmarks.report import Section
 from benchmarks.served import USER, Served
 from benchmarks.teams import InstantClient, our_team, stock_team
 from drsai_backend.datamodel import Thread
+from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
 from drsai_backend.runs.start.read import read_thread
 from drsai_backend.state import decode_state
 from drsai_backend.state.store import decode_stored
@@ -73,7 +74,9 @@ async def split(served: Served) -> dict[str, Spent]:
     found: dict[str, Any] = {}
 
     async def read() -> None:
-        found["thread"] = await served.database.read(lambda session: read_thread(session, USER, THREAD, 1))
+        found["thread"] = await served.database.read(
+            lambda session: read_thread(session, ThreadName(DEFAULT_TENANT, USER, THREAD), 1)
+        )
 
     async def decode() -> None:
         found["document"] = decode_stored(found["thread"].state)

@@ -12,14 +12,16 @@ import griffe
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs/reference.md"
 CHAPTERS = {
-    "Running teams": "DrSai TeamResult RunStatus RunLimits limited runs.ModelParams Answer",
+    "Running teams": "DrSai TeamResult RunStatus RunLimits limited runs.ModelParams Answer "
+    "ClientTools ClientTool ToolOutput client_tools answered_by stop_on_disconnect",
     "Without asyncio": "sync.SyncDrSai sync.SyncHandle",
     "A run under way": "runs.Handle runs.RunHandle runs.OnBusy runs.OnQuestion",
     "Events of a run": "runs.RunEvent runs.RunStarted runs.TextDelta runs.ToolEvent runs.ToolStarted runs.ToolFinished "
     "runs.MessageDone runs.QueuedBehind runs.RunEnded",
-    "What is read of threads and runs": "runs.views.ThreadSummary runs.views.ThreadDetail runs.views.ThreadPage "
-    "runs.views.RunView runs.views.RunPage runs.views.InputRequestView runs.views.InputRequestPage "
-    "runs.views.StoredMessage runs.views.ShareView runs.views.SharedThread runs.views.SharedThreadPage datamodel.Right",
+    "What is read of threads and runs": "runs.threads.views.ThreadSummary runs.threads.views.ThreadDetail "
+    "runs.threads.views.ThreadPage runs.threads.views.RunView runs.threads.views.RunPage "
+    "runs.threads.views.InputRequestView runs.threads.views.InputRequestPage runs.threads.views.StoredMessage "
+    "runs.threads.views.ShareView runs.threads.views.SharedThread runs.threads.views.SharedThreadPage datamodel.Right",
     "Teams": "RunContext teams.context.TeamFactory DrSaiGroupChat RoundRobinGroupChat SelectorGroupChat Swarm "
     "GraphFlow MagenticOneGroupChat",
     "Agents and tools": "AssistantAgent DrSaiAgent DrSaiAgentMixin agents.RunBound requires_approval idempotent "

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from drsai_backend.drsai import DrSai
     from drsai_backend.runs import Answer
     from drsai_backend.state import decode_state, encode_state
+    from drsai_backend.teams.answering import answered_by
+    from drsai_backend.teams.client_tools.definitions import ClientTool, ClientTools, ToolOutput
+    from drsai_backend.teams.client_tools.policy import client_tools
     from drsai_backend.teams.context import RunContext
+    from drsai_backend.teams.disconnect import stop_on_disconnect
     from drsai_backend.teams.group_chats import (
         DrSaiGroupChat,
         GraphFlow,
@@ -32,6 +36,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Answer",
     "AssistantAgent",
+    "ClientTool",
+    "ClientTools",
     "DatabaseManager",
     "DrSai",
     "DrSaiAgent",
@@ -47,12 +53,16 @@ __all__ = [
     "Swarm",
     "TeamResult",
     "Thread",
+    "ToolOutput",
     "UserInput",
+    "answered_by",
+    "client_tools",
     "decode_state",
     "encode_state",
     "idempotent",
     "limited",
     "requires_approval",
+    "stop_on_disconnect",
 ]
 
 # Each name is imported when it is first asked for. AutoGen, the openai client and SQLAlchemy take seconds together, and
@@ -65,6 +75,10 @@ _HOMES: Final = {
     "runs": ("Answer",),
     "state": ("decode_state", "encode_state"),
     "teams.context": ("RunContext",),
+    "teams.disconnect": ("stop_on_disconnect",),
+    "teams.answering": ("answered_by",),
+    "teams.client_tools.definitions": ("ClientTool", "ClientTools", "ToolOutput"),
+    "teams.client_tools.policy": ("client_tools",),
     "teams.limits": ("RunLimits", "limited"),
     "teams.group_chats": (
         "DrSaiGroupChat",

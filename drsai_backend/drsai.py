@@ -31,10 +31,12 @@ from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import DrSaiError, RunFailed
 from drsai_backend.models import ModelClientFactory, ModelProvider
 from drsai_backend.runs import Engine, Handle, InputMessage, ModelParams, OnBusy, OnQuestion, RunRequest
-from drsai_backend.runs.events import MessageDone, RunEnded, Task, TextDelta
+from drsai_backend.runs.events import MessageDone, RunEnded, TextDelta
+from drsai_backend.runs.requests import Task
 from drsai_backend.runs.users import Users
 from drsai_backend.state.store import JournalStateStore
 from drsai_backend.teams.builtin import builtin_teams
+from drsai_backend.teams.client_tools.definitions import ClientTools
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
 from drsai_backend.teams.messages import dump_of
@@ -70,6 +72,7 @@ class DrSai(ThreadCalls):
         authenticator: tells whose a key or token is.
         audit: the audit log: who did what that others may ask about.
         users: those to whom something belongs: listed, deleted.
+        webhooks: what webhooks were told, and the secrets that sign it.
         settings: what it was made with; `engine`, `models` and `database` are the parts that it is made of.
 
     Raises:
@@ -112,6 +115,7 @@ class DrSai(ThreadCalls):
         super().__init__(Engine(teams, self.db, self.models, settings), by)
         self.audit = AuditLog(self.database)
         self.users = Users(self.engine, self.keys, settings)
+        self.webhooks = self.engine.webhooks
         self._jobs = None
         if worker:
             concurrency, sweep = settings.job_concurrency, settings.sweep_seconds
@@ -191,8 +195,10 @@ class DrSai(ThreadCalls):
         from drsai_backend.api.auth import Access
 
         access = Access(self.authenticator, identify, user_header=self.settings.user_header)
-        settings, is_demo = self.settings, self.models.is_demo
-        return create_app(self.engine, settings, access, self.keys, lifespan=self.lifespan, is_demo=is_demo)
+        settings, models = self.settings, self.models
+        return create_app(
+            self.engine, settings, access, self.keys, lifespan=self.lifespan, models=models, is_demo=models.is_demo
+        )
 
     async def start(
         self,
@@ -207,12 +213,15 @@ class DrSai(ThreadCalls):
         on_busy: OnBusy = "enqueue",
         on_question: OnQuestion = "wait",
         background: bool = False,
+        webhook_url: str | None = None,
         limits: RunLimits = NO_LIMITS,
+        client_tools: ClientTools | None = None,
     ) -> Handle:
         """Start a run and return its handle, once the input is stored. The run does not need the handle to be read.
         Arguments and errors as those of `run`.
 
-        With `background` it is queued, and whichever process has time runs it.
+        With `background` it is queued, and whichever process has time runs it; `webhook_url` is told when it has ended,
+        or waits for a person, signed with the secret of `user_id` (`DrSai.webhooks`).
         """
         request = RunRequest(
             team=team,
@@ -224,7 +233,9 @@ class DrSai(ThreadCalls):
             on_busy=on_busy,
             on_question=on_question,
             background=background,
+            webhook_url=webhook_url,
             limits=limits,
+            client_tools=client_tools,
         )
         return await self.engine.start(request)
 
@@ -241,6 +252,7 @@ class DrSai(ThreadCalls):
         on_busy: OnBusy = "enqueue",
         on_question: OnQuestion = "wait",
         limits: RunLimits = NO_LIMITS,
+        client_tools: ClientTools | None = None,
     ) -> TeamResult:
         """Run a team on a thread and return what it produced. Cancelling this call stops the run.
 
@@ -259,6 +271,8 @@ class DrSai(ThreadCalls):
             on_question: what the message is to a question that the live run asks while it waits: it keeps its place in
                 the queue (`wait`), or it is the answer (`answer`).
             limits: what the run may use, less than the team is allowed: it ends as STOPPED when that is used up.
+            client_tools: tools that the caller has. When the answering agent calls some, the run waits: `input_request`
+                of the result has the `tool_calls`, and `answer` takes their `results`.
 
         Returns:
             The result. Its `status` is AWAITING_INPUT when a person was asked (`input_request`): the next `run` on the
@@ -280,6 +294,7 @@ class DrSai(ThreadCalls):
             on_busy=on_busy,
             on_question=on_question,
             limits=limits,
+            client_tools=client_tools,
         )
         async with self._watching(handle):
             end = await handle.wait()
@@ -309,6 +324,7 @@ class DrSai(ThreadCalls):
         on_busy: OnBusy = "enqueue",
         on_question: OnQuestion = "wait",
         limits: RunLimits = NO_LIMITS,
+        client_tools: ClientTools | None = None,
     ) -> AsyncGenerator[BaseAgentEvent | BaseChatMessage | TaskResult, None]:
         """`run`, as a stream of AutoGen messages that ends with the `TaskResult`: AutoGen's `Console` shows it.
 
@@ -325,6 +341,7 @@ class DrSai(ThreadCalls):
             on_busy=on_busy,
             on_question=on_question,
             limits=limits,
+            client_tools=client_tools,
         )
         end = RunEnded(RunStatus.RUNNING)
         async with self._watching(handle):

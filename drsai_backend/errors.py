@@ -4,12 +4,16 @@
 
     DrSaiError
     ├── InvalidRequest            400  bad input; `param` names the field
-    │   └── UnknownModel          404  no team of that name
+    │   ├── UnknownModel          404  no team of that name
+    │   ├── ParameterRefused           the model endpoint does not take a parameter of the request; `param` names it
+    │   └── RefusedAddress             a URL leads to an address that this server must not reach
     ├── Unauthenticated           401  no key or token, or one that is not valid
     ├── InsufficientScope         403  the key or token does not allow this; `scope` names what is missing
+    ├── Forbidden                 403  the thread or question may be seen, and this not done with it
     ├── NotFound                  404  no such thread, run or row (a foreign one counts as none)
     ├── Conflict                  409  what is stored moved on; nothing was written
     │   ├── ThreadBusy                 a run is live on the thread
+    │   ├── OtherModel                 the thread is a conversation with another model
     │   ├── IllegalTransition          the status does not allow that change
     │   ├── MessagesChanged            stored messages are append-only
     │   ├── StaleAnswer                the question was answered, withdrawn, or its time is over
@@ -18,7 +22,11 @@
     ├── StateError                     stored state that cannot be used; the thread keeps what it had
     │   ├── DamagedState          422
     │   └── UnsupportedStateVersion 422
-    ├── RunFailed                 502  a run ended as ERROR; the text is safe to show
+    ├── RunFailed                 424  a run ended as ERROR; the text is safe to show
+    ├── EndpointFailed            502  a model endpoint gives no answer that can be used
+    │   ├── EndpointTimeout       504  it did not answer in time
+    │   └── EndpointBusy          429  its rate limit is used up
+    ├── TooManyWebhooks           429  too many webhooks of the user have not arrived yet
     ├── ReplayMismatch            500  a repeated turn does not ask what was recorded of it
     ├── TeamBuildError            500  a team factory failed; nothing was stored
     ├── ConfigurationError        500  settings or arguments that cannot work
@@ -33,7 +41,8 @@ The text of each is safe to show to a client: it names fields and threads, never
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from typing import ClassVar, Self
 
 
 class DrSaiError(Exception):
@@ -59,6 +68,25 @@ class InvalidRequest(DrSaiError, code="invalid_request", status=400):
 
 class UnknownModel(InvalidRequest, code="model_not_found", status=404):
     """The request names a model (team) that is not served here."""
+
+
+class ParameterRefused(InvalidRequest, code="parameter_refused"):
+    """The model endpoint has refused a parameter of the request. The run has ended as ERROR, its message is stored."""
+
+    @classmethod
+    def of(cls, param: str) -> Self:
+        """The error for a parameter. Its text names the parameter, and nothing of what the endpoint says."""
+        return cls(f"the model endpoint refuses the parameter `{param}`: change it or leave it out", param=param)
+
+    @classmethod
+    def stored(cls, text: str) -> Self:
+        """The error whose text is part of a stored one."""
+        found = re.search(r"refuses the parameter `(\w+)`", text)
+        return cls(text, param=None if found is None else found[1])
+
+
+class RefusedAddress(InvalidRequest, code="address_refused"):
+    """A URL that somebody else named leads to an address that this server must not reach. Nothing was sent."""
 
 
 class Unauthenticated(DrSaiError, code="invalid_api_key", status=401):
@@ -87,6 +115,10 @@ class Conflict(DrSaiError, code="conflict", status=409):
 
 class ThreadBusy(Conflict, code="thread_busy"):
     """A run is live on this thread."""
+
+
+class OtherModel(Conflict, code="other_model"):
+    """The thread is a conversation with another model, and does not go over to this one."""
 
 
 class IllegalTransition(Conflict, code="illegal_transition"):
@@ -121,8 +153,10 @@ class UnsupportedStateVersion(StateError, code="state_version_unsupported"):
     """The state was written by a later version of this package."""
 
 
-class RunFailed(DrSaiError, code="run_failed", status=502):
-    """A run ended as ERROR. `__cause__` holds the original exception when the run was in this process.
+class RunFailed(DrSaiError, code="run_failed", status=424):
+    """A run ended as ERROR. The status is one that clients do not repeat by themselves, as many do a 5xx: the run has
+    taken the message, and may have done things. `__cause__` holds the original exception when the run was in this
+    process.
 
     The message names team, agent, what kind of thing failed, thread and run, and is safe to show. So do the attributes:
     `run_code` says what failed ("model_auth", "timeout", … or "run_failed"), `team` and `agent` where (None: no agent
@@ -145,6 +179,22 @@ class RunFailed(DrSaiError, code="run_failed", status=502):
         self.agent = agent
         self.thread_id = thread_id
         self.run_id = run_id
+
+
+class EndpointFailed(DrSaiError, code="model_error", status=502):
+    """A model endpoint that was asked for a client directly, for embeddings, gives no answer that can be used."""
+
+
+class EndpointTimeout(EndpointFailed, code="model_timeout", status=504):
+    """It did not answer in time."""
+
+
+class EndpointBusy(EndpointFailed, code="model_rate_limit", status=429):
+    """Its rate limit or quota is used up."""
+
+
+class TooManyWebhooks(DrSaiError, code="too_many_webhooks", status=429):
+    """A run that is to be told of, while too many webhooks of its user have not arrived yet. Nothing was stored."""
 
 
 class ReplayMismatch(DrSaiError, code="replay_mismatch"):

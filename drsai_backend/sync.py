@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
@@ -94,6 +94,11 @@ class SyncHandle:
         return list(self._handle.transcript())
 
     @property
+    def ignored(self) -> Sequence[str]:
+        """Fields of the request that nobody of the team takes: parameters, and `tools`, the client's."""
+        return self._handle.ignored
+
+    @property
     def failure(self) -> BaseException | None:
         """What was raised in this process when the run ended as ERROR."""
         return self._handle.failure
@@ -139,6 +144,10 @@ class SyncDrSai:
     get_thread = _waits(DrSai.get_thread)
     list_threads = _waits(DrSai.list_threads)
     list_messages = _waits(DrSai.list_messages)
+    turns = _waits(DrSai.turns)
+    branches = _waits(DrSai.branches)
+    fork = _waits(DrSai.fork)
+    rewind = _waits(DrSai.rewind)
     delete_thread = _waits(DrSai.delete_thread)
     share_thread = _waits(DrSai.share_thread)
     unshare_thread = _waits(DrSai.unshare_thread)

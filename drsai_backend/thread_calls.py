@@ -13,7 +13,8 @@ from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
 from drsai_backend.datamodel.sharing import read_right
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.runs import Answer, Engine, Handle
-from drsai_backend.runs.views import (
+from drsai_backend.runs.threads.travel import BranchPage, TurnPage
+from drsai_backend.runs.threads.views import (
     InputRequestPage,
     RunPage,
     RunView,
@@ -23,6 +24,7 @@ from drsai_backend.runs.views import (
     ThreadDetail,
     ThreadPage,
 )
+from drsai_backend.state.travel import Place
 
 
 class ThreadCalls:
@@ -131,10 +133,87 @@ class ThreadCalls:
         return await self.engine.list_threads(self._trusted(user_id, tenant), after=after, limit=limit)
 
     async def list_messages(
-        self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT, after: int = 0, limit: int = 100
+        self,
+        user_id: str,
+        thread_id: str,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        after: int = 0,
+        limit: int = 100,
+        branch: int | None = None,
     ) -> list[StoredMessage]:
-        """Messages of a thread with `seq > after`, in order."""
-        return await self.engine.list_messages(self._trusted(user_id, tenant), thread_id, after=after, limit=limit)
+        """Messages of a thread with `seq > after`, in order: those of its current branch, or of another one."""
+        who = self._trusted(user_id, tenant)
+        return await self.engine.list_messages(who, thread_id, after=after, limit=limit, branch=branch)
+
+    async def turns(
+        self,
+        user_id: str,
+        thread_id: str,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        after: int = 0,
+        limit: int = 100,
+        branch: int | None = None,
+    ) -> TurnPage:
+        """A page of the turns to which a thread can go back, oldest first: those of its current branch, or of another
+        one. `after` is the `next` of the page before."""
+        who = self._trusted(user_id, tenant)
+        return await self.engine.turns(who, thread_id, after=after, limit=limit, branch=branch)
+
+    async def branches(
+        self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT, after: int = -1, limit: int = 100
+    ) -> BranchPage:
+        """A page of a thread's branches, oldest first; one that was never rewound has one. `after` is the `next` of the
+        page before."""
+        return await self.engine.branches(self._trusted(user_id, tenant), thread_id, after=after, limit=limit)
+
+    async def fork(
+        self,
+        user_id: str,
+        thread_id: str,
+        *,
+        at: int | None = None,
+        turn: int | None = None,
+        branch: int | None = None,
+        new_thread_id: str | None = None,
+        to_user: str | None = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> ThreadDetail:
+        """A new thread that begins as a thread was at a place, with copies of its messages and no runs.
+
+        Args:
+            at: the message (its `seq`) whose turn is the last; of an input, the place before it. 0: the beginning.
+            turn: the turn that is the last.
+            branch: the end of that branch. Without any of the three: where the thread is.
+            new_thread_id: the id of the new thread; default: one that is made up.
+            to_user: whose it shall be; default: the same user's.
+
+        Raises:
+            InvalidRequest: several of the three, no such place, or its turns were not kept.
+            Conflict: there is a thread of the new id.
+        """
+        who, place = self._trusted(user_id, tenant), Place(at, turn, branch)
+        return await self.engine.fork(who, thread_id, place, new_thread_id=new_thread_id, to_user=to_user)
+
+    async def rewind(
+        self,
+        user_id: str,
+        thread_id: str,
+        *,
+        at: int | None = None,
+        turn: int | None = None,
+        branch: int | None = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> ThreadDetail:
+        """Have a thread go back to a place, named as for `fork`: the next input continues from there, on a new branch.
+        What is left behind stays stored. A run that is paused, or waits for a person, ends as STOPPED.
+
+        Raises:
+            InvalidRequest: none or several of the three, no such place, or its turns were not kept.
+            ThreadBusy: a run is live on it, or inputs wait in its queue.
+        """
+        return await self.engine.rewind(self._trusted(user_id, tenant), thread_id, Place(at, turn, branch))
 
     async def delete_thread(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> None:
         """Delete a thread with all that belongs to it. Raises ThreadBusy when a run is live on it."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import certifi
+import hypothesis
 import pytest
 from pydantic import SecretStr
 
@@ -13,7 +18,12 @@ from drsai_backend.database import DatabaseManager, migrations
 from tests.support import postgres
 from tests.support.commands import Commands
 
+gc.disable()  # until all is imported
 SECRET = SecretStr("the tests' secret")
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("drsai", deadline=None)
+hypothesis.settings.load_profile("drsai")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,8 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are processors: tests wait for processes, sockets and clocks for much of their time."""
-    return (os.cpu_count() or 1) + 1
+    """Two more than there are processors: tests wait for processes, sockets and clocks for much of their time."""
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.fixture(scope="session")
@@ -62,12 +72,19 @@ def migrated_postgres(postgres_databases: postgres.Databases) -> Iterator[str]:
         yield url
 
 
+class Template(bytes):
+    """Has a short `repr`: hypothesis shows the arguments of a test that fails."""
+
+    def __repr__(self) -> str:
+        return "<a migrated SQLite file>"
+
+
 @pytest.fixture(scope="session")
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The bytes of a migrated SQLite file."""
     path = tmp_path_factory.mktemp("sqlite") / "template.db"
     migrations.upgrade(f"sqlite:///{path}")
-    return path.read_bytes()
+    return Template(path.read_bytes())
 
 
 @pytest.fixture
@@ -103,3 +120,22 @@ def commands(all_commands: Commands) -> Iterator[Commands]:
     """The command line as a user has it. What a test has started and not ended is killed at its end."""
     yield all_commands
     all_commands.kill()
+
+
+def pytest_configure() -> None:
+    """One authority is trusted, since to read all of certifi's takes each of thousands of clients 20 ms."""
+    first, end, _ = Path(certifi.where()).read_text(encoding="ascii").partition("-----END CERTIFICATE-----")
+    path = Path(tempfile.mkdtemp(prefix="drsai-tests-")) / "authority.pem"
+    path.write_text(first + end + "\n", encoding="ascii")
+    os.environ["SSL_CERT_FILE"] = str(path)
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(Path(os.environ["SSL_CERT_FILE"]).parent, ignore_errors=True)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()

@@ -71,6 +71,7 @@ class ApiKeys:
         expires_in: timedelta | None = None,
         *,
         roles: Iterable[str] = (),
+        webhook_url: str | None = None,
         actor: Actor = PROGRAM,
     ) -> NewKey:
         """Make a key. It works at once, in every process.
@@ -82,6 +83,8 @@ class ApiKeys:
             expires_in: None: it works until it is revoked.
             roles: the application's roles of who asks with it, `treasurer` say: they answer what is to be answered by
                 these, and read what is shared with these. They allow nothing by themselves.
+            webhook_url: where its background runs are told of that name no URL themselves; one that
+                `Webhooks.check_url` has passed, of a user who has a webhook secret.
             actor: who makes it, for the audit log; `Principal.actor` of a request.
 
         Raises:
@@ -105,6 +108,7 @@ class ApiKeys:
             created_at=now,
             created_by=actor.user_id,
             expires_at=None if expires_in is None else _end(now, expires_in),
+            webhook_url=webhook_url,
         )
         key = make_key()
         digest = parse_key(key)

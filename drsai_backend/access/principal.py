@@ -35,6 +35,8 @@ class Scope(StrEnum):
     KNOWLEDGE_READ = "knowledge:read"
     KNOWLEDGE_WRITE = "knowledge:write"
     USAGE_READ = "usage:read"
+    WEBHOOKS_READ = "webhooks:read"
+    WEBHOOKS_WRITE = "webhooks:write"
     ADMIN = "admin"
     ACT_AS = "act-as"
 
@@ -47,6 +49,7 @@ _OWN: Final = _READS | {
     Scope.RUNS_CANCEL,
     Scope.MEMORY_WRITE,
     Scope.MEMORY_DELETE,
+    Scope.WEBHOOKS_WRITE,
 }
 _OPERATOR: Final = _OWN | {Scope.AGENTS_WRITE, Scope.TOOLS_REGISTER, Scope.KNOWLEDGE_WRITE}
 

@@ -6,12 +6,15 @@ from typing import Final
 
 from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import WebSocketRoute
 from starlette.types import Lifespan
 
 from drsai_backend.access.audit import AuditLog
 from drsai_backend.access.key_store import ApiKeys
+from drsai_backend.api.anthropic.endpoint import CountTokensRoute, MessagesRoute
 from drsai_backend.api.audit import audit_routes
 from drsai_backend.api.auth import Access
+from drsai_backend.api.branches import branch_routes
 from drsai_backend.api.health import health_routes
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.errors import install_error_handlers
@@ -19,16 +22,33 @@ from drsai_backend.api.http.json import install_document
 from drsai_backend.api.http.middleware import Hosts, RequestBoundary, RequestGuard
 from drsai_backend.api.http.parameters import known_parameters
 from drsai_backend.api.keys import key_routes
-from drsai_backend.api.openai.chat import ChatRoute, model_routes
+from drsai_backend.api.openai.chat.endpoint import ChatRoute
+from drsai_backend.api.openai.completions import CompletionsRoute
+from drsai_backend.api.openai.conversations import conversation_routes
+from drsai_backend.api.openai.embeddings import embedding_routes
+from drsai_backend.api.openai.models import model_routes
+from drsai_backend.api.openai.responses.routes import response_routes
+from drsai_backend.api.openai.responses.service import Responses
+from drsai_backend.api.openai.responses.socket import ResponsesSocket
 from drsai_backend.api.shares import share_routes
 from drsai_backend.api.threads import run_routes, thread_routes
 from drsai_backend.api.users import user_routes
+from drsai_backend.api.webhooks import webhook_routes
 from drsai_backend.config import Settings
+from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs import Engine
 from drsai_backend.runs.users import Users
 
 PING_SECONDS: Final = 15.0
-_EXPOSED: Final = ("X-Request-Id", "X-Thread-Id", "X-Run-Id", "X-Ignored-Fields", "Location", "Retry-After")
+_EXPOSED: Final = (
+    "X-Request-Id",
+    "Request-Id",
+    "X-Thread-Id",
+    "X-Run-Id",
+    "X-Ignored-Fields",
+    "Location",
+    "Retry-After",
+)
 
 
 def create_app(
@@ -40,6 +60,7 @@ def create_app(
     lifespan: Lifespan[FastAPI] | None = None,
     hosts: Hosts | None = None,
     ping_seconds: float = PING_SECONDS,
+    models: ModelClientFactory | None = None,
     is_demo: bool | None = None,
 ) -> FastAPI:
     """The HTTP interface of `engine`. `access` tells who asks; `keys` are those that its admins manage; None: there
@@ -47,8 +68,9 @@ def create_app(
 
     `lifespan` runs around the server, as FastAPI's does. `hosts` are those that are served; default: the settings'
     `allowed_hosts`, and where there are none, all: who embeds an application knows where it listens. A stream that has
-    nothing to say for `ping_seconds` sends a comment, so that proxies keep it open. `is_demo`: the offline demo model
-    answers, which `/readyz` tells; default: as the settings say.
+    nothing to say for `ping_seconds` sends a comment, so that proxies keep it open.
+    `models` say what the model can do, and have the embeddings; None: there is no route for them. `is_demo`: the
+    offline demo model answers, which `/readyz` tells; default: as the settings say.
     """
     is_demo = settings.is_demo if is_demo is None else is_demo
     app = FastAPI(
@@ -59,17 +81,31 @@ def create_app(
         dependencies=[Depends(known_parameters)],
     )
     app.state.access = access
+    if hosts is None and settings.allowed_hosts:
+        hosts = Hosts(settings.allowed_hosts, any_address=True)
     bodies = Bodies(settings.max_body_bytes, settings.max_bodies_bytes)
     # First, because routes are tried in order and this is the one that is asked for.
     chat = ChatRoute(engine, access, bodies, max_messages=settings.max_messages, ping=ping_seconds)
     app.router.routes.insert(0, chat)
-    app.include_router(model_routes(engine))
+    for kind in (CompletionsRoute, MessagesRoute, CountTokensRoute):
+        route = kind(engine, access, bodies, max_messages=settings.max_messages, ping=ping_seconds)
+        app.router.routes.append(route)
+    app.include_router(model_routes(engine, models))
+    if models is not None:
+        app.include_router(embedding_routes(models.embeddings, bodies, ping=ping_seconds))
+    responses = Responses(engine, bodies, settings.max_messages)
+    socket = ResponsesSocket(responses, access, hosts, settings.cors_origins)
+    app.router.routes.append(WebSocketRoute("/v1/responses", socket))
+    app.include_router(response_routes(responses, ping=ping_seconds))
+    app.include_router(conversation_routes(responses))
     app.include_router(run_routes(engine, bodies, ping=ping_seconds))
     app.include_router(share_routes(engine, bodies))
+    app.include_router(branch_routes(engine, bodies))
     app.include_router(thread_routes(engine, bodies, ping=ping_seconds))
     app.include_router(audit_routes(AuditLog(engine.db.database)))
+    app.include_router(webhook_routes(engine.webhooks))
     if keys is not None:
-        app.include_router(key_routes(keys, bodies))
+        app.include_router(key_routes(keys, engine.webhooks, bodies))
         app.include_router(user_routes(Users(engine, keys, settings)))
     app.include_router(health_routes(engine, "offline demo model" if is_demo else None))
     install_error_handlers(app)
@@ -84,7 +120,5 @@ def create_app(
             allow_headers=["*"],
             expose_headers=_EXPOSED,
         )
-    if hosts is None and settings.allowed_hosts:
-        hosts = Hosts(settings.allowed_hosts, any_address=True)
     app.add_middleware(RequestGuard, hosts=hosts)
     return app

@@ -1,7 +1,7 @@
 """Who asks: found once per request, before its body is read, and handed to the engine.
 
 Every route declares the scope that it needs (`allowed`, or `ChatRoute.scope`), or that it needs none (`open_to_all`);
-tests/api/test_access.py fails for a route that declares neither.
+tests/api/access/test_access.py fails for a route that declares neither.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import cache
 from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast
 
+import orjson
 from fastapi import Depends, Query, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from starlette.exceptions import HTTPException
@@ -288,8 +290,43 @@ async def read_fields(bodies: Bodies, request: Request, kind: type[_Body]) -> _B
             raise refusal(error, fields) from None
 
 
-def described(kind: type[Body]) -> JsonObject:
-    """A body in the OpenAPI document: it is read by hand, as a chat request's is."""
-    schema = kind.model_json_schema()
+def acting_as(
+    access: Access, connection: Connection, caller: Principal | None, named: str | None, in_body: object
+) -> Principal:
+    """As whom `caller` asks OpenAI's routes: `named` is the query's user, `in_body` the field `user`. What that says to
+    a key that may not act as others is OpenAI's tag of an end user, and nobody's identity.
+
+    Raises:
+        InsufficientScope: the query names another user than the caller, who may not act as others.
+        InvalidRequest: both name a user, and different ones; or the body's is not usable.
+    """
+    user = None if caller is not None and not caller.may(Scope.ACT_AS) else user_of(in_body)
+    if named is not None and user is not None and named != user:
+        raise InvalidRequest("`user` in the query and in the body are different", param="user")
+    return access.acting(caller, connection, named or user)
+
+
+def described(kind: type[BaseModel]) -> JsonObject:
+    """A body in the OpenAPI document: it is read by hand, as a chat request's is. What its `$defs` say is put where it
+    is meant: a document has them elsewhere."""
+    schema: JsonObject = orjson.loads(_schema_of(kind))
+    defined: JsonObject = schema.pop("$defs", {})
+
+    def inlined(part: object) -> object:
+        if isinstance(part, list):
+            return [inlined(each) for each in cast(list[object], part)]
+        if not isinstance(part, dict):
+            return part
+        fields = cast(JsonObject, part)
+        if isinstance(name := fields.get("$ref"), str):
+            return inlined(defined[name.rpartition("/")[2]])
+        return {key: inlined(value) for key, value in fields.items() if key != "discriminator"}
+
     required = bool(schema.get("required") or schema.get("oneOf"))
-    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": inlined(schema)}}}}
+
+
+@cache
+def _schema_of(kind: type[BaseModel]) -> bytes:
+    """Its JSON schema. Kept, since to make it is a third of what an application costs."""
+    return orjson.dumps(kind.model_json_schema())

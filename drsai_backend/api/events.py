@@ -30,6 +30,7 @@ from drsai_backend.runs import (
     RunEvent,
     RunStarted,
     TextDelta,
+    ThoughtDelta,
     ToolFinished,
     ToolStarted,
 )
@@ -118,6 +119,7 @@ class LogResponse(Response):
             "status": ended.status.value,
             "stop_reason": ended.stop_reason,
             "stop_code": ended.stop_code,
+            "finish_reason": ended.finish.reason,
             "usage": ended.usage,
             "duration": round(ended.duration, 3),
         }
@@ -139,6 +141,8 @@ def _fields(event: RunEvent) -> tuple[str, JsonObject]:
     match event:
         case TextDelta():
             return "delta", {"source": event.source, "text": event.text, "message_id": event.message_id}
+        case ThoughtDelta():
+            return "thought", {"source": event.source, "text": event.text, "message_id": event.message_id}
         case MessageDone() | MessageRead():
             config = event.config if isinstance(event, MessageRead) else dump_of(event.message)
             message = read_message(config) if isinstance(event, MessageRead) else event.message

@@ -21,6 +21,8 @@ from drsai_backend.database.api_keys import CURSOR_PATTERN
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.json_types import JsonObject
+from drsai_backend.net.addresses import CallableUrl
+from drsai_backend.webhooks.webhooks import NewSecret, Webhooks
 
 Admin = Annotated[Principal, allowed(Scope.ADMIN, named=False)]
 After = Annotated[str | None, after_of(CURSOR_PATTERN)]
@@ -45,7 +47,12 @@ _KEY: Final[JsonObject] = {
         "created_at": {"type": "integer", "description": "Unix time in seconds, as all that end in `_at`."},
         **{name: {"type": ["integer", "null"]} for name in ("expires_at", "last_used_at", "revoked_at")},
         "state": {"enum": ["active", "expired", "revoked"]},
+        "webhook_url": {"type": ["string", "null"]},
         "key": {"type": "string", "description": "The key itself: in the answer that makes it, and never again."},
+        "webhook_secret": {
+            "type": "string",
+            "description": "What signs the webhooks of its user, where this has made one: here, and never again.",
+        },
     },
 }
 
@@ -75,9 +82,19 @@ class KeyBody(Body):
     expires_in_days: float | None = Field(
         default=None, ge=0.001, le=36500, description="Default: until it is revoked. A day has parts: 0.5."
     )
+    webhook_url: CallableUrl | None = Field(
+        default=None,
+        description="Where its background runs are told of that name no `webhook_url` themselves.",
+    )
 
 
-def key_routes(keys: ApiKeys, bodies: Bodies) -> APIRouter:
+class KeyWebhookBody(Body):
+    """Where the background runs of a key are told of from now on."""
+
+    webhook_url: CallableUrl | None = Field(description="null: nowhere.")
+
+
+def key_routes(keys: ApiKeys, webhooks: Webhooks, bodies: Bodies) -> APIRouter:
     """Whoever asks here sees and makes keys of their own tenant only."""
     router = APIRouter(prefix="/v1/keys", tags=["keys"])
 
@@ -88,9 +105,16 @@ def key_routes(keys: ApiKeys, bodies: Bodies) -> APIRouter:
         expires = None if body.expires_in_days is None else timedelta(days=body.expires_in_days)
         for scope in read_scopes(body.scopes):
             who.require(scope)  # Nobody gives away what they have not.
-        owner = Owner(who.tenant, body.user)
-        made = await keys.create(owner, body.scopes, body.name, expires, roles=body.roles, actor=who.actor)
-        return json_response({**key_object(made.info), "key": made.key.get_secret_value()}, 201)
+        owner, secret, url = Owner(who.tenant, body.user), None, body.webhook_url
+        if url is not None:
+            url = webhooks.check_url(url)
+        made = await keys.create(
+            owner, body.scopes, body.name, expires, roles=body.roles, webhook_url=url, actor=who.actor
+        )
+        if url is not None:
+            secret = await webhooks.ensure_secret(owner, actor=who.actor)
+        key: JsonObject = {"key": made.key.get_secret_value()}
+        return json_response({**key_object(made.info), **key, **_new_secret(secret)}, 201)
 
     @router.get("", responses=answers(200, page_of(_KEY)))
     async def list_keys(who: Admin, user: Of = None, limit: Limit = 20, after: After = None) -> Response:
@@ -103,4 +127,16 @@ def key_routes(keys: ApiKeys, bodies: Bodies) -> APIRouter:
         """End a key: it works nowhere any more within two seconds. One that was revoked before stays as it is."""
         return json_response(key_object(await keys.revoke(who.tenant, key_id, actor=who.actor)))
 
+    @router.post("/{key_id}/webhook", responses=answers(200, _KEY), openapi_extra=described(KeyWebhookBody))
+    async def change_webhook(key_id: KeyId, request: Request, who: Admin) -> Response:
+        """Set or remove where the background runs of a key are told of. Where its user has no webhook secret yet, one
+        is made, which only this answer shows."""
+        body = await read_fields(bodies, request, KeyWebhookBody)
+        info, secret = await webhooks.change_key(who.tenant, key_id, body.webhook_url, actor=who.actor)
+        return json_response({**key_object(info), **_new_secret(secret)})
+
     return router
+
+
+def _new_secret(made: NewSecret | None) -> JsonObject:
+    return {} if made is None else {"webhook_secret": made.secret.get_secret_value()}

@@ -8,9 +8,18 @@ from typing import Final
 from pydantic import BaseModel
 
 from drsai_backend.database.api_keys import KeyInfo
+from drsai_backend.database.webhook_views import DeliveryInfo
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.views import InputRequestView, RunView, ShareView, StoredMessage, ThreadDetail, ThreadSummary
+from drsai_backend.runs.threads.travel import BranchView, TurnView
+from drsai_backend.runs.threads.views import (
+    InputRequestView,
+    RunView,
+    ShareView,
+    StoredMessage,
+    ThreadDetail,
+    ThreadSummary,
+)
 
 
 def thread_object(thread: ThreadSummary) -> JsonObject:
@@ -20,6 +29,14 @@ def thread_object(thread: ThreadSummary) -> JsonObject:
 def share_object(thread_id: str, share: ShareView) -> JsonObject:
     whom = f"role:{share.with_role}" if share.with_user is None else f"user:{share.with_user}"
     return {"id": whom, "object": "thread.share", "thread_id": thread_id, **_fields(share)}
+
+
+def turn_object(turn: TurnView) -> JsonObject:
+    return {"id": str(turn.turn), "object": "thread.turn", **_fields(turn)}
+
+
+def branch_object(branch: BranchView) -> JsonObject:
+    return {"id": str(branch.number), "object": "thread.branch", **_fields(branch)}
 
 
 def message_object(message: StoredMessage) -> JsonObject:
@@ -34,6 +51,12 @@ def key_object(info: KeyInfo) -> JsonObject:
     """An API key, without the key."""
     fields = _fields(info)
     return {"id": fields.pop("key_id"), "object": "api_key", "user": fields.pop("user_id"), **fields}
+
+
+def delivery_object(info: DeliveryInfo) -> JsonObject:
+    """An event for a webhook."""
+    fields = _fields(info)
+    return {"id": fields.pop("event_id"), "object": "webhook.delivery", **fields}
 
 
 def input_request_object(view: InputRequestView) -> JsonObject:
@@ -72,6 +95,8 @@ RUN_SCHEMA: Final = _schema(RunView, "thread.run")
 THREAD_SCHEMA: Final = _schema(ThreadDetail, "thread")
 SUMMARY_SCHEMA: Final = _schema(ThreadSummary, "thread")
 MESSAGE_SCHEMA: Final = _schema(StoredMessage, "thread.message", id={"type": ["string", "null"]})
+TURN_SCHEMA: Final = _schema(TurnView, "thread.turn")
+BRANCH_SCHEMA: Final = _schema(BranchView, "thread.branch")
 SHARE_SCHEMA: Final[JsonObject] = {
     "type": "object",
     "required": ["id", "object", "thread_id", "with_user", "with_role", "right", "created_at", "created_by"],

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Header, Query, Request
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response
 
@@ -15,8 +15,8 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, asked_again, described, read_body
 from drsai_backend.api.events import LogResponse
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.json import answers, json_response, list_response, page_of
-from drsai_backend.api.http.parameters import After, AfterRun, Limit, RunId, Status, ThreadId, ThreadOwner
+from drsai_backend.api.http.json import EVENTS, answers, json_response, list_response, page_of
+from drsai_backend.api.http.parameters import After, AfterRun, BranchNumber, Limit, RunId, Status, ThreadId, ThreadOwner
 from drsai_backend.api.objects import (
     INPUT_REQUEST_SCHEMA,
     MESSAGE_SCHEMA,
@@ -36,7 +36,8 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Answer, Engine, Position
 from drsai_backend.runs.events import ENDED, PATTERN
 from drsai_backend.runs.threads.rights import Named
-from drsai_backend.runs.views import ThreadDetail
+from drsai_backend.runs.threads.views import ThreadDetail
+from drsai_backend.teams.client_tools.definitions import MAX_RESULT_BYTES, MAX_RESULTS, ToolOutput
 
 Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 Deleter = Annotated[Principal, allowed(Scope.THREADS_DELETE)]
@@ -53,10 +54,7 @@ LastEventId = Annotated[
         json_schema_extra={"anyOf": [{"const": ""}, _ID]},
     ),
 ]
-EVENTS: Final[JsonObject] = {
-    "description": "Events of the log, to its end.",
-    "content": {"text/event-stream": {"schema": {"type": "string"}}},
-}
+_LOG: Final[JsonObject] = {"description": "Events of the log, to its end.", "content": EVENTS}
 _DELETED: Final[JsonObject] = {
     "type": "object",
     "required": ["id", "object", "deleted"],
@@ -68,15 +66,37 @@ class _ThreadName(PathConvertor):
     """A thread by itself, and nothing of it: what else has a path of its own is answered there, or is a 405."""
 
     regex = ".+" + "".join(
-        f"(?<!/{part})" for part in ("messages", "runs", "events", "cancel", "pause", "resume", "input", "shares")
+        f"(?<!/{part})"
+        for part in (
+            *("messages", "runs", "events", "cancel", "pause", "resume", "input", "shares"),
+            *("turns", "branches", "fork", "rewind"),
+        )
     )
 
 
 register_url_convertor("thread", _ThreadName())
 
 
+class ResultBody(BaseModel):
+    """The result of one call of a client's tool."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    id: str = Field(min_length=1, max_length=255, description="`id` of the call.")
+    content: str = Field(max_length=MAX_RESULT_BYTES)
+    is_error: bool = Field(default=False, description="The tool has failed, and `content` says how.")
+
+
+_ANSWERS: Final[list[JsonObject]] = [
+    {"required": [name], "properties": {name: {"type": kind}}}
+    for name, kind in (("text", "string"), ("decision", "string"), ("results", "array"))
+]
+
+
 class InputBody(UserBody):
     """An answer to an input request."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [*_ANSWERS]})
 
     id: str = Field(min_length=1, max_length=255, description="`id` of the input request.")
     text: str | None = Field(default=None, description="The answer to a question, or the result of a tool call.")
@@ -85,6 +105,11 @@ class InputBody(UserBody):
     )
     reason: str | None = Field(default=None, description="Why it is denied; the agent reads it.")
     arguments: JsonObject | None = Field(default=None, description="What to call the tool with instead.")
+    results: list[ResultBody] | None = Field(
+        default=None,
+        max_length=MAX_RESULTS,
+        description="What the client's tools have returned, for all calls at once.",
+    )
     stream: bool | None = Field(default=None, description="Send the run's events instead of the run.")
 
 
@@ -125,10 +150,12 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         owner: ThreadOwner = None,
         after: Annotated[int, Query(ge=0, le=2**31 - 1, description="The `seq` to continue after.")] = 0,
         limit: Limit = 100,
+        branch: BranchNumber = None,
     ) -> Response:
         """The messages of a thread, oldest first."""
+        thread = named(who, thread_id, owner)
         # One more than asked for tells whether there are more.
-        messages = await engine.list_messages(who, named(who, thread_id, owner), after=after, limit=limit + 1)
+        messages = await engine.list_messages(who, thread, after=after, limit=limit + 1, branch=branch)
         shown = messages[:limit]
         following = shown[-1].seq if len(messages) > limit else None
         return list_response([message_object(item) for item in shown], following)
@@ -146,7 +173,7 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         page = await engine.list_runs(who, named(who, thread_id, owner), after=after, limit=limit, status=status)
         return list_response([run_object(item) for item in page.items], page.next)
 
-    @router.get("/{thread_id:path}/events", responses={200: EVENTS, 204: {"description": "This server stops."}})
+    @router.get("/{thread_id:path}/events", responses={200: _LOG, 204: {"description": "This server stops."}})
     async def follow_thread(
         request: Request,
         thread_id: ThreadId,
@@ -198,7 +225,7 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     @router.post(
         "/{thread_id:path}/input",
         status_code=202,
-        responses={**answers(202, RUN_SCHEMA), 200: EVENTS},
+        responses={**answers(202, RUN_SCHEMA), 200: _LOG},
         openapi_extra=described(InputBody),
     )
     async def answer_input(
@@ -215,13 +242,20 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         thread = named(who, thread_id, owner)
         # Whoever is asked by name need not have the right to read the thread, and then is not shown its events.
         await engine.check_thread(who, thread, Right.READ if body.stream else Right.ANSWER)
-        if body.text is None and body.decision is None:
-            raise InvalidRequest("`text` or `decision` is required", param="text")
+        if body.text is None and body.decision is None and body.results is None:
+            raise InvalidRequest("`text`, `decision` or `results` is required", param="text")
         position = position_of(after, last_event_id)
         if body.stream and position is None:
             # Whoever answers knows what was said before. The epoch is not known here; 0 is before all of them.
             position = Position((await engine.get_thread(who, thread)).message_count)
-        answer = Answer(body.id, body.text, body.decision, body.reason, body.arguments)
+        results = None
+        if body.results is not None:
+            given = enumerate(body.results)
+            results = [
+                ToolOutput(each.id, each.content, is_error=each.is_error, where=f"results[{index}].id")
+                for index, each in given
+            ]
+        answer = Answer(body.id, body.text, body.decision, body.reason, body.arguments, results)
         handle = await engine.answer(who, thread, answer)
         if body.stream:
             return await follow_run(engine, request, Scope.CHAT, who, handle.run_id, position, ping=ping)
@@ -258,7 +292,7 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         """A run, live or over."""
         return json_response(run_object(await engine.get_run(who, run_id)))
 
-    @router.get("/runs/{run_id}/events", responses={200: EVENTS, 204: {"description": "All is read."}})
+    @router.get("/runs/{run_id}/events", responses={200: _LOG, 204: {"description": "All is read."}})
     async def follow(
         request: Request,
         run_id: RunId,

@@ -1,5 +1,5 @@
 """The command `drsai`: `commands` says what can be typed; `audit`, `chat`, `database`, `demo`, `keys`, `serve`,
-`threads` and `users` do it.
+`threads`, `travel`, `users` and `webhooks` do it.
 
 Those are imported when one of their commands runs: AutoGen, the openai client and SQLAlchemy take seconds together,
 and neither the help nor the version needs them.
@@ -7,19 +7,26 @@ and neither the help nor the version needs them.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from drsai_backend.cli import audit, chat, database, demo, keys, serve, threads, users
+    from drsai_backend.cli import audit, chat, database, demo, keys, serve, threads, travel, users, webhooks
 
-__all__ = ["audit", "chat", "database", "demo", "keys", "main", "serve", "threads", "users"]
+__all__ = ["audit", "chat", "database", "demo", "keys", "main", "serve", "threads", "travel", "users", "webhooks"]
 
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        return importlib.import_module(f"{__name__}.{name}")
+        # What is imported stays. The garbage collector would look at it again and again: a quarter of the time.
+        gc.disable()
+        try:
+            return importlib.import_module(f"{__name__}.{name}")
+        finally:
+            gc.freeze()
+            gc.enable()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

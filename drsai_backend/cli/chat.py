@@ -31,7 +31,7 @@ from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, Conflict, DrSaiError, NotFound, UnknownModel
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import RunEnded
-from drsai_backend.runs.views import ThreadDetail, ThreadSummary
+from drsai_backend.runs.threads.views import ThreadDetail, ThreadSummary
 from drsai_backend.teams.registry import load_teams
 
 HELP: Final = """\

@@ -26,6 +26,7 @@ from drsai_backend.database.manager.rotation import rotate
 from drsai_backend.datamodel.audit import CLI
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, Conflict, NotFound
+from drsai_backend.webhooks.webhooks import NewSecret
 
 _PAGE: Final = 500
 _COLOURS: Final = {"active": "green", "expired": "yellow", "revoked": "red"}
@@ -38,13 +39,19 @@ def create(
     roles: list[str],
     expires: str | None,
     name: str | None,
+    webhook_url: str | None,
     database_url: str | None,
 ) -> None:
     expires_in = None if expires is None else read_duration(expires, "expires")
     with opened(database_url, must_exist=False) as drsai:
-        keys = ApiKeys(drsai.drsai.database)
-        owner = Owner(tenant, user_id)
-        made = drsai.wait_for(lambda: keys.create(owner, scopes, name, expires_in, roles=roles, actor=CLI))
+        keys, webhooks = ApiKeys(drsai.drsai.database), drsai.drsai.webhooks
+        owner, secret = Owner(tenant, user_id), None
+        url = None if webhook_url is None else webhooks.check_url(webhook_url)
+        made = drsai.wait_for(
+            lambda: keys.create(owner, scopes, name, expires_in, roles=roles, webhook_url=url, actor=CLI)
+        )
+        if url is not None:
+            secret = drsai.wait_for(lambda: webhooks.ensure_secret(owner, actor=CLI))
     info = made.info
     until = "until it is revoked" if info.expires_at is None else f"until {when(info.expires_at)}"
     also = f" It has the roles: {in_line(', '.join(info.roles))}." if info.roles else ""
@@ -55,6 +62,28 @@ def create(
     )
     # Alone on stdout, for `DRSAI_API_KEY=$(drsai keys create …)`.
     make_console().out(made.key.get_secret_value())
+    _show_secret(secret, info)
+
+
+def webhook(key_id: str, url: str | None, database_url: str | None) -> None:
+    with opened(database_url) as drsai:
+        webhooks = drsai.drsai.webhooks
+        try:
+            info, secret = drsai.wait_for(lambda: webhooks.change_key(None, key_id, url, actor=CLI))
+        except NotFound as error:
+            raise NotFound(f"{error.message} here; `drsai keys list` shows those there are") from None
+    where = "nowhere" if info.webhook_url is None else in_line(info.webhook_url)
+    make_console().print(f"the background runs of {info.key_id} of {_whose(info)} are told: {where}", soft_wrap=True)
+    _show_secret(secret, info)
+
+
+def _show_secret(secret: NewSecret | None, info: KeyInfo) -> None:
+    if secret is not None:
+        make_console(stderr=True).print(
+            f"[bold]The secret that signs the webhooks of {_whose(info)}, shown this one time:[/] "
+            f"{secret.secret.get_secret_value()}",
+            soft_wrap=True,
+        )
 
 
 def list_keys(tenant: str | None, user_id: str | None, database_url: str | None, *, as_json: bool) -> None:
@@ -79,6 +108,7 @@ def list_keys(tenant: str | None, user_id: str | None, database_url: str | None,
         used = "never used" if info.last_used_at is None else f"used {age(info.last_used_at)}"
         times = f"made {age(info.created_at)}, {used}, {_end(info)}"
         also = f"; roles: {in_line(', '.join(info.roles))}" if info.roles else ""
+        also += f"; webhook: {in_line(info.webhook_url)}" if info.webhook_url else ""
         print_below(console, f"[dim]{rights_of(info.scopes)}{also}; {times}[/]")
 
 

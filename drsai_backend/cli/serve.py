@@ -29,7 +29,7 @@ from drsai_backend.cli.address import Address, find_address, hosts_of, listen, p
 from drsai_backend.cli.database import show_url
 from drsai_backend.cli.logs import configure_logging
 from drsai_backend.cli.screen import make_console, print_rows
-from drsai_backend.cli.server import Connections, Server
+from drsai_backend.cli.server import Connections, Server, websockets
 from drsai_backend.config import Settings
 from drsai_backend.database import Database
 from drsai_backend.drsai import DrSai
@@ -97,9 +97,11 @@ async def _serve(
                 Access(drsai.authenticator, user_header=settings.user_header),
                 drsai.keys,
                 hosts=hosts_of(settings, address),
+                models=drsai.models,
             ),
             lifespan="off",  # the database is open already
-            ws="none",
+            ws=websockets(),
+            ws_max_size=settings.max_body_bytes,
             log_config=None,
             access_log=access_log,
             server_header=False,

@@ -18,7 +18,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator
 from http import HTTPStatus
-from typing import Final, cast
+from importlib.util import find_spec
+from typing import Final, Literal
 
 import h11
 import psutil
@@ -63,6 +64,11 @@ def connection_limit(wanted: int) -> int:
     return limit
 
 
+def websockets() -> Literal["none", "auto"]:
+    """How uvicorn is to take WebSockets: `none` where no package for them is installed."""
+    return "auto" if any(find_spec(name) is not None for name in ("websockets", "wsproto")) else "none"
+
+
 class Connections(ServerState):
     """The open connections of a server, and how long they may take for what."""
 
@@ -86,9 +92,11 @@ class Connections(ServerState):
         now = time.monotonic()
         self.now += min(now - self._swept, 2.0)
         self._swept = now
-        connections = cast("set[Connection]", self.connections)
-        for connection in [item for item in connections if item.is_overdue()]:
-            connection.cut()
+        # Those that became WebSockets are uvicorn's, whose pings find out who is gone.
+        connections: list[object] = [*self.connections]
+        for connection in connections:
+            if isinstance(connection, Connection) and connection.is_overdue():
+                connection.cut()
 
     def make_room(self) -> bool:
         """Close the connection that has been idle longest. False: all have requests under way."""

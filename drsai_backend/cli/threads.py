@@ -30,15 +30,16 @@ from drsai_backend.cli.screen import (
 )
 from drsai_backend.database import retention
 from drsai_backend.database.audit import audit
-from drsai_backend.datamodel import RunStatus, Thread
+from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.audit import CLI, Action
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.sharing import read_right
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.views import ShareView, StoredMessage, ThreadDetail, ThreadSummary
-from drsai_backend.state import decode_state
+from drsai_backend.runs.threads.views import ShareView, StoredMessage, ThreadDetail, ThreadSummary
+from drsai_backend.state import encode_state
 from drsai_backend.state.portable import MAX_FILE_BYTES, export_thread, import_thread
+from drsai_backend.state.travel import Place, state_at
 from drsai_backend.sync import SyncDrSai
 
 _COLOURS: Final = {
@@ -57,7 +58,8 @@ _STATUS_WIDTH: Final = max(len(status.value) for status in RunStatus)
 
 
 @contextmanager
-def _threads_of(owner: Owner, database_url: str | None) -> Generator[SyncDrSai]:
+def threads_of(owner: Owner, database_url: str | None) -> Generator[SyncDrSai]:
+    """The database, in which a thread that is not found is missed in words for who types."""
     with opened(database_url) as drsai:
         try:
             yield drsai
@@ -85,7 +87,7 @@ def list_threads(owner: Owner, limit: int, database_url: str | None, *, as_json:
 
 def show_thread(owner: Owner, thread_id: str, database_url: str | None, *, as_json: bool) -> None:
     messages: list[StoredMessage] = []
-    with _threads_of(owner, database_url) as drsai:
+    with threads_of(owner, database_url) as drsai:
         thread = drsai.get_thread(owner.user_id, thread_id, tenant=owner.tenant)
         read = partial(drsai.list_messages, owner.user_id, thread_id, tenant=owner.tenant, limit=_PAGE)
         while page := read(after=messages[-1].seq if messages else 0):
@@ -103,19 +105,16 @@ def show_thread(owner: Owner, thread_id: str, database_url: str | None, *, as_js
         console.print(Text(message.content))
 
 
-def print_state(owner: Owner, thread_id: str, database_url: str | None, *, decoded: bool) -> None:
-    filters = owner.thread(thread_id)._asdict()
-    with _threads_of(owner, database_url) as drsai:
-        rows = drsai.db.get(Thread, filters, load_messages=False)
-        if not rows:
-            raise NotFound(f"no thread {thread_id!r}")
-    state = rows[0].state
+def print_state(owner: Owner, thread_id: str, turn: int | None, database_url: str | None, *, decoded: bool) -> None:
+    name, place = owner.thread(thread_id), Place(turn=turn)
+    with threads_of(owner, database_url) as drsai:
+        state = drsai.drsai.database.read_sync(lambda session: state_at(session, name, place))
     if state is None:
         raise NotFound(f"thread {thread_id!r} has no state yet: no turn of it was finished")
     if decoded:
-        print_json(decode_state(state))
+        print_json(state)
     else:
-        make_console().out(state)
+        make_console().out(encode_state(state))
 
 
 def print_list(console: Console, threads: list[ThreadSummary]) -> None:
@@ -150,20 +149,20 @@ def _print_detail(console: Console, thread: ThreadDetail) -> None:
 
 
 def cancel(owner: Owner, thread_id: str, database_url: str | None) -> None:
-    with _threads_of(owner, database_url) as drsai:
+    with threads_of(owner, database_url) as drsai:
         thread = drsai.stop(owner.user_id, thread_id, tenant=owner.tenant)
     _say(thread_id, "will stop in a few seconds" if thread.status is RunStatus.RUNNING else "is stopped")
 
 
 def pause(owner: Owner, thread_id: str, database_url: str | None) -> None:
-    with _threads_of(owner, database_url) as drsai:
+    with threads_of(owner, database_url) as drsai:
         thread = drsai.pause(owner.user_id, thread_id, tenant=owner.tenant)
     is_live = thread.status is RunStatus.RUNNING
     _say(thread_id, "will pause when the turn in flight is over" if is_live else "is paused")
 
 
 def resume(owner: Owner, thread_id: str, database_url: str | None) -> None:
-    with _threads_of(owner, database_url) as drsai:
+    with threads_of(owner, database_url) as drsai:
         drsai.resume(owner.user_id, thread_id, tenant=owner.tenant)
     _say(thread_id, "is resumed: a server or a worker continues it within seconds")
 
@@ -180,7 +179,7 @@ def share(
     tenant: str,
     database_url: str | None,
 ) -> None:
-    with _threads_of(Owner(tenant, user_id), database_url) as drsai:
+    with threads_of(Owner(tenant, user_id), database_url) as drsai:
         whom = {"with_user": with_user, "with_role": with_role}
         made = drsai.share_thread(user_id, thread_id, **whom, right=read_right(right), tenant=tenant)
     _say(thread_id, f"is shared: {_grantee(made)} may {made.right.value} it")
@@ -195,7 +194,7 @@ def unshare(
 
 
 def list_shares(user_id: str, thread_id: str, tenant: str, database_url: str | None, *, as_json: bool) -> None:
-    with _threads_of(Owner(tenant, user_id), database_url) as drsai:
+    with threads_of(Owner(tenant, user_id), database_url) as drsai:
         shares = drsai.list_shares(user_id, thread_id, tenant=tenant)
     if as_json:
         print_json([each.model_dump(mode="json") for each in shares])
@@ -219,7 +218,7 @@ def _say(thread_id: str, what: str) -> None:
 
 
 def delete_threads(owner: Owner, thread_ids: list[str], database_url: str | None, *, yes: bool) -> None:
-    with _threads_of(owner, database_url) as drsai:
+    with threads_of(owner, database_url) as drsai:
         for thread_id in thread_ids:  # all of them must exist
             drsai.get_thread(owner.user_id, thread_id, tenant=owner.tenant)
         what = f"thread {thread_ids[0]}" if len(thread_ids) == 1 else f"{len(thread_ids)} threads"
@@ -280,7 +279,7 @@ def _count(threads: int) -> str:
 def export(owner: Owner, thread_id: str, output: str, database_url: str | None) -> None:
     if output == "-" and sys.stdout.isatty():
         raise InvalidRequest("an exported thread is no text for a terminal: say `> FILE` or --output FILE")
-    with _threads_of(owner, database_url) as drsai:
+    with threads_of(owner, database_url) as drsai:
         drsai.get_thread(owner.user_id, thread_id, tenant=owner.tenant)
         database = drsai.drsai.database
         data = database.read_sync(lambda session: export_thread(session, owner.thread(thread_id)))

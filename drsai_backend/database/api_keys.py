@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
+import httpx
 import sqlalchemy as sa
 from pydantic import BaseModel, Field, computed_field
 from sqlalchemy.orm import Session
@@ -21,6 +22,7 @@ from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
+from drsai_backend.net.addresses import endpoint_of
 
 CURSOR_PATTERN: Final = r"^[0-9]{1,18}$"
 """What the `next` of a page of keys looks like."""
@@ -54,6 +56,9 @@ class KeyInfo(BaseModel):
     revoked_at: datetime | None = None
     revoked_by: str | None = Field(
         default=None, description="The user who revoked it; null: the command line or a program."
+    )
+    webhook_url: str | None = Field(
+        default=None, description="Where its background runs are told of that name no `webhook_url` themselves."
     )
 
     @computed_field
@@ -103,6 +108,8 @@ def insert_key(session: Session, digest: KeyDigest, info: KeyInfo, actor: Actor)
         detail["roles"] = info.roles
     if info.expires_at is not None:
         detail["expires_at"] = info.expires_at.isoformat()
+    if info.webhook_url is not None:
+        detail["webhook"] = endpoint_of(httpx.URL(info.webhook_url))
     audit(session, actor, Action.KEY_CREATED, info.key_id, owner=info.owner, detail=detail)
 
 
@@ -160,6 +167,28 @@ def revoke_key(session: Session, tenant: str | None, key_id: str, actor: Actor) 
     if is_new:
         audit(session, actor, Action.KEY_REVOKED, key_id, owner=stored.info.owner)
     return stored
+
+
+def change_webhook(session: Session, tenant: str | None, key_id: str, url: str | None, actor: Actor) -> StoredKey:
+    """Set or remove where a key's background runs are told of. Else as `revoke_key`.
+
+    Raises:
+        NotFound: there is no such key.
+        Conflict: it was revoked.
+    """
+    mine = (_key.c.key_id == key_id, *(() if tenant is None else (_key.c.tenant == tenant,)))
+    connection = session.connection()
+    row = connection.execute(sa.select(_key).where(*mine).with_for_update()).first()
+    if row is None:
+        raise NotFound(f"no key {key_id!r}", param="key_id")
+    before = _stored(row)
+    if before.info.revoked_at is not None and url is not None:
+        raise Conflict(f"the key {key_id!r} was revoked: nothing runs with it any more", param="key_id")
+    if before.info.webhook_url != url:
+        connection.execute(sa.update(_key).where(_key.c.id == before.id).values(webhook_url=url))
+        detail: JsonObject = {"webhook": None if url is None else endpoint_of(httpx.URL(url))}
+        audit(session, actor, Action.KEY_CHANGED, key_id, owner=before.info.owner, detail=detail)
+    return StoredKey(before.id, before.digest, before.info.model_copy(update={"webhook_url": url}))
 
 
 def delete_keys(session: Session, owner: Owner, actor: Actor, *, may_be_last: bool) -> list[KeyDigest]:

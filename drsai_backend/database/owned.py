@@ -1,8 +1,8 @@
 """The one place where rows are filtered by whose they are.
 
 A query of a table that has an owner takes its terms from here, or goes by the key of a thread that was found so. What
-a whole database is swept for (runs that nobody runs, threads to prune) is the exception: tests/api/test_access.py
-lists it.
+a whole database is swept for (runs that nobody runs, threads to prune) is the exception:
+tests/api/access/test_owned_queries.py lists it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,12 @@ def of_thread(table: sa.FromClause, name: ThreadName) -> Terms:
 def named(table: sa.FromClause) -> Terms:
     """`of_thread` for a statement that is made once: its parameters are the name's `_asdict()`."""
     return tuple(table.c[column] == sa.bindparam(column) for column in NAME)
+
+
+def owner_named(table: sa.FromClause) -> Terms:
+    """`owned_by` for a statement that is made once, and whose other terms find fewer rows: its parameters are the
+    owner's `_asdict()`."""
+    return tuple(table.c[column] + "" == sa.bindparam(column) for column in Owner._fields)
 
 
 def any_of_threads(table: sa.FromClause) -> sa.ColumnElement[bool]:

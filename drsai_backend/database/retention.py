@@ -48,7 +48,8 @@ def prune(
 ) -> int:
     """Delete up to `limit` threads with all that belongs to them, and return how many: call it until it says 0.
 
-    Those of one of the `statuses` that have not changed for longer than `older_than`. A thread with a live run or an
+    Those of one of the `statuses` that have not changed for longer than `older_than`; by default those of which nothing
+    is under way, and those that wait for results of their clients' tools. A thread with a live run or an
     input in its queue is never among them. Without `tenant`, or `user_id`: of all. The audit log says how many of each
     tenant.
 
@@ -111,9 +112,15 @@ def _terms(
         before = utcnow() - older_than
     except OverflowError:
         raise InvalidRequest("older_than reaches back before the first year", param="older_than") from None
+    wanted = set(statuses)
+    status = _thread.c.status.in_(list(wanted))
+    if wanted == set(OVER):
+        # No person is asked: programs take calls of a tool for their answer, and bring no results.
+        waits = _thread.c.status == RunStatus.AWAITING_INPUT
+        status = sa.or_(status, sa.and_(waits, _thread.c.input_request["kind"].as_string() == "client_tool"))
     terms = [
         _thread.c.updated_at < before,
-        _thread.c.status.in_(list(statuses)),
+        status,
         _thread.c.queued == 0,
         sa.not_(sa.func.coalesce(is_live(session.get_bind().dialect.name), sa.false())),
     ]

@@ -24,7 +24,7 @@ from drsai_backend.database.owned import NAME, owned_by
 from drsai_backend.database.retention import delete_threads
 from drsai_backend.database.runs.statements import queue
 from drsai_backend.database.shares import is_granted, remove_grants
-from drsai_backend.datamodel import ApiKey, AutoGenMessage, Run, Thread, table_of
+from drsai_backend.datamodel import ApiKey, AutoGenMessage, Run, RunWebhook, Thread, WebhookDelivery, table_of
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner, ThreadName
 
@@ -40,10 +40,15 @@ _KINDS: Final = {
     "plancheck": "plan_checks",
     "agentjson": "agent_configs",
     "apikey": "api_keys",
+    "runwebhook": "run_webhooks",
+    "webhookdelivery": "webhook_deliveries",
+    "webhooksecret": "webhook_secrets",
 }
 """What the rows of a table are called where they are counted; others go by the name of their table."""
 
 _thread = table_of(Thread)
+_OF_ASKERS: Final = (table_of(RunWebhook), table_of(WebhookDelivery))
+"""Their rows go with a thread, and belong to whoever asked for them, which need not be the thread's owner."""
 _OF_THREADS: Final = {"messages": table_of(AutoGenMessage), "runs": table_of(Run)}
 
 
@@ -74,7 +79,7 @@ def loose_tables() -> dict[str, sa.Table]:
     return {
         name: table
         for name, table in owned_tables().items()
-        if table not in (_thread, table_of(ApiKey)) and not table.foreign_keys
+        if table not in (_thread, table_of(ApiKey)) and (table in _OF_ASKERS or not table.foreign_keys)
     }
 
 
@@ -92,7 +97,7 @@ def list_users(session: Session, tenant: str, *, after: str | None = None, limit
         # By code points, as Python compares them, whatever the database's language.
         ordered = sa.collate(user, "C") if session.get_bind().dialect.name == "postgresql" else user
         query = sa.select(ordered).where(theirs, *(() if after is None else (ordered > after,))).distinct()
-        if not table.foreign_keys:  # Else whose they are, their thread says.
+        if table in _OF_ASKERS or not table.foreign_keys:  # Else whose they are, their thread says.
             found.update(session.execute(query.order_by(ordered).limit(limit + 1)).scalars())
     users = sorted(found)[: limit + 1]
     counts = sa.select(_thread.c.user_id, sa.func.count()).where(
@@ -108,7 +113,7 @@ def owns_anything(session: Session, owner: Owner) -> bool:
     return is_granted(session, owner) or any(
         session.execute(sa.select(sa.literal(1)).where(*owned_by(table, owner)).limit(1)).first()
         for table in owned_tables().values()
-        if not table.foreign_keys
+        if table in _OF_ASKERS or not table.foreign_keys
     )
 
 

@@ -23,10 +23,12 @@ from drsai_backend.datamodel.thread import (
     SingleTask,
     Tasks,
     Thread,
+    ThreadBranch,
     ThreadField,
     ThreadSnapshot,
     UserInput,
 )
+from drsai_backend.datamodel.webhook import RunWebhook, WebhookDelivery, WebhookSecret
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -43,16 +45,20 @@ __all__ = [
     "Right",
     "Run",
     "RunStatus",
+    "RunWebhook",
     "SingleTask",
     "Tasks",
     "TeamResult",
     "Thread",
+    "ThreadBranch",
     "ThreadField",
     "ThreadShare",
     "ThreadSnapshot",
     "TurnStep",
     "UTCDateTime",
     "UserInput",
+    "WebhookDelivery",
+    "WebhookSecret",
     "check_transition",
     "json_field",
     "json_type",

@@ -6,7 +6,7 @@ from typing import NewType
 import sqlalchemy as sa
 from sqlmodel import Field, SQLModel
 
-from drsai_backend.datamodel.base import UTCDateTime, big_key, json_field, utcnow
+from drsai_backend.datamodel.base import UTCDateTime, big_key, json_field, long_text, utcnow
 
 KeyDigest = NewType("KeyDigest", str)
 """SHA-256 of a whole key as 64 hexadecimal digits: what is stored of it, and what it is looked up by.
@@ -18,8 +18,8 @@ A plain hash, as 256 random bits cannot be guessed; passwords would need a slow 
 class ApiKey(SQLModel, table=True):
     """An API key of a user's: its SHA-256 and never the key, so that whoever reads the row cannot ask with it.
 
-    Of a row only `last_used_at` changes, and once and for good `revoked_at` and `revoked_by`. Processes remember the
-    rest, see `drsai_backend.access.warm_keys`: who may do something else needs another key.
+    Of a row only `last_used_at` and `webhook_url` change, and once and for good `revoked_at` and `revoked_by`.
+    Processes remember the rest, see `drsai_backend.access.warm_keys`: who may do something else needs another key.
     """
 
     __table_args__ = (sa.UniqueConstraint("key_id"), sa.UniqueConstraint("digest"), sa.Index(None, "tenant", "user_id"))
@@ -44,3 +44,4 @@ class ApiKey(SQLModel, table=True):
     revoked_by: str | None = Field(
         default=None, description="The user who revoked it; None: the command line or a program."
     )
+    webhook_url: str | None = long_text(description="Where background runs are told of that name no URL themselves.")

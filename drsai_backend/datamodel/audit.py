@@ -23,10 +23,13 @@ class Action(StrEnum):
     """What was done. The word before the point is the kind of thing that it was done to."""
 
     KEY_CREATED = "key.created"
+    KEY_CHANGED = "key.changed"
     KEY_REVOKED = "key.revoked"
     THREAD_DELETED = "thread.deleted"
     THREAD_EXPORTED = "thread.exported"
     THREAD_IMPORTED = "thread.imported"
+    THREAD_FORKED = "thread.forked"
+    THREAD_REWOUND = "thread.rewound"
     THREAD_SHARED = "thread.shared"
     THREAD_UNSHARED = "thread.unshared"
     THREADS_PRUNED = "threads.pruned"
@@ -34,6 +37,8 @@ class Action(StrEnum):
     RUN_STARTED_AS = "run.started_as"
     USER_DELETED = "user.deleted"
     USER_EXPORTED = "user.exported"
+    WEBHOOK_SECRET_CREATED = "webhook_secret.created"
+    WEBHOOK_SECRET_ROTATED = "webhook_secret.rotated"
     SECRETS_ROTATED = "secrets.rotated"
     AUDIT_PRUNED = "audit.pruned"
 

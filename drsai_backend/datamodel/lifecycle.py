@@ -84,6 +84,9 @@ JOIN: Final = Verb("join", frozenset({RunStatus.CREATED}), frozenset({RunStatus.
 """The run that is live takes up an input of the queue."""
 DROP: Final = Verb("drop", frozenset({RunStatus.CREATED}), frozenset({RunStatus.STOPPED, RunStatus.ERROR}))
 """An input leaves the queue without having been run."""
+REWIND: Final = Verb("rewind", IDLE, IDLE)
+"""A thread on which nothing is under way goes back to an earlier run, and has its status: a change of the thread, of no
+run. So it is none of `VERBS`."""
 VERBS: Final = (START, RESUME, TAKE_OVER, END, STOP, GIVE_UP, JOIN, DROP)
 
 _TAKING: Final = {source: verb for verb in (START, RESUME, TAKE_OVER) for source in verb.sources}

@@ -43,6 +43,7 @@ class Run(Record, table=True):
         _partial("uq_run_idempotency", "idempotency_key IS NOT NULL", "thread_key", "idempotency_key", unique=True),
         _partial("ix_run_deadline", "deadline IS NOT NULL", "deadline"),
         _partial("ix_run_waits_for", "status = 'awaiting_input'", "waits_in", "waits_for"),
+        _partial("ix_run_point", "point IS NOT NULL", "point"),
         _partial("ix_run_waiting", f"status IN {tuple(status.value for status in WAITING)}", "thread_key"),
     )
 
@@ -52,7 +53,11 @@ class Run(Record, table=True):
     status: RunStatus = Field(default=RunStatus.RUNNING, sa_type=StatusType)
     attempt: int = Field(default=1, description="How often a worker has taken it up; 1: never taken over.")
     idempotency_key: str | None = None
-    fingerprint: str | None = Field(default=None, description="SHA-256 of the request; with an idempotency key only.")
+    fingerprint: str | None = Field(
+        default=None,
+        description="SHA-256 of the request, with an idempotency key; else a short digest of the chat request that "
+        "brought it about, or has answered it last: its client may repeat it.",
+    )
     usage: JsonObject | None = json_field(
         description="What its model calls have used so far, in all processes; None: it has not begun."
     )
@@ -88,6 +93,10 @@ class Run(Record, table=True):
     )
     limits: JsonObject | None = json_field(description="The bounds that its request asked for, where it did.")
     stop_code: str | None = Field(default=None, description="Which bound ended it.")
+    finish: JsonObject | None = json_field(
+        description="How the model call that gave its last answer finished: `finish_reason`, `service_tier`, "
+        "`system_fingerprint`; what is not there is `stop`, or not known."
+    )
     request_id: str | None = Field(default=None, description="`X-Request-Id` of the request that brought its input.")
     waits_in: str | None = Field(
         default=None, description="The tenant of the thread, once the run has waited for a person."
@@ -97,6 +106,12 @@ class Run(Record, table=True):
     )
     principal: JsonObject | None = json_field(
         description="Who asked, besides its owner; see `drsai_backend.access.principal.Principal.dump`."
+    )
+    point: bytes | None = Field(
+        default=None,
+        sa_type=sa.LargeBinary,
+        description="The conversation after its part that has ended, as its client sees it; see "
+        "`drsai_backend.runs.history.digest`. None: nothing was answered.",
     )
 
 

@@ -21,6 +21,7 @@ from drsai_backend.datamodel.base import (
     short_text,
     tenant_field,
     thread_key_field,
+    utcnow,
 )
 from drsai_backend.datamodel.lifecycle import RunStatus
 from drsai_backend.errors import InvalidRequest
@@ -96,6 +97,10 @@ class Thread(NamedRecord, table=True):
         8, default=None, description="What the live run is asked to do: `cancel`, `pause`, `steer`."
     )
     queued: int = counter("User inputs that wait.")
+    branch: int | None = Field(default=None, description="The current `ThreadBranch`; None: it was never rewound.")
+    forked_from: JsonObject | None = json_field(
+        description="Of a fork: `user_id` and `thread_id` of its source, and `seq`, the newest message that it took."
+    )
 
 
 class ThreadField(SQLModel, table=True):
@@ -108,11 +113,36 @@ class ThreadField(SQLModel, table=True):
     value: Any = Field(default=None, sa_type=json_type())  # pyright: ignore[reportArgumentType]
 
 
+class ThreadBranch(SQLModel, table=True):
+    """A line of a thread that was rewound: what was said and done after its first turn and message, and before that
+    the line that it left (`parent`), up to `at_turn` and `at_seq`.
+
+    `turn` and `seq` of a thread only ever grow, and only one branch grows at a time. So a branch ends where the next
+    number begins, and a rewind adds a row and changes none.
+    """
+
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    thread_key: int = thread_key_field(primary_key=True)
+    number: int = Field(
+        primary_key=True,
+        sa_type=sa.Integer,
+        sa_column_kwargs={"autoincrement": False},
+        description="0: the line that the thread began with.",
+    )
+    parent: int | None = Field(default=None, description="None: it is number 0.")
+    at_turn: int = Field(description="The last turn of the parent that belongs to it; 0: none.")
+    at_seq: int = Field(description="The last message of the parent that belongs to it; 0: none.")
+    first_turn: int
+    first_seq: int
+    created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
+
+
 class ThreadSnapshot(SQLModel, table=True):
     """The folded journal of a thread up to and including `turn`, encoded by `drsai_backend.state.codec`."""
 
     thread_key: int = thread_key_field(primary_key=True)
-    turn: int
+    turn: int = Field(primary_key=True, sa_type=sa.Integer, sa_column_kwargs={"autoincrement": False})
     payload: str = Field(sa_type=sa.Text)
 
 

@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import Protocol
 
 from autogen_core.models import ChatCompletionClient
 from pydantic import SecretStr
 
 
-@dataclass(frozen=True, slots=True)
-class ModelParams:
-    """Sampling parameters of a request, applied to the model calls of the agents. None: the model's default.
-
-    Attributes:
-        temperature: 0 to 2 at most endpoints.
-        max_tokens: most tokens of one answer of the model.
-        top_p: share of the probability mass that tokens are drawn from, 0 to 1.
-        seed: for endpoints that can repeat an answer.
-    """
-
-    temperature: float | None = None
-    max_tokens: int | None = None
-    top_p: float | None = None
-    seed: int | None = None
-
-    def create_args(self) -> dict[str, float]:
-        """The parameters that are set, by their OpenAI names."""
-        return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
-
-
 class ModelProvider(Protocol):
     """Makes the model clients of one process, in one event loop: `DrSai(model_provider=...)`.
 
     Runs share its clients. Each run wraps them to count tokens and to record answers, and closes none of them. A client
-    with a true attribute `takes_params` gets the request's sampling parameters in `extra_create_args`, by their OpenAI
-    names; AutoGen's OpenAI clients always do.
+    with an attribute `takes_params` gets the request's parameters (`ModelParams`) in `extra_create_args`, by their
+    OpenAI names: all of them where it is true, those that it names where it is a collection of names. AutoGen's OpenAI
+    clients always get all. A client of a request is told which parameters nobody takes.
     """
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final, cast
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ from pydantic import SecretStr
 from drsai_backend.config import Settings, usable_key
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.models.base import ModelProvider
+from drsai_backend.models.endpoints.answers import NotingOpenAI
 from drsai_backend.models.tokens import count_tokens, remaining_tokens
 
 DEFAULT_MODEL: Final = "gpt-4o-mini"
@@ -64,7 +66,7 @@ class OpenAIProvider(ModelProvider):
 
     def _make(self, model: str, key: str) -> PooledOpenAIClient:
         if self._pool is None:
-            self._pool = AsyncOpenAI(
+            self._pool = NotingOpenAI(
                 api_key="none",  # each client brings its own; local servers want some
                 base_url=self._url,
                 timeout=Timeout(self._settings.model_timeout, connect=CONNECT_SECONDS),
@@ -117,6 +119,13 @@ class PooledOpenAIClient(BaseOpenAIChatCompletionClient):
         self._resolved_model = None
         self._model = model
         self._context_size = context_size
+
+    @property
+    def context_length(self) -> int | None:
+        """Tokens of a request and its answer; None: it is not known."""
+        with suppress(KeyError):
+            return self._context_size or _model_info.get_token_limit(self._model)
+        return None
 
     async def close(self) -> None:
         """Nothing: the pool belongs to the provider."""

@@ -1,24 +1,22 @@
 """Runs of teams on threads: the engine, what it is asked and what it tells. Start reading at `runs.engine`."""
 
 from drsai_backend.models import ModelParams
-from drsai_backend.runs.engine import Engine, Handle
+from drsai_backend.runs.engine import Engine
 from drsai_backend.runs.events import (
-    Answer,
-    InputMessage,
     Logged,
     MessageDone,
-    OnBusy,
-    OnQuestion,
     Position,
     QueuedBehind,
     RunEnded,
     RunEvent,
-    RunRequest,
     RunStarted,
     TextDelta,
+    ThoughtDelta,
 )
+from drsai_backend.runs.feed.feed import Handle
 from drsai_backend.runs.feed.live_run import RunHandle
 from drsai_backend.runs.recovery.recovery import Waker
+from drsai_backend.runs.requests import Answer, InputMessage, OnBusy, OnQuestion, RunRequest
 from drsai_backend.teams.replay.steps import ToolEvent, ToolFinished, ToolStarted
 
 __all__ = [
@@ -39,6 +37,7 @@ __all__ = [
     "RunRequest",
     "RunStarted",
     "TextDelta",
+    "ThoughtDelta",
     "ToolEvent",
     "ToolFinished",
     "ToolStarted",

@@ -13,7 +13,7 @@ from drsai_backend.database.audit import audit_step
 from drsai_backend.database.backends.prepared import Step
 from drsai_backend.datamodel.audit import Action
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.events import RunRequest
+from drsai_backend.runs.requests import RunRequest
 from drsai_backend.teams.messages import UserInputReceivedEvent
 
 

@@ -2,7 +2,7 @@
 
 A run's life, step by step, and where to look:
 
-1. A request becomes a `RunRequest` (`runs.events`); `Engine.start` takes it. From here on the run is a task of the
+1. A request becomes a `RunRequest` (`runs.requests`); `Engine.start` takes it. From here on the run is a task of the
    engine (`runs.running`), never of the request. Where the thread is busy, `on_busy` decides (`runs.commands`).
 2. Read the thread, warm in memory (`runs.warm`) or stored (`database.runs.reads`), and plan what of the request is new
    and whether it answers a question (`runs.start.read`, `runs.start.plan`, `runs.messages`).
@@ -19,8 +19,8 @@ A run's life, step by step, and where to look:
 
 Leases are renewed by a heartbeat in a thread of its own (`runs.recovery.leases`); a run that lost its own ends without
 writing. A sweep finds orphaned runs and resumes them after their last stored turn (`runs.recovery.recovery`). What
-happens can be followed from any process (`runs.feed`). Who may do what with which thread, and what of it is read, is in
-`runs.threads`.
+happens can be followed from any process (`runs.feed`); webhooks are told of ends (`webhooks.sender`). Who may do what
+with which thread, and what of it is read, is in `runs.threads`.
 """
 
 from __future__ import annotations
@@ -28,47 +28,54 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
+from typing import TYPE_CHECKING
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.retention import delete_thread, prune
-from drsai_backend.datamodel import Right, RunStatus
-from drsai_backend.datamodel.owner import ThreadName
-from drsai_backend.errors import Conflict, DrSaiError, InvalidRequest, NotFound, ShuttingDown, StaleAnswer, ThreadBusy
+from drsai_backend.database.runs.values import Also
+from drsai_backend.datamodel import Right
+from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, ShuttingDown, ThreadBusy
 from drsai_backend.models import ModelClientFactory
-from drsai_backend.runs.commands.commands import Commands, Queued
+from drsai_backend.runs.commands.commands import Commands
 from drsai_backend.runs.commands.stored_request import request_of_thread
-from drsai_backend.runs.events import Answer, Position, RunRequest, new_thread_id
-from drsai_backend.runs.feed.feed import Feeds, FollowedRun
-from drsai_backend.runs.feed.live_run import RunHandle
-from drsai_backend.runs.feed.replay import find_request, replay
+from drsai_backend.runs.feed.feed import Feeds, Handle
+from drsai_backend.runs.history.recognise import Recogniser
+from drsai_backend.runs.intake.forks import Forks
+from drsai_backend.runs.intake.intake import Intake
+from drsai_backend.runs.intake.repeats import Repeats
 from drsai_backend.runs.recovery.leases import Heartbeat, new_worker_id
 from drsai_backend.runs.recovery.recovery import Recovery, Waker
+from drsai_backend.runs.requests import Answer, RunRequest
 from drsai_backend.runs.running import Running
-from drsai_backend.runs.start.plan import fingerprint
+from drsai_backend.runs.side_calls.side_calls import SideCalls
+from drsai_backend.runs.start.parameters import Outlook
 from drsai_backend.runs.start.read import Services
-from drsai_backend.runs.start.starter import Busy, RunStarter
+from drsai_backend.runs.start.starter import RunStarter
 from drsai_backend.runs.threads.rights import Named
 from drsai_backend.runs.threads.stored import StoredThreads
-from drsai_backend.runs.views import RunView, ThreadDetail
+from drsai_backend.runs.threads.views import RunView, ThreadDetail
 from drsai_backend.runs.warm import WarmThreads
-from drsai_backend.teams.context import TeamFactory
+from drsai_backend.state.travel import Place
+from drsai_backend.teams.client_tools.policy import ToolPolicy
 from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.registry import TeamRegistry
 from drsai_backend.teams.resources import Resources
+from drsai_backend.webhooks.sender import Sender
+from drsai_backend.webhooks.webhooks import Webhooks
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 log = logging.getLogger("drsai.engine")
 
-_ATTEMPTS = 20
 _PRUNE_SECONDS = 3600.0
 _RARELY = 10
-
-Handle = RunHandle | FollowedRun
-"""A run that was started: one of this process, or one that it follows by what is stored. Both have the same calls."""
 
 
 class Engine(StoredThreads):
@@ -79,6 +86,9 @@ class Engine(StoredThreads):
         db: the database manager, injected into every agent and group chat. Not closed by the engine.
         models: makes the model clients of `RunContext.model_client()`. Not closed by the engine.
         settings: leases, recovery, and the size of the warm cache.
+
+    Attributes:
+        webhooks: the deliveries and secrets of webhooks.
     """
 
     def __init__(
@@ -87,20 +97,32 @@ class Engine(StoredThreads):
         feeds = Feeds(db.database, lambda name: self._running.live(name), lambda: self._running.closing)
         super().__init__(db, feeds)
         self.teams = teams
+        self.side_calls = SideCalls(models, settings)
+        """Plain model calls beside the threads; they need no lease and no database."""
         self.worker_id = new_worker_id()
         self._settings = settings
         self._warm = WarmThreads(settings.warm_threads, settings.warm_bytes)
         lease = timedelta(seconds=settings.lease_seconds)
         self._limits = RunLimits(settings.max_turns, settings.max_run_seconds, settings.max_run_tokens)
         self._resources = Resources(lambda work: self._running.spawn(work))
-        outage = settings.outage_seconds
-        self._starter = RunStarter(
-            Services(db, models, self._warm, self.worker_id, lease, outage, self.limits_of, self._resources)
-        )
+        self.webhooks = Webhooks(db, settings)
+        self._sender = Sender(db, settings)
+        given = (db, models, self._warm, self.worker_id, lease, settings.outage_seconds)
+        how = (settings.other_model == "continue", settings.resume_by_history, self._sender.wake)
+        self._starter = RunStarter(Services(*given, self.limits_of, self._resources, self.tool_policy_of, *how))
+        self._recogniser: Recogniser | None = None
+        if settings.resume_by_history:
+            self._recogniser = Recogniser(db.database, self._warm, self, settings.other_model == "continue")
         self._recovery: Recovery
         self._running = Running(db.database, self._warm, self._feeds.changed, lambda key: self._recovery.freed(key))
         self._recovery = Recovery(db, teams, self._starter, self._running, self.worker_id, settings)
-        self._commands = Commands(db, self._starter, self._running, self._recovery, self._warm)
+        self._commands = Commands(db, self._starter, self._running, self._recovery, self._warm, self.webhooks)
+        forks = Forks(db.database, self)
+        self._intake = Intake(
+            db.database, teams, feeds, self._starter, self._running, self._commands, forks, self._recogniser
+        )
+        self.repeats = Repeats(db.database, settings.join_repeats, self._intake, self._running.live)
+        """What chat clients that repeat their requests by themselves are answered."""
         self._heartbeat = Heartbeat(
             db.database,
             self.worker_id,
@@ -120,6 +142,7 @@ class Engine(StoredThreads):
         for key in await self.sweep():
             await self._recovery.try_recover(key)
         self._sweeping = asyncio.create_task(self._sweep_for_ever())
+        self._sender.start()
         self.lifecycle.opened()
 
     def woken_by(self, waker: Waker) -> None:
@@ -134,6 +157,7 @@ class Engine(StoredThreads):
             await asyncio.wait([self._sweeping])
             self._sweeping = None
         await self._running.close(self._settings.shutdown_grace_seconds)
+        await self._sender.stop()
         await self._resources.close()
         await self._heartbeat.stop()
         self._warm.clear()
@@ -142,15 +166,26 @@ class Engine(StoredThreads):
         """What a run of that team may use. Raises UnknownModel."""
         return self.teams.get(team).limits.over(self._limits)
 
+    def stops_on_disconnect(self, team: str) -> bool:
+        """Whether a run of that team ends when its client leaves. Raises UnknownModel."""
+        own = self.teams.get(team).stop_on_disconnect
+        return self._settings.on_disconnect == "cancel" if own is None else own
+
+    def tool_policy_of(self, team: str) -> ToolPolicy:
+        """What that team makes of its clients' tools. Raises UnknownModel."""
+        return self.teams.get(team).client_tools.over(self._settings.client_tools)
+
     # --- runs ---------------------------------------------------------------------------------------------------
 
     async def start(self, request: RunRequest) -> Handle:
         """Start a run, or resume the one that waits for this answer. Returns when its input is stored.
 
-        A repeated request with the same idempotency key gets the run that the first one started.
+        A repeated request with the same idempotency key gets the run that the first one started; so does one that its
+        client repeats by itself (`runs.intake.repeats`).
 
         Raises:
             UnknownModel, InvalidRequest: the request cannot be served.
+            InsufficientScope: who asks may not name a `webhook_url`.
             NotFound, Forbidden: the thread is another user's, who does not let this one write to it.
             ThreadBusy: a run is live on the thread, and the request says `on_busy="reject"`.
             IdempotencyMismatch: the key was used with another request.
@@ -159,7 +194,8 @@ class Engine(StoredThreads):
             ShuttingDown: this process takes nothing new.
             DatabaseError: the database refused or cannot be reached.
             NotOpened: it is not open here.
-        In all cases nothing was stored.
+        In all cases nothing of the request was stored. A thread that was rewound for its history stays so; its branch
+        is there to go back to.
         """
         self.check_open()
         if request.owner is not None:
@@ -172,65 +208,33 @@ class Engine(StoredThreads):
         """`start`, of who was found to have the right."""
         if self._running.closing:
             raise ShuttingDown("this server is shut down; another one takes the request")
-        factory = self.teams.get(request.team).factory
         self.limits_of(request.team).check(request.limits)
-        is_new = request.thread_id is None
-        if is_new:
-            request = replace(request, thread_id=new_thread_id())
-        if (earlier := await self._earlier(request, is_new=is_new)) is not None:
-            return earlier
-        try:
-            return await self._start(request, factory, is_new=is_new)
-        except Conflict:
-            # The same request may have come twice at the same moment.
-            if (earlier := await self._earlier(request, is_new=is_new)) is None:
-                raise
-            return earlier
+        if request.webhook_url is not None:
+            if not request.background:
+                text = "`webhook_url` is for runs of the background: say `background: true`"
+                raise InvalidRequest(text, param="webhook_url")
+            await self.webhooks.check(request.principal, request.webhook_url)
+        if request.background and request.on_busy != "enqueue":
+            text = f"`on_busy: {request.on_busy}` cannot be combined with `background`, whose inputs wait in the queue"
+            raise InvalidRequest(text, param="on_busy")
+        if request.client_tools is not None and self.tool_policy_of(request.team).mode == "refuse":
+            raise InvalidRequest(f"model {request.team!r} takes no tools of its clients: leave them out", param="tools")
+        if request.on_question is None:
+            request = replace(request, on_question=self._settings.on_question)
+        return await self.repeats.begin(request)
 
-    async def _earlier(self, request: RunRequest, *, is_new: bool) -> Handle | None:
-        """The run that the request's idempotency key stands for, if it has one."""
-        key = request.idempotency_key
-        if key is None or is_new:
-            return None
-        found = await self.db.database.read(
-            lambda session: find_request(session, request.name, key, fingerprint(request))
-        )
-        if found is None:
-            return None
-        if found.is_over:
-            return RunHandle(replay(found))
-        if found.row["status"] is RunStatus.CREATED:
-            # Who stored it may not have learnt so, and nobody have been told.
-            await self._recovery.wake(found.head.key)
-        speakers = await self._starter.speakers(request, self.teams.get(request.team).factory)
-        return self._followed((found.run_id, speakers, found.created), request, found.start)
-
-    async def _start(self, request: RunRequest, factory: TeamFactory, *, is_new: bool) -> Handle:
-        name = request.name
-        if request.background:
-            return self._followed(await self._commands.enqueue(request, factory), request)
-        for _ in range(_ATTEMPTS):
-            head = None
-            if not self._running.is_taken(name):
-                try:
-                    live = await self._running.launch(
-                        name, lambda: self._starter.start(request, factory, is_new=is_new)
-                    )
-                    return RunHandle(live, partial(self._feeds.run, name.owner, is_stored=True))
-                except Busy as busy:
-                    head = busy.head
-            elif (beginning := self._running.beginning(name)) is not None:
-                await asyncio.wait([beginning])
-                continue
-            elif request.answer is not None:
-                raise StaleAnswer("the thread waits for no answer", param="id")
-            queued = await self._commands.take(request, factory, head)
-            if queued is not None:
-                return self._followed(queued, request)
-        raise ThreadBusy(f"thread {name.thread_id!r} is too busy; try again", param="thread_id")
-
-    async def answer(self, who: Principal, thread_id: Named, answer: Answer) -> Handle:
-        """Answer what the thread's run waits for, by the id of the question, and resume it.
+    async def answer(
+        self,
+        who: Principal,
+        thread_id: Named,
+        answer: Answer,
+        *,
+        idempotency_key: str | None = None,
+        fingerprint: str | None = None,
+        also: Also | None = None,
+    ) -> Handle:
+        """Answer what the thread's run waits for, by the id of the question, and resume it. An answer with an
+        idempotency key is a request of its own, as in `start`; `also` as in a `RunRequest`.
 
         Raises:
             NotFound: no such thread of this user, or shared with them, and its question is not for them.
@@ -243,18 +247,15 @@ class Engine(StoredThreads):
         name = await self._rights.thread(who, thread_id, Right.ANSWER)
         head = await self._commands.head(name)
         request = await request_of_thread(self.db, head.team or "", who, name)
-        return await self._begin(replace(request, answer=answer))
+        if answer.results is not None and request.client_tools is not None:
+            # What its request demanded was for its first answer.
+            request = replace(request, client_tools=request.client_tools.without_demand())
+        keyed = replace(request, idempotency_key=idempotency_key, fingerprint=fingerprint, also=also)
+        return await self._begin(replace(keyed, answer=answer))
 
-    def _followed(self, queued: Queued, request: RunRequest, after: Position | None = None) -> FollowedRun:
-        run_id, speakers, created = queued
-        return FollowedRun(
-            self._feeds.run(request.name.owner, run_id, after, is_stored=True),
-            run_id=run_id,
-            name=request.name,
-            team=request.team,
-            speakers=speakers,
-            created=created,
-        )
+    async def outlook(self, request: RunRequest) -> Outlook:
+        """What can be told of a request's run before it begins; see `RunStarter.outlook`. Raises what its team does."""
+        return await self._starter.outlook(request, self.teams.get(request.team).factory)
 
     # --- controls -----------------------------------------------------------------------------------------------
 
@@ -280,6 +281,28 @@ class Engine(StoredThreads):
         name = await self._rights.thread(who, thread_id, Right.WRITE)
         await self._commands.resume(name)
         return await self._detail(name)
+
+    async def rewind(self, who: Principal, thread_id: Named, place: Place) -> ThreadDetail:
+        """Have a thread go back to a place of its own, also on a branch that it has left: the next input continues from
+        there, on a new branch. What is left behind stays stored, and can be gone back to. A run that is paused, or
+        waits for a person, ends as STOPPED. Returns the thread without its `team_result`, which takes its messages.
+
+        Raises:
+            NotFound, Forbidden: no such thread of the user, or one that they may not write to.
+            ThreadBusy: a run is live on it, or inputs wait in its queue.
+            InvalidRequest: there is no such place, or its turns were not kept; `param` is the field of the place.
+            StateError: what is stored of it is damaged, or of a later version.
+        """
+        self.check_open()
+        place.require()
+        name = await self._rights.thread(who, thread_id, Right.WRITE)
+        if self._running.is_taken(name):
+            raise ThreadBusy(f"a run is live on thread {name.thread_id!r}: stop it first, or wait for its end")
+        await self._travel.rewind(who, name, place)
+        # Whoever begins a run meanwhile is refused by its guard, and reads anew.
+        self._warm.take(name)
+        self._feeds.changed(name)
+        return await self._detail(name, with_result=False)
 
     async def cancel_run(self, who: Principal, run_id: str) -> RunView:
         """End one run, queued or live; see `Commands.cancel_run`. Raises Forbidden for who may not write."""
@@ -309,7 +332,8 @@ class Engine(StoredThreads):
         await self._recovery.try_recover(thread_key)
 
     async def prune(self) -> int:
-        """Delete the threads whose retention is over. Returns how many."""
+        """Delete the threads whose retention is over, and old events of webhooks. Returns how many threads."""
+        await self.webhooks.prune()
         days = self._settings.retention_days
         if days is None:
             return 0
@@ -337,8 +361,10 @@ class Engine(StoredThreads):
 
     # --- the end of a thread -------------------------------------------------------------------------------------
 
-    async def delete_thread(self, who: Principal, thread_id: str) -> None:
-        """Delete a thread and all that belongs to it.
+    async def delete_thread(
+        self, who: Principal, thread_id: str, *, only_if: Callable[[Session], bool] | None = None
+    ) -> None:
+        """Delete a thread and all that belongs to it; with `only_if` not, where that says no in the same transaction.
 
         Raises:
             NotFound: an unknown or foreign thread.
@@ -348,9 +374,19 @@ class Engine(StoredThreads):
         if self._running.is_taken(name):
             raise ThreadBusy(f"a run is live on thread {thread_id!r}; stop it first")
         self._warm.take(name)
-        if not await self._open_database.write(partial(delete_thread, name=name, actor=who.actor)):
-            raise NotFound(f"no thread {thread_id!r}", param="thread_id")
 
-    def forget(self, name: ThreadName) -> None:
-        """Drop what this process remembers of a thread that was deleted."""
-        self._warm.take(name)
+        def delete(session: Session) -> bool:
+            if only_if is not None and not only_if(session):
+                return True
+            return delete_thread(session, name, who.actor)
+
+        if not await self._open_database.write(delete):
+            raise NotFound(f"no thread {thread_id!r}", param="thread_id")
+        self.forget([name], name.owner)
+
+    def forget(self, names: Iterable[ThreadName], owner: Owner) -> None:
+        """Drop what this process remembers of an owner's threads that were deleted."""
+        for name in names:
+            self._warm.take(name)
+        if self._recogniser is not None:
+            self._recogniser.forget(owner, self.teams.names())

@@ -9,17 +9,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import cast
+from itertools import takewhile
+from typing import Final, cast
 
 from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, MultiModalMessage, TextMessage
 from autogen_agentchat.teams import BaseGroupChat, Swarm
 
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.runs.events import InputMessage
-from drsai_backend.teams.imported import answers, mark
+from drsai_backend.runs.requests import InputMessage
+from drsai_backend.teams.imported import answers, called, mark
 from drsai_backend.teams.messages import UnknownMessage, dump_of
 from drsai_backend.teams.runtime.wiring import manager_of
 from drsai_backend.teams.team_tree import is_a
+
+USER_LAST: Final = (
+    "the last of `messages` must be the user's; to have an answer continued, add one that asks for it, such as "
+    "'Continue.'"
+)
+"""What is wrong with a conversation that ends with an answer, and what to do."""
+CONTINUES: Final = "drsai:continues"
+"""The name under which the answer that a run continues is kept in `UserInput.extra_requests`."""
+
+
+def continued(messages: Sequence[InputMessage]) -> str | None:
+    """The answer that a conversation ends with and that may be continued: a text that answers a message; None: it ends
+    otherwise."""
+    last = messages[-1]
+    if last.role != "assistant" or last.calls or len(messages) == 1 or messages[-2].role not in ("user", "tool"):
+        return None
+    return last.content if isinstance(last.content, str) and last.content.strip() else None
 
 
 def new_messages(
@@ -58,8 +76,8 @@ def first_new(sent: Sequence[InputMessage], known_user_texts: Sequence[str], *, 
     `new_messages`."""
     if not sent:
         raise InvalidRequest("`messages` must hold at least one message", param="messages")
-    if sent[-1].role != "user":
-        raise InvalidRequest("the last of `messages` must be the user's", param="messages")
+    if sent[-1].role != "user" and not (sent[-1].role == "tool" and not known):
+        raise InvalidRequest(USER_LAST, param="messages")
     if not known:
         return 0
     answered = max((index for index, message in enumerate(sent) if message.role == "assistant"), default=-1)
@@ -78,21 +96,26 @@ def system_text(messages: Sequence[InputMessage]) -> str | None:
     return "\n\n".join(text for text in texts if text.strip()) if texts else None
 
 
-def input_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> list[BaseChatMessage]:
+def input_messages(
+    team: BaseGroupChat, messages: Sequence[InputMessage], *, with_calls: bool = False
+) -> list[BaseChatMessage]:
     """A request's messages as the thread stores them: its system messages, as one, and everything up to the last
     answer are marked as imported (see `teams.imported`), what follows is the task of the run. `team` has its state
     loaded.
 
-    Messages without content are left out: most are answers that only called tools of the client. Those calls and their
-    results are not imported, as a model must not be shown calls of tools that it does not have.
+    Messages without content are left out. Calls of the client's tools are imported with their results where an agent
+    has these tools (`with_calls`), but for those that lack a result: no endpoint takes them so.
     """
-    answered = max((index for index, each in enumerate(messages) if each.role == "assistant"), default=-1)
+    answered = max((index for index, each in enumerate(messages) if each.role in ("assistant", "tool")), default=-1)
     imported: list[BaseChatMessage] = []
     system = system_text(messages)
     if system is not None:
         imported.append(TextMessage(content=system, source="system", metadata=mark("system")))
-    for message in messages[: answered + 1]:
-        if message.role == "assistant":
+    for index, message in enumerate(messages[: answered + 1]):
+        results = results_after(messages, index)
+        if with_calls and message.calls and results.keys() == {call.id for call in message.calls}:
+            imported += called(team, message.text, message.calls, results)
+        elif message.role == "assistant":
             imported += answers(team, message.text)
         elif message.role == "user" and not message.is_empty:
             imported.append(as_message(message, mark("user")))
@@ -108,6 +131,12 @@ def input_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> lis
         # Only text fits into it; what came with pictures stays before it.
         given.append(HandoffMessage(content=task[-1].text, source=last.source, target=speaker))
     return [*imported, *given]
+
+
+def results_after(messages: Sequence[InputMessage], index: int) -> dict[str, str]:
+    """The results that follow a message directly, by the ids of their calls."""
+    rest = takewhile(lambda each: each.role == "tool", messages[index + 1 :])
+    return {each.call_id: each.text for each in rest if each.call_id is not None}
 
 
 def check_types(team: BaseGroupChat, messages: Sequence[InputMessage]) -> Sequence[InputMessage]:

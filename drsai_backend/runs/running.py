@@ -193,10 +193,13 @@ class Running:
             lease_expired=True,
             input_request=end.input_request,
             queued=lease.queued,
+            branch=None if before is None else before.branch,
         )
         state = execution.session.release(resume)
         texts = [*started.plan.texts, *execution.steering.texts][-KNOWN_TEXTS:]
-        self._warm.put(name, WarmThread(head, state, texts, started.plan.system))
+        self._warm.put(
+            name, WarmThread(head, state, texts, started.plan.system, execution.writer.conversation.closed())
+        )
         if head.journal_debt > COMPACT_ABOVE:
             self.spawn(self._compact(head))
 

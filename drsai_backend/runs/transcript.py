@@ -1,18 +1,21 @@
 """What of a thread a client is shown: one rule, applied when a message is stored, and kept with it.
 
 So a client sees the same whether it listens while the run lives, follows it from another process, repeats its request,
-or reads the thread.
+or reads the thread. And one rule of what a question and its answer are in the conversation that a client has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from autogen_agentchat.agents import UserProxyAgent
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, HandoffMessage
 from autogen_agentchat.teams import BaseGroupChat
 
+from drsai_backend.json_types import JsonObject
+from drsai_backend.teams.client_tools.definitions import calls_of
 from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.team_tree import is_a, leaf_agents
 
@@ -41,6 +44,37 @@ def is_shown(message: BaseChatMessage | BaseAgentEvent, cast: Cast | None = None
     return not isinstance(message, HandoffMessage) or message.target not in cast.members
 
 
+def is_asked(prompt: str, last: str | None) -> bool:
+    """Whether an answer that ends with the shown message `last` asks the question `prompt` already. If not, the
+    question is shown after it."""
+    asked = prompt.strip()
+    return not asked or (last is not None and last.strip().endswith(asked))
+
+
+SAID_BEFORE: Final = "said_before"
+"""In a stored question: what its client was shown while the turn that asks it was under way."""
+
+
+def asked_after(question: JsonObject | None, last: str | None) -> str:
+    """What a client is shown of a question after the message `last`: its prompt, unless that message ends with it, or
+    what was said beside calls of the client's tools; and before that what it has read of the turn; "": nothing."""
+    if question is None:
+        return ""
+    prompt = str(question.get("prompt") or "")
+    shown = "" if is_asked(prompt, last) else prompt
+    if calls_of(question):
+        shown = str(question.get("content") or "")
+    before = str(question.get(SAID_BEFORE) or "")
+    return f"{before}\n\n{shown}" if before else shown
+
+
+def said_to(received: JsonObject) -> str:
+    """What a client has said in answer to a question, of the dump of a `UserInputReceivedEvent`; "": nothing, as who
+    presses a button; or it is a message of its own, which follows."""
+    question: JsonObject = received.get("input_request") or {}
+    return "" if question.get("kind") == "handoff" else str(received.get("content") or "")
+
+
 class Transcript:
     """What of one run is shown, while it lives. `team` is ready to run."""
 
@@ -53,6 +87,10 @@ class Transcript:
     def came_in(self, messages: Iterable[BaseChatMessage]) -> None:
         """The client has sent these meanwhile."""
         self._given.update(message.id for message in messages)
+
+    def is_given(self, message: BaseChatMessage | BaseAgentEvent) -> bool:
+        """Whether the client has sent it while the run lived."""
+        return message.id in self._given
 
     def shows(self, message: BaseChatMessage | BaseAgentEvent) -> bool:
         return message.id not in self._given and is_shown(message, self._cast)

@@ -93,8 +93,7 @@ class Users:
         deleted: Counter[str] = Counter(api_keys=keys)
         while True:
             counts, names = await database.write(partial(delete_part, owner=owner, actor=actor))
-            for name in names:
-                self._engine.forget(name)
+            self._engine.forget(names, owner)
             deleted.update(counts)
             if not counts and not await self._stop_all(owner):
                 return {kind: count for kind, count in deleted.items() if count}

@@ -27,8 +27,9 @@ manager's thread, in every participant's buffer and, in another shape, in every 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, Field, InstanceOf, StrictBool, StrictInt, StrictStr, TypeAdapter, ValidationError
@@ -220,3 +221,24 @@ def resolve(item: Item, configs: Mapping[int, JsonObject]) -> JsonObject:
             return {"content": config["content"], "type": "FunctionExecutionResultMessage"}
         case kind:
             raise ValueError(kind)
+
+
+def renumber(document: Document, numbers: Sequence[int]) -> Document:
+    """The document for messages that are numbered 1, 2, 3 …; `numbers` are those they have in it, ascending.
+
+    Raises:
+        DamagedState: it refers to another message.
+    """
+    places = {number: place for place, number in enumerate(numbers, 1)}
+
+    def moved(item: Item) -> Item:
+        if isinstance(item, dict):
+            return item
+        return places[item] if isinstance(item, int) else [item[0], places[item[1]], *item[2:]]
+
+    try:
+        lists = {cell: [moved(item) for item in items] for cell, items in document.lists.items()}
+    except (KeyError, IndexError, TypeError):
+        raise DamagedState("the state refers to a message that is not stored", param="messages") from None
+    resume = replace(document.resume, last_seq=bisect_right(numbers, document.resume.last_seq))
+    return replace(document, lists=lists, resume=resume)

@@ -4,13 +4,16 @@ know it.
 Chat clients keep histories themselves, and send them whole to a thread that does not know them. They are stored as
 messages of the thread, marked in their metadata, and put into the agents' model contexts as if the team had had that
 conversation: an agent's own answers as `assistant`, those of others as it would have heard them. The client's system
-message is no part of this: it goes with every request of every agent (`RunModelClient.with_steps`).
+message is no part of this: it goes with every request of every agent (`RunModelClient.with_steps`). Calls of the
+client's tools are known to the agent that gets these tools, and to no other.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final, Literal, cast
 
 from autogen_agentchat.agents import MessageFilterAgent, UserProxyAgent
@@ -23,14 +26,25 @@ from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentC
 from autogen_agentchat.teams._group_chat._magentic_one._magentic_one_orchestrator import MagenticOneOrchestrator
 from autogen_agentchat.teams._group_chat._selector_group_chat import SelectorGroupChatManager
 from autogen_agentchat.teams._group_chat._swarm_group_chat import SwarmGroupChatManager
+from autogen_core import FunctionCall
 from autogen_core.model_context import ChatCompletionContext
-from autogen_core.models import AssistantMessage, ChatCompletionClient, SystemMessage
+from autogen_core.models import (
+    AssistantMessage,
+    ChatCompletionClient,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+    SystemMessage,
+)
 
+from drsai_backend.teams.client_tools.workbench import has_client_tools
 from drsai_backend.teams.runtime.wiring import container_of, manager_of
 from drsai_backend.teams.team_tree import is_a, leaf_agents, nested_teams, parts
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "calls", "tool"]
+"""`calls` is an assistant's message that calls the client's tools, `tool` holds their results."""
 _KEY: Final = "drsai.imported"
+_CALLS: Final = "drsai.tool_calls"
 
 
 def mark(role: Role) -> dict[str, str]:
@@ -38,10 +52,40 @@ def mark(role: Role) -> dict[str, str]:
     return {_KEY: role}
 
 
+def called(
+    team: BaseGroupChat, text: str, calls: Sequence[FunctionCall], results: Mapping[str, str]
+) -> list[TextMessage]:
+    """An earlier answer that called the client's tools, and what these returned, by the ids of the calls."""
+    source = min(leaf_agents(team), key=_unlikely).name
+    asked = json.dumps([asdict(call) for call in calls])
+    pairs = [{"call_id": each.id, "name": each.name, "content": results[each.id], "is_error": False} for each in calls]
+    said = "\n".join(results.values())
+    return [
+        TextMessage(content=text, source=source, metadata={**mark("calls"), _CALLS: asked}),
+        TextMessage(content=said, source=source, metadata={**mark("tool"), _CALLS: json.dumps(pairs)}),
+    ]
+
+
+def _as_model_messages(message: BaseChatMessage) -> LLMMessage:
+    """A message of role `calls` or `tool` as the agent that gets the client's tools has it in its context."""
+    kept: list[Any] = json.loads(message.metadata[_CALLS])
+    if imported_role(message) == "tool":
+        return FunctionExecutionResultMessage(content=[FunctionExecutionResult(**each) for each in kept])
+    calls = [FunctionCall(**each) for each in kept]
+    return AssistantMessage(content=calls, thought=message.to_model_text() or None, source=message.source)
+
+
 def imported_role(message: object) -> Role | None:
     """The role that an imported message had at its client; None: it was said here. Takes a message or its dump."""
     metadata = message.get("metadata") if isinstance(message, dict) else getattr(message, "metadata", None)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return cast("dict[str, Role]", metadata).get(_KEY) if isinstance(metadata, dict) else None
+
+
+def imported_results(config: Mapping[str, Any]) -> dict[str, str]:
+    """What the client's tools have returned, of the dump of an imported message: by the ids of the calls."""
+    if imported_role(config) != "tool":
+        return {}
+    return {each["call_id"]: each["content"] for each in json.loads(config["metadata"][_CALLS])}
 
 
 def answers(team: BaseGroupChat, text: str) -> list[TextMessage]:
@@ -77,7 +121,7 @@ async def import_messages(team: BaseGroupChat, messages: Sequence[BaseChatMessag
     Returns:
         What must go into the team's task instead: Magentic-One begins each task with nothing else.
     """
-    said = [message for message in messages if imported_role(message) != "system"]
+    said = [message for message in messages if imported_role(message) not in ("system", "calls", "tool")]
     manager = manager_of(team)
     if is_a(manager, MagenticOneOrchestrator):
         return said
@@ -108,6 +152,8 @@ async def _tell(container: ChatAgentContainer, agent: Any, messages: Sequence[Ba
         ]
     if _client_of(agent) is not None:
         messages = [each for each in messages if imported_role(each) != "system"]
+    if not has_client_tools(agent):
+        messages = [each for each in messages if imported_role(each) not in ("calls", "tool")]
     context = getattr(agent, "_model_context", None)
     if not isinstance(context, ChatCompletionContext):
         _buffer(container, messages)
@@ -116,6 +162,8 @@ async def _tell(container: ChatAgentContainer, agent: Any, messages: Sequence[Ba
         role = imported_role(message)
         if role == "system":
             await context.add_message(SystemMessage(content=message.to_model_text()))
+        elif role in ("calls", "tool"):
+            await context.add_message(_as_model_messages(message))
         elif role == "assistant" and message.source in own:
             await context.add_message(AssistantMessage(content=message.to_model_text(), source=message.source))
         else:

@@ -29,10 +29,12 @@ Message: TypeAlias = BaseChatMessage | BaseAgentEvent
 class UserInputReceivedEvent(BaseAgentEvent):
     """What became of a question to a person. Part of the thread's messages and log; no agent and no model sees it.
 
-    `decision` is that on a tool call (see `Answer`), else "answer"; where nobody answered "expired" (the deadline has
-    passed) or "withdrawn" (the run was stopped). `content` is what was said, `arguments` are what the tool is called
-    with: the person's own after "edit", those of the question after "approve" and "run". `input_request` is the
-    question as it was asked. `user_id` is who answered or stopped the run; None: nobody. `created_at` says when.
+    `decision` is that on a tool call (see `Answer`), "results" of the client's tools, else "answer"; where nobody
+    answered "expired" (the deadline has passed) or "withdrawn" (the run was stopped). `content` is what was said (with
+    results, what the user has added to them), `arguments` are what the tool is called with: the person's own after
+    "edit", those of the question after "approve" and "run"; of results their texts (`results`), in the order of the
+    calls. `input_request` is the question as it was asked. `user_id` is who answered or stopped the run; None: nobody.
+    `created_at` says when.
     """
 
     type: Literal["UserInputReceivedEvent"] = "UserInputReceivedEvent"
@@ -47,6 +49,9 @@ class UserInputReceivedEvent(BaseAgentEvent):
     def to_text(self) -> str:
         """In one line, for logs and transcripts."""
         tool: JsonObject | None = self.input_request.get("tool")
+        if self.decision == "results":
+            names = ", ".join(str(call["name"]) for call in self.input_request.get("tool_calls", ()))
+            return f"results of {names}" + (f": {self.content}" if self.content else "")
         what = "" if tool is None else f" {tool['name']}({dump_json(self.arguments).decode()})"
         said = self.reason if self.decision == "deny" else self.content
         return f"{self.decision}{what}" + (f": {said}" if said and said != self.decision else "")

@@ -20,21 +20,30 @@ from autogen_agentchat.base import ChatAgent, Team
 
 from drsai_backend.errors import ConfigurationError, UnknownModel
 from drsai_backend.json_types import JsonObject
+from drsai_backend.teams.answering import SETTING, answering_name
+from drsai_backend.teams.client_tools.policy import NO_POLICY, ToolPolicy, policy_of
 from drsai_backend.teams.context import TeamFactory, problems, takes_context
+from drsai_backend.teams.disconnect import NAME as STOP_ON_DISCONNECT
+from drsai_backend.teams.disconnect import stops_on_disconnect
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits, limits_of
 
+_OURS = ("limits", SETTING, "client_tools", STOP_ON_DISCONNECT)
 _NAME = re.compile(r"[\w][\w.:/@+-]{0,127}")
 _FORM = "a .py file, a module (`package.module` or `package.module:attribute`), or a .yaml or .json file"
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredTeam:
-    """A team's name, its factory, one line about it, and its own limits, which stand in for the server's."""
+    """A team's name, its factory, one line about it, and its own limits and policy for clients' tools, which stand in
+    for the server's; so does `stop_on_disconnect`: whether a run ends when its client leaves (None: as the server
+    says)."""
 
     name: str
     factory: TeamFactory
     description: str
     limits: RunLimits = NO_LIMITS
+    client_tools: ToolPolicy = NO_POLICY
+    stop_on_disconnect: bool | None = None
 
 
 class TeamRegistry:
@@ -57,7 +66,12 @@ class TeamRegistry:
         for problem in factory_problems(name, factory):
             raise ConfigurationError(f"team {name!r}: {problem}")
         self._teams[name] = RegisteredTeam(
-            name, _without_limits(factory), description or _describe(factory), limits_of(factory)
+            name,
+            factory,
+            description or _describe(factory),
+            limits_of(factory),
+            policy_of(factory),
+            stops_on_disconnect(factory),
         )
 
     def names(self) -> list[str]:
@@ -128,9 +142,12 @@ def factory_problems(name: object, factory: object) -> Iterable[str]:
             "(`lambda: ...`)"
         )
     elif isinstance(factory, Mapping):
-        yield from problems(_without_limits(cast("JsonObject", factory)))
+        yield from problems(_of_autogen(cast("JsonObject", factory)))
         try:
             limits_of(cast("object", factory))
+            stops_on_disconnect(cast("object", factory))
+            answering_name(cast("object", factory))
+            policy_of(cast("object", factory))
         except ValueError as error:
             yield str(error)
     elif not callable(factory):
@@ -142,11 +159,10 @@ def factory_problems(name: object, factory: object) -> Iterable[str]:
             yield str(error)
 
 
-def _without_limits(factory: TeamFactory) -> TeamFactory:
-    """A component config is AutoGen's; the key `limits` beside it is ours."""
-    if not isinstance(factory, Mapping):
-        return factory
-    return {name: value for name, value in cast("JsonObject", factory).items() if name != "limits"}
+def _of_autogen(config: JsonObject) -> JsonObject:
+    """A component config is AutoGen's; the keys `limits`, `answered_by`, `client_tools` and `stop_on_disconnect` beside
+    it are ours."""
+    return {name: value for name, value in config.items() if name not in _OURS}
 
 
 def _describe(factory: TeamFactory) -> str:

@@ -17,8 +17,8 @@ from drsai_backend.json_types import JsonObject
 # How long a question asked in a thread may take to come out of the agent by itself.
 _PATIENCE = 0.2
 
-AskType = Literal["text_input", "approval"]
-AskKind = Literal["agent", "handoff", "approval", "tool_retry"]
+AskType = Literal["text_input", "approval", "tool_results"]
+AskKind = Literal["agent", "handoff", "approval", "tool_retry", "client_tool"]
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +49,7 @@ class InputRequired(BaseException):
     agent comes to its end, the turn runtime ends the stream, the last turn boundary stands, and the turn is repeated
     once the answer is there. The attributes are what `Thread.input_request` tells of a question; `key` names it where
     the source's name and the order of its questions do not. A `deadline` that is a length of time begins when the
-    question is stored.
+    question is stored. `tool_calls` are those that the client is to make, and `content` what was said along with them.
     """
 
     source: str
@@ -63,6 +63,8 @@ class InputRequired(BaseException):
     tool: JsonObject | None = None
     by: str | None = None
     not_by: str | None = None
+    tool_calls: Sequence[JsonObject] | None = None
+    content: str | None = None
     caught: bool = field(default=False, init=False)
     """It has come out of the agent by itself."""
 
@@ -83,8 +85,9 @@ class InputBroker:
 
     A turn may ask more than once (a nested team, several tools); after each answer it is repeated from its boundary and
     is given the earlier answers again. An answer is a dict of `source`, `content` and, where the question had one, its
-    `key`; a decision has `decision`, `reason` and `arguments` too (see `parse_decision`). `asker` is the user who asked
-    the team.
+    `key`; a decision has `decision`, `reason` and `arguments` too (see `parse_decision`); what a client's tools have
+    returned is in `results`: `key` of the call, `called` (the tool's name for the model), `content` and `is_error`.
+    `asker` is the user who asked the team.
     """
 
     answers: list[JsonObject] = field(default_factory=list)
@@ -119,6 +122,11 @@ class InputBroker:
     def find(self, key: str) -> JsonObject | None:
         """The answer to the question of that key, or None."""
         return next((answer for answer in self.answers if answer.get("key") == key), None)
+
+    @property
+    def results(self) -> list[JsonObject]:
+        """What the client's tools have returned in the turn in flight."""
+        return [result for answer in self.answers for result in answer.get("results", ())]
 
     def _next(self, source: str) -> JsonObject | None:
         for position, answer in enumerate(self.answers):

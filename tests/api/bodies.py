@@ -35,6 +35,10 @@ def tool(**function: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": "f", **function}}
 
 
+def form(schema: dict[str, Any]) -> dict[str, Any]:
+    return chat(response_format={"type": "json_schema", "json_schema": schema})
+
+
 TEXT = {"type": "text", "text": "look"}
 TOOL = {"role": "tool", "tool_call_id": "c1", "content": "42"}
 ANSWER = {"role": "assistant", "content": "hi"}

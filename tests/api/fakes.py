@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
-
-from autogen_agentchat.messages import TextMessage
+from typing import Any
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import DrSaiError, NotFound, StaleAnswer, UnknownModel
-from drsai_backend.runs.events import (
-    ENDED,
-    Answer,
-    Logged,
-    MessageDone,
-    MessageRead,
-    Position,
-    RunEnded,
-    RunEvent,
-    RunRequest,
-    RunStarted,
-    TextDelta,
-)
+from drsai_backend.runs.events import Logged, Position, RunEnded
 from drsai_backend.runs.messages import new_messages
-from drsai_backend.runs.views import (
+from drsai_backend.runs.requests import Answer, InputMessage, RunRequest
+from drsai_backend.runs.threads.views import (
     InputRequestPage,
     RunPage,
     RunView,
@@ -38,137 +25,7 @@ from drsai_backend.runs.views import (
     ThreadPage,
     ThreadSummary,
 )
-
-USAGE = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
-COMPLETED = RunEnded(RunStatus.COMPLETED, "done", USAGE, 0.25)
-
-# A step is an event, a pause in seconds, or something to wait for.
-Step: TypeAlias = "RunEvent | float | asyncio.Event"
-Script: TypeAlias = Callable[[RunRequest], Iterable[Step]]
-
-
-def said(source: str, text: str, seq: int = 1, *, shown: bool = True, id: str | None = None) -> MessageDone:
-    """A stored text message."""
-    message = TextMessage(source=source, content=text)
-    if id is not None:
-        message.id = id
-    return MessageDone(seq, message, shown)
-
-
-def spoken(source: str, *parts: str, seq: int = 1, id: str | None = None) -> list[RunEvent]:
-    """A text message as an agent streams it."""
-    return [*(TextDelta(source, part, id) for part in parts), said(source, "".join(parts), seq, id=id)]
-
-
-def echo(request: RunRequest) -> Iterable[Step]:
-    """A lone agent that repeats the last words, streamed."""
-    text = request.messages[-1].text
-    yield said("user", text, 1, shown=False)
-    yield from spoken("assistant", "You said: ", text, seq=2)
-    yield COMPLETED
-
-
-def writers(request: RunRequest) -> Iterable[Step]:
-    """A group chat of two."""
-    yield said("user", request.messages[-1].text, 1, shown=False)
-    yield from spoken("writer", "A draft", " of it.", seq=2)
-    yield said("reviewer", "APPROVE", 3)
-    yield COMPLETED
-
-
-class FakeHandle:
-    """A run of the fake engine: a task that plays the script, whoever listens."""
-
-    def __init__(
-        self, request: RunRequest, run_id: str, thread_id: str, speakers: int, script: Script, at: Position
-    ) -> None:
-        self.request = request
-        self.run_id = run_id
-        self.thread_id = thread_id
-        self.team = request.team
-        self.user_id = request.principal.user_id
-        self.created = 1_700_000_000
-        self.speakers = speakers
-        self.played: list[RunEvent] = []
-        self.log: list[Logged] = []
-        self.closed = False
-        self._seen = 0
-        self._at = at
-        self._news = asyncio.Event()
-        self.task = asyncio.get_running_loop().create_task(self._play(script(request)))
-
-    async def _play(self, steps: Iterable[Step]) -> None:
-        for step in steps:
-            if isinstance(step, float):
-                await asyncio.sleep(step)
-            elif isinstance(step, asyncio.Event):
-                await step.wait()
-            else:
-                self.played.append(step)
-                self.log.append(Logged(self._stand(step), self.run_id, step))
-                self._news.set()
-                self._news = asyncio.Event()
-
-    def _stand(self, event: RunEvent) -> Position:
-        """Where an event stands, as the engine counts."""
-        seq, epoch, n = self._at
-        if isinstance(event, MessageDone | MessageRead):
-            self._at = Position(event.seq, epoch, 1)
-            return Position(event.seq, epoch, 0)
-        if isinstance(event, RunEnded):
-            return Position(seq, epoch, ENDED)
-        if isinstance(event, RunStarted):
-            epoch, n = epoch + (event.attempt > 1), 0
-        self._at = Position(seq, epoch, n + 1)
-        return self._at
-
-    async def more(self) -> None:
-        """Wait for the next event, or for the end of the script."""
-        waiter = asyncio.create_task(self._news.wait())
-        try:
-            await asyncio.wait({waiter, self.task}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiter.cancel()
-
-    async def events(self) -> AsyncIterator[RunEvent]:
-        try:
-            while True:
-                while self._seen == len(self.played):
-                    if self.task.done():
-                        self.task.result()
-                        return
-                    await self.more()
-                self._seen += 1
-                yield self.played[self._seen - 1]
-                if isinstance(self.played[self._seen - 1], RunEnded):
-                    return
-        finally:
-            self.closed = True
-
-    def poll(self) -> list[RunEvent]:
-        ready = self.played[self._seen :]
-        self._seen = len(self.played)
-        return ready
-
-    async def wait(self) -> RunEnded:
-        await self.task
-        return next(event for event in self.played if isinstance(event, RunEnded))
-
-    def transcript(self) -> list[MessageDone]:
-        return [event for event in self.played if isinstance(event, MessageDone)]
-
-
-async def _follow(handle: FakeHandle, after: Position | None) -> AsyncIterator[Logged]:
-    told = 0
-    while True:
-        while told < len(handle.log):
-            told += 1
-            if after is None or handle.log[told - 1].position > after:
-                yield handle.log[told - 1]
-        if handle.task.done():
-            handle.task.result()
-            return
-        await handle.more()
+from tests.api.scripts import FakeHandle, Script, Step, echo, follow, said, writers
 
 
 class FakeTeams:
@@ -197,6 +54,24 @@ class FakeDatabase:
             raise self.broken
 
 
+class FakeSideCalls:
+    """Takes nothing for housekeeping."""
+
+    def kind_of(self, messages: Sequence[InputMessage], said: bool | None = None) -> str | None:
+        return None
+
+
+class FakeRepeats:
+    """Joins nothing."""
+
+    @contextmanager
+    def listening(self, handle: object) -> Iterator[None]:
+        yield
+
+    def withdraw(self, handle: object) -> bool:
+        return True
+
+
 @dataclass
 class FakeEngine:
     """`scripts`: by team, its number of speakers and what a run of it does."""
@@ -215,7 +90,10 @@ class FakeEngine:
 
     def __post_init__(self) -> None:
         self.teams = FakeTeams(self.scripts)
+        self.side_calls = FakeSideCalls()
+        self.repeats = FakeRepeats()
         self.db = FakeDatabase()
+        self.webhooks: Any = None
 
     def play(self, *steps: Step, speakers: int = 1, name: str = "scripted") -> str:
         """Add a team that plays these steps; returns its name."""
@@ -224,6 +102,9 @@ class FakeEngine:
 
     def check_open(self) -> None:
         pass
+
+    def stops_on_disconnect(self, team: str) -> bool:
+        return False
 
     async def start(self, request: RunRequest) -> FakeHandle:
         if self.refusal is not None:
@@ -310,7 +191,7 @@ class FakeEngine:
     async def follow_run(self, who: Principal, run_id: str, after: Position | None) -> AsyncIterator[Logged]:
         handle = self._handle(who, run_id)
         with self._following():
-            async for logged in _follow(handle, after):
+            async for logged in follow(handle, after):
                 yield logged
                 if isinstance(logged.event, RunEnded):
                     return
@@ -325,7 +206,7 @@ class FakeEngine:
             while True:
                 own = [handle for handle in self.handles if handle.thread_id == thread_id]
                 for handle in own[told:]:
-                    async for logged in _follow(handle, after):
+                    async for logged in follow(handle, after):
                         yield logged
                 told = len(own)
                 await asyncio.sleep(0.01)
@@ -340,6 +221,8 @@ class FakeEngine:
 
     async def finish(self) -> None:
         """Let every run end."""
+        for handle in self.handles:
+            handle.task.cancel()  # What a failed test has left waiting.
         await asyncio.gather(*(handle.task for handle in self.handles), return_exceptions=True)
 
     def _detail(self, who: Principal, thread_id: str) -> ThreadDetail:
@@ -377,7 +260,9 @@ class FakeEngine:
     async def get_thread(self, who: Principal, thread_id: str) -> ThreadDetail:
         return self._detail(who, thread_id)
 
-    async def list_messages(self, who: Principal, thread_id: str, *, after: int, limit: int) -> Sequence[StoredMessage]:
+    async def list_messages(
+        self, who: Principal, thread_id: str, *, after: int, limit: int, branch: str | None = None
+    ) -> Sequence[StoredMessage]:
         detail = self._detail(who, thread_id)
         messages = [said("assistant", f"message {seq}", seq) for seq in range(1, 4)]
         return [

@@ -12,7 +12,8 @@ import pytest
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import ThreadBusy
 from drsai_backend.runs.events import MessageDone, RunEnded, TextDelta
-from tests.api.fakes import COMPLETED, USAGE, FakeEngine, said, spoken
+from tests.api.fakes import FakeEngine
+from tests.api.scripts import COMPLETED, FULL_USAGE, said, spoken
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
@@ -33,7 +34,7 @@ async def test_whole_answer(client: openai.AsyncOpenAI, engine: FakeEngine) -> N
     assert answer.choices[0].message.tool_calls is None
     assert answer.choices[0].finish_reason == "stop"
     assert answer.usage is not None
-    assert answer.usage.model_dump(exclude_none=True) == USAGE
+    assert answer.usage.model_dump(exclude_none=True) == FULL_USAGE
     assert (answer.id, answer.object, answer.model) == ("chatcmpl-run-1", "chat.completion", "assistant")
     assert answer.created == 1_700_000_000
     assert answer.model_extra is not None
@@ -76,7 +77,7 @@ async def test_stream(client: openai.AsyncOpenAI, engine: FakeEngine) -> None:
 async def test_usage_comes_last_and_only_when_asked_for(client: openai.AsyncOpenAI, http: httpx.AsyncClient) -> None:
     chunks = await stream(client, stream_options={"include_usage": True})
     assert chunks[-1].choices == []
-    assert chunks[-1].usage.model_dump(exclude_none=True) == USAGE
+    assert chunks[-1].usage.model_dump(exclude_none=True) == FULL_USAGE
     assert [chunk.usage for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
     assert all("usage" in chunk.model_fields_set for chunk in chunks)
     assert chunks[-2].choices[0].finish_reason == "stop"
@@ -175,10 +176,10 @@ async def test_a_failed_run_breaks_the_stream(client: openai.AsyncOpenAI, engine
     assert (caught.value.code, caught.value.type, caught.value.param) == ("model_failed", "server_error", None)
 
 
-async def test_a_failed_run_is_a_502_that_is_not_repeated(client: openai.AsyncOpenAI, engine: FakeEngine) -> None:
-    with pytest.raises(openai.InternalServerError) as caught:
+async def test_a_failed_run_is_a_424_that_is_not_repeated(client: openai.AsyncOpenAI, engine: FakeEngine) -> None:
+    with pytest.raises(openai.APIStatusError) as caught:
         await client.chat.completions.create(model=engine.play(FAILED), messages=HELLO)
-    assert caught.value.status_code == 502
+    assert caught.value.status_code == 424
     assert caught.value.body == {
         "message": "the model gave up",
         "type": "server_error",

@@ -15,7 +15,8 @@ from drsai_backend.errors import DatabaseUnavailable
 from drsai_backend.runs.events import MessageRead, Position, QueuedBehind, RunEnded, RunStarted, TextDelta
 from drsai_backend.teams.replay.steps import ToolFinished, ToolStarted
 from tests.api.conftest import FakeSettings, serving, until
-from tests.api.fakes import COMPLETED, USAGE, FakeEngine, Step, said
+from tests.api.fakes import FakeEngine
+from tests.api.scripts import COMPLETED, USAGE, Step, said
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 LAST = 2**31 - 1
@@ -100,7 +101,8 @@ async def test_what_a_run_tells(http: httpx.AsyncClient, engine: FakeEngine) -> 
     assert own[4] == {"seq": 1, "source": "a", "message_type": "TextMessage", "content": "one two", "shown": True}
     assert (own[5]["content"], own[5]["shown"], own[5]["message"]["content"]) == ("three", None, "three")
     assert (own[6]["content"], own[6]["message_type"]) == ("", "SomethingElse")
-    assert own[7] == {"status": "completed", "stop_reason": "done", "stop_code": None, "usage": USAGE, "duration": 0.25}
+    end = {"status": "completed", "stop_reason": "done", "stop_code": None, "finish_reason": "stop"}
+    assert own[7] == {**end, "usage": USAGE, "duration": 0.25}
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ from typing import Any
 
 import httpx
 import openai
+import orjson
 import pytest
 from pydantic import SecretStr
 
-from drsai_backend.runs.events import ModelParams
+from drsai_backend.runs.requests import ModelParams
+from drsai_backend.teams.client_tools.definitions import ClientTools
 from tests.api.bodies import ANSWER, HELLO, TEXT, TOOL, URL, asked, chat, tool
 from tests.api.fakes import FakeEngine
 
@@ -33,14 +35,14 @@ async def test_parameters_reach_the_engine(client: openai.AsyncOpenAI, engine: F
         extra_body={"api_key": "sk-secret", "chat_id": "c1", "plan": {"steps": [1]}},
     )
     (request,) = engine.requests
-    assert request.params == ModelParams(temperature=1.0, top_p=0.5, max_tokens=10, seed=-3)
+    assert request.params == ModelParams(1.0, 10, 0.5, -3, presence_penalty=0.1)
     assert [(message.role, message.text) for message in request.messages] == [("system", "be brief"), ("user", "hello")]
     assert request.raw_messages == [{"role": "developer", "content": "be brief"}, *HELLO]
     assert (request.team, request.principal.user_id, request.thread_id, request.n) == ("assistant", "ann", "c1", 1)
     assert request.idempotency_key == "key-1"
     assert request.api_key is not None
     assert request.api_key.get_secret_value() == "sk-secret"
-    assert request.extra == {"presence_penalty": 0.1, "plan": {"steps": [1]}, "metadata": {"color": "blue"}}
+    assert request.extra == {"plan": {"steps": [1]}, "metadata": {"color": "blue"}}
 
 
 async def test_nulls_are_as_good_as_nothing(http: httpx.AsyncClient, engine: FakeEngine) -> None:
@@ -57,34 +59,45 @@ async def test_nulls_are_as_good_as_nothing(http: httpx.AsyncClient, engine: Fak
 
 
 @pytest.mark.parametrize(
-    "choice",
-    [None, "auto", "none", {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}],
-    ids=["absent", "auto", "none", "allowed"],
+    ("choice", "means"),
+    [
+        (None, ("auto", None)),
+        ("none", ("none", None)),
+        ("required", ("required", None)),
+        ({"type": "function", "function": {"name": "tool_3"}}, ("required", ("tool_3",))),
+        (
+            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [tool(name="tool_3")]}},
+            ("auto", ("tool_3",)),
+        ),
+    ],
+    ids=["absent", "none", "required", "named", "allowed"],
 )
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_tools_of_the_client_are_kept_and_left_aside(
-    client: openai.AsyncOpenAI, engine: FakeEngine, choice: Any, streamed: bool
+async def test_tools_of_the_client_reach_the_engine(
+    client: openai.AsyncOpenAI, engine: FakeEngine, choice: Any, means: Any
 ) -> None:
     """Open WebUI sends its own with every chat."""
     tools = [tool(name=f"tool_{n}", description="Does.", parameters={"type": "object"}) for n in range(36)]
     given: dict[str, Any] = {"tools": tools} if choice is None else {"tools": tools, "tool_choice": choice}
-    raw = await client.chat.completions.with_raw_response.create(
-        model="assistant", messages=HELLO, stream=streamed, **given
-    )
-    assert raw.headers["x-ignored-fields"] == ", ".join(given)
-    if streamed:
-        assert "".join([chunk.choices[0].delta.content or "" async for chunk in raw.parse()]) == "You said: hello"  # type: ignore[attr-defined]
-    assert engine.requests[0].extra == given
+    raw = await client.chat.completions.with_raw_response.create(model="assistant", messages=HELLO, **given)
+    assert raw.headers["x-ignored-fields"] == ", ".join(given)  # no agent behind the fake engine takes any
+    offered = engine.requests[0].client_tools
+    assert offered is not None
+    assert [each.name for each in offered.tools] == [f"tool_{n}" for n in range(36)]
+    assert (offered.choice, offered.only) == means
+    assert ClientTools.from_json(orjson.loads(orjson.dumps(offered.to_json()))).to_json() == offered.to_json()
+    assert engine.requests[0].extra == {}
 
 
-async def test_functions_of_the_client_are_left_aside(http: httpx.AsyncClient, engine: FakeEngine) -> None:
+async def test_functions_of_the_client_are_tools(http: httpx.AsyncClient, engine: FakeEngine) -> None:
     given = {"functions": [{"name": "f", "parameters": {}}], "function_call": "auto"}
     response = await http.post(URL, json=chat(**given))
     assert (response.status_code, response.headers["x-ignored-fields"]) == (200, "functions, function_call")
-    assert engine.requests[0].extra == given
+    offered = engine.requests[0].client_tools
+    assert offered is not None
+    assert [(each.name, each.kind) for each in offered.tools] == [("f", "legacy")]
     plain = await http.post(URL, json=chat(tools=[], functions=[]))
     assert "x-ignored-fields" not in plain.headers
-    assert engine.requests[1].extra == {}
+    assert engine.requests[1].client_tools is None
 
 
 async def test_max_completion_tokens_wins(http: httpx.AsyncClient, engine: FakeEngine) -> None:
@@ -131,7 +144,8 @@ async def test_text_parts_become_one_text(http: httpx.AsyncClient, engine: FakeE
 
 
 async def test_a_history_with_tool_calls_of_another_service(http: httpx.AsyncClient, engine: FakeEngine) -> None:
-    calls = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1"}]}
+    called = {"name": "f", "arguments": "{}"}
+    calls = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "function": called}]}
     refusal = {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}
     response = await http.post(URL, json=chat(messages=[*HELLO, calls, TOOL, refusal, ANSWER, *HELLO]))
     assert response.status_code == 200
@@ -139,6 +153,7 @@ async def test_a_history_with_tool_calls_of_another_service(http: httpx.AsyncCli
     assert [(message.role, message.text) for message in request.messages] == [
         ("user", "hello"),
         ("assistant", ""),
+        ("tool", "42"),
         ("assistant", "no"),
         ("assistant", "hi"),
         ("user", "hello"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +13,7 @@ import httpx
 import pytest
 from fastapi import HTTPException
 from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
 
 from drsai_backend import DrSai
 from drsai_backend.access.principal import ROLES, Principal
@@ -34,6 +35,8 @@ class World:
     crew: Crew
     names: dict[str, str]
     keys: dict[str, Any]
+    begun: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    """Counts the answers that have their status: an error is then one of the stream."""
 
     def read(self, who: str, path: str) -> asyncio.Task[httpx.Response]:
         """The whole of a stream, when it has ended."""
@@ -51,9 +54,20 @@ async def _world(url: str, **more: Any) -> AsyncIterator[World]:
         keys = {user.user_id: await drsai.keys.create(user, ["user"]) for user in (ANN, BOB)}
         handle = await drsai.start("crew", "secret", user_id="ann", tenant="acme", thread_id="t")
         await drsai.share_thread("ann", "t", with_user="bob", tenant="acme")
-        transport = httpx.ASGITransport(drsai.app(**more))
+        app = drsai.app(**more)
+
+        async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+            async def sending(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    world.begun.release()
+                await send(message)
+
+            await app(scope, receive, sending)
+
+        transport = httpx.ASGITransport(counted)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-            yield World(drsai, http, crew, {"run_id": handle.run_id}, keys)
+            world = World(drsai, http, crew, {"run_id": handle.run_id}, keys)
+            yield world
         crew.ann.release()
 
 
@@ -83,7 +97,8 @@ async def test_a_stream_is_cut(
 ) -> None:
     async with _world(database_url) as world, asyncio.timeout(30):
         reading, kept = world.read("bob", path), world.read("ann", path)
-        await asyncio.sleep(1)  # longer than an error may still become an error status
+        for _ in range(2):
+            await world.begun.acquire()
         assert not reading.done()
         await withdraw(world)
         answer = await reading
@@ -129,7 +144,7 @@ async def test_a_session_that_ends(database_url: str, caplog: pytest.LogCaptureF
         ):
             now[0] = reader
             reading = world.read("bob", THREAD)
-            await asyncio.sleep(0.7)
+            await world.begun.acquire()
             assert not reading.done()
             now[0] = then
             assert told in (await reading).text

@@ -10,8 +10,10 @@ import pytest
 
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DatabaseUnavailable, ShuttingDown
-from drsai_backend.runs.events import Answer, RunEnded
-from tests.api.fakes import COMPLETED, FakeEngine, said
+from drsai_backend.runs.events import RunEnded
+from drsai_backend.runs.requests import Answer
+from tests.api.fakes import FakeEngine
+from tests.api.scripts import COMPLETED, said
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 CHAT = "/v1/chat/completions"

@@ -12,7 +12,8 @@ import pytest
 
 from drsai_backend.runs.events import TextDelta
 from tests.api.conftest import FakeSettings, serving, until
-from tests.api.fakes import COMPLETED, FakeEngine, said
+from tests.api.fakes import FakeEngine
+from tests.api.scripts import COMPLETED, said
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 

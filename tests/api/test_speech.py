@@ -10,11 +10,11 @@ from autogen_agentchat.messages import HandoffMessage, ThoughtEvent
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drsai_backend.api.openai.chat.wire import ChunkWriter, CompletionWriter
 from drsai_backend.api.openai.speech import Speech
-from drsai_backend.api.openai.wire import ChunkWriter, CompletionWriter
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.runs.events import MessageDone, RunEnded, RunEvent, RunStarted, TextDelta
-from tests.api.fakes import COMPLETED, said, spoken
+from tests.api.scripts import COMPLETED, said, spoken
 
 
 class Handle:

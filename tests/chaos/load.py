@@ -100,9 +100,10 @@ class Load:
     async def _send(self, client: Client, chance: Random) -> None:
         await self._wait(chance, 0, 3)
         while not self._is_over:
-            policy = weighted(chance, POLICIES)
+            way = weighted(chance, WAYS)
+            policy = "enqueue" if way == "background" else weighted(chance, POLICIES)
             self.outcome.add(f"on_busy {policy}")
-            run_id = await client.say(weighted(chance, WAYS), policy, cancel_on_leave=chance.random() < 0.2)
+            run_id = await client.say(way, policy, cancel_on_leave=chance.random() < 0.2)
             if run_id is not None and chance.random() < 0.7:
                 await client.follow(run_id, answer=chance.random() < 0.7)
             await self._wait(chance, 0, 3)

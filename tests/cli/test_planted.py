@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +24,8 @@ from drsai_backend.access.keys import make_key
 from drsai_backend.database import migrations
 from tests.support.commands import Command, Commands, clean_environment
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply
+from tests.support.peer import Peer
+from tests.support.plants import Plants
 
 ISSUER, AUDIENCE = "https://login.example.org", "drsai"
 TEAMS = """
@@ -56,31 +58,6 @@ teams = {{"parrot": parrot, "careless": careless, "webhook": webhook, "config": 
 """
 
 
-class Plants:
-    """Secrets by what they are. None has a shape that a pattern could know, but where a format demands one."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, str] = {}
-
-    def __call__(self, name: str, value: str | None = None) -> str:
-        return self.found.setdefault(name, value or f"Zq{len(self.found):02}+/{name.encode().hex()[-12:]}~Plant=Zq")
-
-    def seen_in(self, text: str) -> list[str]:
-        """The names of those that are in a text: plain, percent-encoded, as JSON, or in base64 wherever it begins."""
-        return [name for name, value in self.found.items() if any(form in text for form in _forms(value))]
-
-
-def _forms(secret: str) -> Iterator[str]:
-    yield secret
-    yield quote(secret)
-    yield quote(secret, safe="")
-    yield secret.encode().hex()
-    for before in range(3):
-        # Without the characters that neighbours share.
-        for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            yield encode(b"\0" * before + secret.encode())[4 if before else 0 : -4].decode().rstrip("=")
-
-
 class World:
     """A server with secrets in its settings, its teams and its clients; and all that was seen of it."""
 
@@ -101,6 +78,7 @@ class World:
             "DRSAI_MODEL_MAX_RETRIES": "0",
             "DRSAI_LOG_FORMAT": form,
             "DRSAI_LOG_LEVEL": level,
+            "DRSAI_ALLOWED_ADDRESSES": "127.0.0.1",
         }
         if url.startswith("postgresql"):
             self.environment["DRSAI_SECRET_KEY"] = plant("secret key")
@@ -185,12 +163,9 @@ class World:
         self.shown[f"answer of {path.partition('?')[0]}"] = f"{response.headers} {response.text}"
         return response.json()
 
-    def settled(self, thread_id: str, seconds: float = 30) -> str:
-        end = time.monotonic() + seconds
-        while (thread := self.get(f"/threads/{thread_id}"))["status"] in ("running", "created") or thread["queued"]:
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        return str(thread["status"])
+    def is_settled(self, thread_id: str) -> bool:
+        thread = self.get(f"/threads/{thread_id}")
+        return thread["status"] not in ("running", "created") and not thread["queued"]
 
     @property
     def key(self) -> str:
@@ -229,6 +204,13 @@ class World:
             for line in places[place].split("\n")
         )
         return {place: seen for place, seen in lines if seen}
+
+
+def until(met: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not met():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
 
 
 def answer(request: ModelRequest) -> Any:
@@ -280,6 +262,19 @@ EVERYWHERE = {
 """By texts that are no secrets: the places where they are."""
 
 
+def tell_a_webhook(world: World) -> None:
+    """Two secrets sign what a peer refuses: each is shown once, where it was made."""
+    for name in ("webhook secret", "webhook secret after it"):
+        made = world.commands.run("webhooks", "secret", "--user", "ann", cwd=world.folder, env=world.environment)
+        world.plants(name, re.findall(r"whsec_([\w+/=]+)", made.stdout)[0])
+        world.shown[f"log of {name}"] = made.stderr
+    with Peer(lambda _: 410) as peer:
+        world.ask(202, thread_id="told", background=True, webhook_url=peer.url())
+        until(lambda: [each["state"] for each in world.get("/webhooks/deliveries")["data"]] == ["given_up"])
+        assert len(peer.told[0].headers["webhook-signature"].split(" ")) == 2
+    world.run("webhooks", "list", "--user", "ann", "--json")
+
+
 def use(world: World) -> None:
     plant, ask = world.plants, world.ask
     # What is made or told once is where it has to be.
@@ -296,6 +291,7 @@ def use(world: World) -> None:
     ask(200, thread_id="t", api_key=in_body, stream=True)
     ask(200, key=world.token("that is valid"))
     assert [each.api_key for each in world.model.requests[:2]] == [header, in_body]
+    tell_a_webhook(world)
 
     # Refused before anything is done.
     for bad in (plant("revoked key"), plant("unknown key", make_key()), plant("no key at all")):
@@ -321,14 +317,14 @@ def use(world: World) -> None:
     world.get(f"/threads?q={quote(plant('something in the query'), safe='')}", 400)
 
     # Failures of endpoints and factories that repeat what they were given.
-    failures = [("refused", 502), ("limited", 502), ("broken", 502), ("odd", 502)]
+    failures = [("refused", 424), ("limited", 424), ("broken", 424), ("odd", 424)]
     for number, (word, status) in enumerate(failures):
         secret = plant(f"key that is echoed {number}")
         ask(status, word, thread_id=f"echo{number}", api_key=secret)
         ask(status, word, thread_id=f"echo{number}", stream=False)
         ask(200, word, thread_id=f"stream{number}", headers={"X-Model-Api-Key": secret}, stream=True)
     ask(200, model="config", thread_id="config")
-    ask(502, "refused", model="config", thread_id="config")
+    ask(424, "refused", model="config", thread_id="config")
     ask(500, model="careless", headers={"X-Model-Api-Key": plant("key that a factory repeats")})
     ask(500, model="webhook")
 
@@ -345,7 +341,8 @@ def use(world: World) -> None:
     world.model.script(None, answer)
     before = len(world.model.requests)
     server = world.serve()
-    assert world.settled("killed") == "completed"
+    until(lambda: world.is_settled("killed"))
+    assert world.get("/threads/killed")["status"] == "completed"
     assert [each.api_key for each in world.model.requests[before:]] == [live, queued]
 
     world.look_at_processes()

@@ -132,4 +132,4 @@ def test_what_cannot_be_rotated(
         assert refused.stdout == "0 stored secrets re-encrypted, 1 left\n"
         assert "1 stored secrets can be decrypted with none of the secrets here" in refused.stderr
     else:
-        assert refused.stderr == "Error: to store API keys on PostgreSQL, set DRSAI_SECRET_KEY\n"
+        assert refused.stderr == "Error: to store API keys or webhook secrets on PostgreSQL, set DRSAI_SECRET_KEY\n"

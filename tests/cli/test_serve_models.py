@@ -11,9 +11,11 @@ import httpx
 import openai
 import pytest
 
+from drsai_backend import DrSai
 from tests.cli.serving import TEAMS, ask
 from tests.support.commands import Commands
 from tests.support.model_server import ModelServer
+from tests.support.threads import settings
 
 
 def test_a_model_endpoint_gets_the_parameters_of_the_request(commands: Commands, tmp_path: Path) -> None:
@@ -35,6 +37,18 @@ def test_a_model_endpoint_gets_the_parameters_of_the_request(commands: Commands,
         assert request.api_key == "sk-planted"
     assert "sk-planted" not in server.stdout + server.stderr
     assert all(b"sk-planted" not in file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
+
+
+def test_what_an_embedding_application_serves_is_served(commands: Commands, tmp_path: Path) -> None:
+    with ModelServer(lambda _: "answer") as model:
+        environment = {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "sk", "DRSAI_EMBEDDINGS_MODEL": "small"}
+        url = commands.start("serve", "--port", "0", cwd=tmp_path, env=environment).base_url()
+        served = httpx.get(url.removesuffix("/v1") + "/openapi.json").json()["paths"]
+        embedding = DrSai(None, f"sqlite:///{tmp_path}/other.db", settings=settings()).app()
+        assert served.keys() == embedding.openapi()["paths"].keys()
+        with openai.OpenAI(base_url=url, api_key="unused", max_retries=0, timeout=20) as client:
+            assert len(client.embeddings.create(model="small", input=["one", "two"]).data) == 2
+            assert "context_length" in client.models.retrieve("assistant").to_dict()
 
 
 LEAKY = """
@@ -69,7 +83,7 @@ def test_no_key_reaches_a_log(commands: Commands, tmp_path: Path, form: str) -> 
                 ask(url, "fine", extra_body={"api_key": key})
             assert refused.value.param == "api_key"
             assert "planted" not in str(refused.value)
-        with pytest.raises(openai.InternalServerError) as failed:
+        with pytest.raises(openai.APIStatusError) as failed:
             ask(url, "leaky")
         assert "planted" not in str(failed.value)
         server.kill(signal.SIGTERM)

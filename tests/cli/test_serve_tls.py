@@ -91,12 +91,20 @@ def test_a_handshake_has_its_time_and_blocks_nobody(commands: Commands, tmp_path
         for client in silent:
             with contextlib.suppress(ConnectionError):
                 assert client.recv(1) == b""
-        after = stack.enter_context(connect(server))
-        with trusting.wrap_socket(after, server_hostname="127.0.0.1") as client:
-            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: local")
-            assert client.recv(12) == b"HTTP/1.1 408"
+        # A client that is itself held up for a second has begun no request, and is cut without a word: then again.
+        assert any(begun(server, trusting) == b"HTTP/1.1 408" for _ in range(5))
         # A machine that is busy with something else is said, and is nobody's fault here.
         assert [line for line in server.stderr.splitlines() if "did not run for" not in line] == []
+
+
+def begun(server: Command, trusting: ssl.SSLContext) -> bytes:
+    """What the server says first to a request whose headers never end."""
+    with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+        plain = stack.enter_context(connect(server))
+        client = stack.enter_context(trusting.wrap_socket(plain, server_hostname="127.0.0.1"))
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: local")
+        return client.recv(12)
+    return b""
 
 
 def test_those_that_only_connect_take_no_place_from_others(commands: Commands, tmp_path: Path) -> None:

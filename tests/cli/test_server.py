@@ -75,6 +75,8 @@ def test_files_that_run_out_are_logged_once(commands: Commands, tmp_path: Path, 
     import resource
 
     with serving(commands, tmp_path, files=(64, 160)) as server, contextlib.ExitStack() as stack:
+        # What it reads the database with opens its files at the first read.
+        assert httpx.get(f"{server.base_url()}/threads", timeout=20).status_code == 200
         in_use = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (in_use + left, 160))
         for _ in range(8 * left):

@@ -1,4 +1,4 @@
-"""`drsai threads export | import | prune`."""
+"""`drsai threads turns | branches | rewind | fork | export | import | prune`."""
 
 from __future__ import annotations
 
@@ -70,6 +70,34 @@ def test_a_thread_moves_into_another_database(
     there = {"DRSAI_DATABASE_URL": database_url}
     told = commands.run("chat", "-t", "copy", "--user", "eve", cwd=tmp_path, env=there, stdin="What is my name?\n")
     assert "Your name is Ada." in told.stdout
+
+
+def test_the_past_of_a_thread(threads: Threads, home: str) -> None:
+    """It goes back, continues elsewhere, and moves with all of its branches."""
+    _work(home, "I live in Rome.")
+    of_ada = ("--user", "ada")
+    listed = threads("turns", "first", *of_ada, "--json")
+    assert [(each["turn"], each["last_seq"]) for each in json.loads(listed.stdout)] == [(1, 2), (2, 4)]
+    assert "messages 4" in threads("turns", "first", *of_ada).stdout
+    forked = threads("fork", "first", "--turn", "1", "--thread-id", "copy", *of_ada)
+    assert forked.stdout == "first is forked: copy, 2 messages\n"
+    back = threads("rewind", "first", "--at", "2", *of_ada)
+    assert back.stdout.startswith("first continues after turn 1, message 2;")
+    _work(home, "What is my name?")
+    branches = json.loads(threads("branches", "first", *of_ada, "--json").stdout)
+    assert [(each["number"], each["is_current"], each["last_seq"]) for each in branches] == [
+        (0, False, 4),
+        (1, True, 6),
+    ]
+    assert "left 0 after turn 1, message 2" in threads("branches", "first", *of_ada).stdout
+
+    assert threads("export", "first", *of_ada, "--output", "moved.thread").wait() == 0
+    moved = threads("import", "moved.thread", "--thread-id", "moved", *of_ada)
+    assert (moved.wait(), moved.stdout.partition(":")[0]) == (0, "imported moved of ada")
+    there = json.loads(threads("branches", "moved", *of_ada, "--json").stdout)
+    assert [(each["number"], each["is_current"], each["last_seq"]) for each in there] == [(0, False, 4), (1, True, 6)]
+    refused = threads("rewind", "first", "--at", "9", *of_ada)
+    assert (refused.wait(), refused.stderr) == (1, "Error: the thread has no message 9: the newest is 6\n")
 
 
 def test_through_a_pipe_into_a_database_that_is_not_there_yet(home: str, tmp_path: Path) -> None:

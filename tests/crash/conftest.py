@@ -25,12 +25,21 @@ class Serving:
         self._model = model
         self.database_url = database_url
         self._folder = folder
+        self.effects = folder / "effects"
+        """A line for each time that a tool took effect (see `support.teams.served`)."""
+        self.environment: dict[str, str] = {}
+        """Settings of the processes that are started from now on."""
         self._url = ""
         self.process: Command
 
     def launch(self) -> None:
         """Start a process, ready or not."""
-        environment = {"OPENAI_BASE_URL": self._model.base_url, "DRSAI_DATABASE_URL": self.database_url}
+        environment = {
+            "OPENAI_BASE_URL": self._model.base_url,
+            "DRSAI_DATABASE_URL": self.database_url,
+            "CHAOS_TOOLS": str(self.effects),
+            **self.environment,
+        }
         self.process = self._commands.start("serve", str(TEAMS), "--port", "0", cwd=self._folder, env=environment)
 
     def start(self) -> None:

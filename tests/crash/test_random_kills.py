@@ -12,7 +12,7 @@ import openai
 from tests.crash.conftest import Serving
 from tests.support.model_server import ModelServer, Reply
 
-KILLS = 10
+KILLS = 6
 """Per database."""
 FRAMES = 30
 """A kill comes after up to so many frames: about three answers. Counted, not timed: machines differ."""

@@ -82,6 +82,24 @@ def _asked(path: Path) -> bytes:
     return asyncio.run(work())
 
 
+def _rewound(path: Path) -> bytes:
+    """A thread that has gone back and continued, twice."""
+
+    async def work() -> bytes:
+        settings = Settings(_env_file=None)  # pyright: ignore[reportCallIssue]
+        async with DrSai(
+            {"team": lambda: agent("bob", True, counting("bob"))}, f"sqlite:///{path}", settings=settings
+        ) as drsai:
+            for turn in (None, 1, 1):
+                if turn is not None:
+                    await drsai.rewind("ada", "t", turn=turn)
+                for text in ("One.", "Two."):
+                    await drsai.run("team", text, user_id="ada", thread_id="t")
+            return await drsai.database.read(lambda session: export_thread(session, _NAME))
+
+    return asyncio.run(work())
+
+
 def _rowful(session: Session) -> bytes:
     """A thread with a row in every table."""
     add_thread(session, "ada", "t")
@@ -103,10 +121,13 @@ def _in_vain(database: Database, work: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def files(home: Database, tmp_path_factory: pytest.TempPathFactory, sqlite_template: bytes) -> list[dict[str, Any]]:
-    """The content of two real exports, their documents decoded."""
-    path = tmp_path_factory.mktemp("asked") / "drsai.db"
-    path.write_bytes(sqlite_template)
-    contents = [_opened(_asked(path)), _opened(_in_vain(home, _rowful))]
+    """The content of three real exports, their documents decoded."""
+    made: list[bytes] = []
+    for make in (_asked, _rewound):
+        path = tmp_path_factory.mktemp("made") / "drsai.db"
+        path.write_bytes(sqlite_template)
+        made.append(make(path))
+    contents = [_opened(each) for each in (made[0], _in_vain(home, _rowful), made[1])]
     for content in contents:
         if content["document"] is not None:
             content["document"] = decode_value(content["document"])

@@ -82,19 +82,21 @@ async def test_only_old_threads_of_which_nothing_is_under_way(db: DatabaseManage
             _add(session, f"new {status}", DAY / 2, status)
         _add(session, "old live", 2 * DAY, RunStatus.RUNNING, lease_owner="x", lease_expires_at=utcnow() + DAY)
         _add(session, "old queued", 2 * DAY, queued=1)
+        for kind in ("client_tool", "approval"):
+            _add(session, f"old {kind}", 2 * DAY, RunStatus.AWAITING_INPUT, input_request={"id": "q", "kind": kind})
         _add(session, "old of bob", 2 * DAY)
         session.execute(sa.update(_thread).where(_thread.c.thread_id == "old of bob").values(user_id="bob"))
 
     await db.database.write(store)
     everything = await _left(db)
     mine: dict[str, Any] = {"older_than": DAY, "user_id": "ada"}
-    assert await db.database.read(lambda session: count_prunable(session, **mine)) == 4
-    assert await db.database.write(lambda session: prune(session, **mine)) == 4
-    over = {"old created", "old completed", "old stopped", "old error"}
+    assert await db.database.read(lambda session: count_prunable(session, **mine)) == 5
+    assert await db.database.write(lambda session: prune(session, **mine)) == 5
+    over = {"old created", "old completed", "old stopped", "old error", "old client_tool"}
     assert await _left(db) == everything - over
     waiting = {"older_than": DAY, "statuses": [RunStatus.AWAITING_INPUT, RunStatus.RUNNING]}
-    assert await db.database.write(lambda session: prune(session, **waiting)) == 2
-    assert await _left(db) == everything - over - {"old awaiting_input", "old running"}
+    assert await db.database.write(lambda session: prune(session, **waiting)) == 3
+    assert await _left(db) == everything - over - {"old awaiting_input", "old running", "old approval"}
     assert await db.database.write(lambda session: prune(session, older_than=DAY)) == 1
     assert "old of bob" not in await _left(db)
 

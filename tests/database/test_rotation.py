@@ -183,6 +183,7 @@ def test_every_column_that_holds_a_key_is_known() -> None:
     tables = (table_of(UserInput).metadata.tables[name] for name in migrations.own_tables())
     columns = [column for table in tables for column in table.columns]
     marked = {str(column) for column in columns if is_secret(column)}
-    assert marked == {"userinput.api_key", "queuedinput.api_key"}
+    of_webhooks = {"webhooksecret.secret", "webhooksecret.previous_secret"}
+    assert marked == {"userinput.api_key", "queuedinput.api_key", *of_webhooks}
     suspicious = {str(column) for column in columns if any(word in column.name for word in named)}
     assert {each for each in suspicious if not each.endswith("tokens")} == marked

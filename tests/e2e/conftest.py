@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import httpx
 import openai
 import pytest
+import uvicorn
 from pydantic import SecretStr
 
 from drsai_backend import DrSai
 from drsai_backend.config import Settings
 from tests.api.conftest import openai_client
+from tests.support.listening import PromptServer, listening_socket
 from tests.support.model_server import ModelServer
 
 
@@ -28,6 +32,21 @@ class Service:
 
 
 Serve = Callable[..., Awaitable[Service]]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests of modules that say `both_databases` run on each."""
+    if "database_url" in metafunc.fixturenames and metafunc.definition.get_closest_marker("both_databases"):
+        metafunc.parametrize("database_url", ["sqlite", "postgresql"], indirect=True)
+
+
+@pytest.fixture
+def database_url(request: pytest.FixtureRequest) -> str:
+    """The URL of a migrated database with nothing in it. What the API does is the same on each: a test's name says on
+    which it runs, half of them on either."""
+    kind = getattr(request, "param", None) or ("sqlite", "postgresql")[crc32(request.node.name.encode()) % 2]
+    url: str = request.getfixturevalue("migrated_sqlite" if kind == "sqlite" else "migrated_postgres")
+    return url
 
 
 @pytest.fixture
@@ -61,3 +80,17 @@ async def serve(database_url: str, model: ModelServer) -> AsyncIterator[Serve]:
             return Service(drsai, client, http)
 
         yield made
+
+
+@asynccontextmanager
+async def listening(drsai: DrSai) -> AsyncGenerator[str]:
+    """A real server for a process of the service, for clients that leave; its base URL."""
+    port = listening_socket()
+    config = uvicorn.Config(drsai.app(), lifespan="off", ws="none", log_config=None, access_log=False)
+    server = PromptServer(config)
+    task = asyncio.create_task(server.serve([port]))
+    try:
+        yield f"http://127.0.0.1:{port.getsockname()[1]}/v1"
+    finally:
+        server.stop()
+        await task

@@ -53,6 +53,27 @@ async def test_parameters_reach_the_model_and_the_row(serve: Serve, model: Model
     assert row.user_messages == [{"role": "user", "content": "x"}]
 
 
+async def test_how_an_answer_finished_is_stored(serve: Serve, model: ModelServer) -> None:
+    details = {"prompt_tokens_details": {"cached_tokens": 4}}
+    model.script(None, [Reply("cut", finish_reason="length", details=details, system_fingerprint="fp_1"), "done"])
+    keyed: Any = {"extra_headers": {"Idempotency-Key": "k"}, **on("t")}
+    first, second = await serve(), await serve()
+    cut = await first.client.chat.completions.create(**ask("x"), **keyed)
+    plain = await first.client.chat.completions.create(**ask("y"), **on("u"))
+    assert (cut.choices[0].finish_reason, plain.choices[0].finish_reason) == ("length", "stop")
+    again = await second.client.chat.completions.create(**ask("x"), **keyed)
+    assert (again.choices, again.usage, again.system_fingerprint) == (cut.choices, cut.usage, "fp_1")
+    rows = await second.drsai.db.get(Run)
+    assert {row.team: row.finish for row in rows if row.finish} == {
+        "assistant": {"finish_reason": "length", "system_fingerprint": "fp_1"}
+    }
+    for answer, reason in ((cut, "length"), (plain, "stop")):
+        run = (await second.http.get(f"/v1/runs/{answer.drsai['run_id']}")).json()  # type: ignore[attr-defined]
+        assert run["finish_reason"] == reason
+        followed = (await second.http.get(f"/v1/runs/{answer.drsai['run_id']}/events")).text  # type: ignore[attr-defined]
+        assert f'"finish_reason":"{reason}"' in followed
+
+
 async def test_a_key_of_the_users_own_is_used_and_never_shown(serve: Serve, model: ModelServer) -> None:
     service = await serve()
     answer = await service.client.chat.completions.create(**ask("x"), **on("t", api_key="sk-of-ada-42"))
@@ -123,7 +144,7 @@ async def test_a_failing_model_is_an_honest_error(serve: Serve, model: ModelServ
     await service.client.chat.completions.create(**ask("one"), **on("t"))
     with pytest.raises(openai.APIStatusError) as caught:
         await service.client.chat.completions.create(**ask("two"), **on("t"))
-    assert caught.value.status_code == 502
+    assert caught.value.status_code == 424
     body: Any = caught.value.body
     assert set(body) == {"message", "type", "param", "code"}
     assert "Traceback" not in str(body)

@@ -42,7 +42,7 @@ async def test_mounted_with_the_lifespan_of_the_outer_application(database_url: 
     outer.mount(path, drsai.app())
     async with (
         serving(outer) as server,
-        httpx.AsyncClient(base_url=server) as http,
+        httpx.AsyncClient(base_url=server, timeout=60) as http,
         openai.AsyncOpenAI(api_key="unused", base_url=f"{server}{path}/v1", max_retries=0) as client,
     ):
         answer = await client.chat.completions.create(**CHAT)
@@ -70,7 +70,7 @@ async def test_mounted_with_the_lifespan_of_the_outer_application(database_url: 
 
 async def test_location_behind_a_proxy_that_takes_the_path_away(database_url: str):
     drsai = DrSai(database_url=database_url, settings=settings())
-    async with serving(drsai.app(), root_path="/ai") as server, httpx.AsyncClient(base_url=server) as http:
+    async with serving(drsai.app(), root_path="/ai") as server, httpx.AsyncClient(base_url=server, timeout=60) as http:
         accepted = await http.post("/v1/chat/completions", json={**CHAT, "background": True})
         assert accepted.headers["location"] == f"/ai/v1/runs/{accepted.json()['id']}"
 
@@ -79,7 +79,7 @@ async def test_mounted_without_a_lifespan_is_refused(database_url: str):
     drsai = DrSai(database_url=database_url, settings=settings())
     outer = FastAPI()
     outer.mount("/ai", drsai.app())
-    async with serving(outer) as server, httpx.AsyncClient(base_url=f"{server}/ai") as http:
+    async with serving(outer) as server, httpx.AsyncClient(base_url=f"{server}/ai", timeout=60) as http:
         assert (await http.get("/healthz")).status_code == 200
         refused = [await http.get(path) for path in ("/readyz", "/v1/models", "/v1/threads", "/v1/runs/x")]
         refused += [await http.post("/v1/chat/completions", json=CHAT | {"stream": stream}) for stream in (True, False)]

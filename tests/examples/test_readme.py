@@ -70,7 +70,8 @@ def test_the_two_commands(readme: str) -> None:
 
 def test_both_show_the_same_code() -> None:
     assert blocks(READMES[0]) == blocks(READMES[1])
-    assert set(blocks(READMES[0])) == {"resume.py", "my_teams.py", "careful.py", "in_code.py", "in_a_script.py"}
+    names = {"resume.py", "responses.py", "my_teams.py", "careful.py", "in_code.py", "in_a_script.py"}
+    assert set(blocks(READMES[0])) == names
 
 
 @pytest.mark.parametrize("readme", READMES)
@@ -83,7 +84,8 @@ def test_resume_after_sigkill(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     program = tmp_path / "resume.py"
-    program.write_text(blocks("README.md")["resume.py"].replace("127.0.0.1:8000", f"127.0.0.1:{port}"))
+    for name in ("resume.py", "responses.py"):
+        (tmp_path / name).write_text(blocks("README.md")[name].replace("127.0.0.1:8000", f"127.0.0.1:{port}"))
     with serving(tmp_path, port):
         client = subprocess.Popen(
             [sys.executable, "-u", str(program)],
@@ -98,6 +100,7 @@ def test_resume_after_sigkill(tmp_path: Path) -> None:
         assert "Nice to meet you, Ada" in client.stdout.readline()
     with serving(tmp_path, port):
         output, _ = client.communicate("\n", timeout=60)
+        assert "Your name is Ada." in run_python(["responses.py"], tmp_path)
     assert client.returncode == 0, output
     assert "Your name is Ada." in output
 

@@ -24,9 +24,18 @@ from hypothesis import strategies as st
 from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.models import RunModelClient
-from drsai_backend.models.message_rules import ALTERNATING, ANY, NO_SYSTEM, MessageRules, Rules, conform, with_prompt
+from drsai_backend.models.endpoints.message_rules import (
+    ALTERNATING,
+    ANY,
+    NO_SYSTEM,
+    MessageRules,
+    Rules,
+    conform,
+    with_prompt,
+)
 from tests.models.conftest import MakeFactory
-from tests.support.model_server import Failure, ModelServer, refusal_of
+from tests.support.model_server import Failure, ModelServer
+from tests.support.strict_endpoint import refusal_of
 from tests.support.teams.foreign import tiny_image
 
 WORDS = st.text("abc \n", max_size=6)
@@ -138,6 +147,9 @@ REFUSALS = [
     ("Developer instruction is not enabled for models/gemma-3-27b-it", NO_SYSTEM),
     ("Unsupported value: 'messages[0].role' does not support 'system' with this model.", NO_SYSTEM),
     ('{"loc":["body","messages",1,"user","name"],"msg":"Extra inputs are not permitted"}', Rules(names=False)),
+    ("Requests which include `tool_use` blocks in their history must define tools", Rules(undeclared=False)),
+    ("Anthropic expects the `tools=` param to be passed in.", Rules(undeclared=False)),
+    ("The toolConfig field must be defined when using toolUse content blocks.", Rules(undeclared=False)),
     ("'messages.1' : for 'role:user' the property 'name' is unsupported", Rules(names=False)),
     ("This model's maximum context length is 8192 tokens.", None),
     ("The model `x` does not exist", None),

@@ -17,7 +17,7 @@ from autogen_core.models import FunctionExecutionResultMessage
 from drsai_backend import Answer, AssistantAgent, DrSai, DrSaiAgent, RunStatus, Thread, requires_approval
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import TurnStep, utcnow
-from drsai_backend.errors import Conflict, InvalidRequest, NotFound, StaleAnswer
+from drsai_backend.errors import Conflict, InvalidRequest, NotFound, OtherModel, StaleAnswer
 from drsai_backend.runs.events import MessageRead, RunEnded
 from drsai_backend.teams.messages import UserInputReceivedEvent
 from tests.support.scripted import ScriptedClient
@@ -343,7 +343,7 @@ async def test_a_repeated_answer_with_an_idempotency_key_is_given_once(make: Mak
 async def test_a_question_is_not_answered_by_a_message_to_another_team(make: Make) -> None:
     drsai = await make({"crew": Asker(), "other": Crew()}, **QUICK)
     assert (await drsai.run("crew", "x", thread_id="t")).status is RunStatus.AWAITING_INPUT
-    with pytest.raises(InvalidRequest) as refused:
+    with pytest.raises(OtherModel) as refused:
         await drsai.run("other", "y", thread_id="t")
     assert refused.value.param == "model"
     assert (await thread_of(drsai)).status is RunStatus.AWAITING_INPUT

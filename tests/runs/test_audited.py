@@ -28,12 +28,13 @@ from drsai_backend.datamodel import (
     Run,
     ThreadShare,
     UserInput,
+    WebhookSecret,
     table_of,
     utcnow,
 )
 from drsai_backend.datamodel.audit import CLI, Action, By
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, StaleAnswer, ThreadBusy
+from drsai_backend.errors import DatabaseError, InvalidRequest, NotFound, StaleAnswer, ThreadBusy
 from drsai_backend.state.portable import export_thread, import_thread
 from tests.runs.test_answers import Office
 from tests.support.teams.crew import Crew
@@ -209,6 +210,7 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
     await drsai.share_thread("ann", "t", with_user="bob", tenant="acme")
     key = await drsai.keys.create(Owner("acme", "ann"), ["user"])
     data = await drsai.database.read(partial(export_thread, name=Owner("acme", "ann").thread("t")))
+    await drsai.webhooks.make_secret(Owner("acme", "ann"))
     assert asked.input_request is not None
     approved = Answer(str(asked.input_request["id"]), None, "approve")
     await _refuse_entries(drsai)
@@ -226,10 +228,15 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
         "thread.unshared": lambda: drsai.unshare_thread("ann", "t", with_user="bob", tenant="acme"),
         "input_request.answered": lambda: drsai.engine.answer(ann, "asks", approved),
         "run.started_as": lambda: drsai.engine.start(request("Hello.", principal=GATEWAY, thread_id="new")),
+        "thread.rewound": lambda: drsai.rewind("ann", "t", turn=1, tenant="acme"),
+        "thread.forked": lambda: drsai.fork("ann", "t", to_user="bob", tenant="acme"),
+        "key.changed": lambda: drsai.webhooks.change_key("acme", key.info.key_id, "https://hooks.example.org/"),
+        "webhook_secret.created": lambda: drsai.webhooks.make_secret(Owner("acme", "bob")),
+        "webhook_secret.rotated": lambda: drsai.webhooks.make_secret(Owner("acme", "ann")),
         "user.deleted": lambda: drsai.keys.delete_of(Owner("acme", "ann"), may_be_last=True),
     }
     for action, act in acts.items():
-        with pytest.raises(DrSaiError):
+        with pytest.raises(DatabaseError):
             await act()
         assert await _stored(drsai) == before, action
     elsewhere = {"secrets.rotated", "thread.exported", "user.exported", "audit.pruned"}
@@ -259,11 +266,12 @@ async def _stored(drsai: DrSai) -> dict[str, object]:
     def read(session: Session) -> dict[str, object]:
         run, message, key = (table_of(kind) for kind in (Run, AutoGenMessage, ApiKey))
         columns = {
-            "threads": (table_of(Thread).c.thread_id,),
+            "threads": (table_of(Thread).c.thread_id, table_of(Thread).c.branch),
             "runs": (run.c.run_id, run.c.status),
             "messages": (message.c.seq,),
             "shares": (table_of(ThreadShare).c.with_user,),
-            "keys": (key.c.key_id, key.c.revoked_at),
+            "keys": (key.c.key_id, key.c.revoked_at, key.c.webhook_url),
+            "secrets": (table_of(WebhookSecret).c.secret,),
             "entries": (table_of(AuditEntry).c.id,),
         }
         return {name: sorted(map(str, session.execute(sa.select(*each)))) for name, each in columns.items()}

@@ -123,7 +123,7 @@ async def test_inputs_that_wait_survive_the_process(make: Make, database_url: st
 async def test_a_queued_input_that_cannot_run_does_not_hold_up_the_others(make: Make) -> None:
     crew = Crew()
     crew.ann.hold()
-    drsai = await make({"crew": crew, "other": crew}, **QUICK)
+    drsai = await make({"crew": crew, "other": crew}, **QUICK, other_model="refuse")
     await drsai.engine.start(request("x"))
     stranger = await drsai.engine.start(request("y", team="other"))
     after = await drsai.engine.start(request("z"))

@@ -155,14 +155,17 @@ async def test_a_request_may_lower_a_bound_and_not_raise_it(make: Make) -> None:
     assert (run.turns, run.limits, run.stop_code) == (3, {"max_turns": 3}, "max_turns")
 
 
-def test_limits_of_a_team(tmp_path: Path) -> None:
+async def test_limits_of_a_team(make: Make, tmp_path: Path) -> None:
     path = tmp_path / "teams.json"
     agent = AssistantAgent("ann", ReplayChatCompletionClient(["x"]))
     config = json.loads(RoundRobinGroupChat([agent]).dump_component().model_dump_json())
     path.write_text(json.dumps({"crew": {**config, "limits": {"max_turns": 5}}}))
-    registered = TeamRegistry(load_teams(str(path))).get("crew")
-    assert registered.limits == RunLimits(max_turns=5)
-    assert registered.factory == config
+    teams = load_teams(str(path))
+    assert TeamRegistry(teams).get("crew").limits == RunLimits(max_turns=5)
+    drsai = await make(teams)
+    with pytest.raises(InvalidRequest, match="at most 5"):
+        await drsai.run("crew", "x", limits=RunLimits(max_turns=6))
+    assert (await drsai.run("crew", "x", limits=RunLimits(max_turns=1))).status is RunStatus.STOPPED
     path.write_text(json.dumps({"crew": {**config, "limits": {"max_turn": 5}}}))
     with pytest.raises(ConfigurationError, match="max_turn"):
         load_teams(str(path))

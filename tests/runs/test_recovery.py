@@ -127,11 +127,12 @@ async def test_who_follows_a_run_elsewhere_is_told_so_when_the_process_closes(ma
             if isinstance(event, RunStarted) and event.attempt == 2:
                 followed.set()
 
-    following = asyncio.create_task(follow())
-    await followed.wait()
-    await drsai.close()
-    await following
-    end = await handle.wait()
+    async with asyncio.timeout(20):
+        following = asyncio.create_task(follow())
+        await followed.wait()
+        await drsai.close()
+        await following
+        end = await handle.wait()
     assert (end.status, end.error_code) == (RunStatus.RUNNING, "lease_lost")
     crew.bob.release()
     assert (await ended(other)).status is RunStatus.COMPLETED

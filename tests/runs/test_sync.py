@@ -67,7 +67,8 @@ def test_no_call_is_missing(cls: type, sync: type):
         assert parameters(ours[name]) == parameters(theirs[name]), name
         assert ours[name].__doc__, name
     if cls is not DrSai:
-        assert {name for name in theirs if name not in asynchronous} - ours.keys() == set()
+        # `attempt` and `maker` are how the API finds the run of a request that is repeated.
+        assert {name for name in theirs if name not in asynchronous} - ours.keys() <= {"attempt", "maker"}
 
 
 def test_all_calls(drsai: DrSai):

@@ -15,6 +15,7 @@ ordinary processes: own pid, own connections, and they die of the signals they a
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -132,7 +133,7 @@ class Commands:
         assert self._mother.stdin is not None
         assert self._mother.stdout is not None
         self._mother.stdin.close()
-        self._mother.wait(10)
+        self._mother.wait(60)
         self._reader.join(10)
         self._mother.stdout.close()
 
@@ -199,8 +200,11 @@ def _mother() -> None:
     from drsai_backend import cli
 
     # What the commands import when they run. None of it may start a thread or open anything: it is forked.
+    gc.disable()
     for module in pkgutil.iter_modules(cli.__path__, f"{cli.__name__}."):
         importlib.import_module(module.name)
+    gc.freeze()  # or each child copies all of it at its first collection
+    gc.enable()
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)

@@ -17,6 +17,8 @@ MOMENT = datetime(2026, 3, 4, 5, 6, 7, 890123, UTC)
 SECRET = "c2VjcmV0LWNpcGhlcnRleHQ"
 _LISTS = {"answers", "files", "steps", "task_messages", "tasks", "user_messages"}
 RUN = "run_of_every_row"
+_BRANCH = {"number": 0, "parent": None, "at_turn": 0, "at_seq": 0, "first_turn": 1, "first_seq": 1}
+"""The line that a thread begins with."""
 
 
 def tables_of_threads() -> dict[str, sa.Table]:
@@ -43,6 +45,7 @@ def add_thread(session: Session, user_id: str, thread_id: str, *, tenant: str = 
         "turn": 0,
         "journal_debt": 0,
         "epoch": 4,
+        "branch": 0,
         "run_id": _run_id(tenant, user_id, thread_id),
         "tenant": tenant,
         **more,
@@ -81,10 +84,13 @@ def _value(column: sa.Column[Any], tenant: str, user_id: str, thread_id: str, ke
         "seq": 1,
         "run_id": _run_id(tenant, user_id, thread_id),
         "key_id": f"key_{tenant}_{user_id}",
+        "event_id": f"evt_{tenant}_{user_id}_{thread_id}",
+        "next_at": None,  # or a process that looks would send it
         "digest": f"{tenant}_{user_id}",
         "idempotency_key": column.table.name,
         "with_user": "guest",
         "with_role": None,  # a share is with the one or the other
+        **(_BRANCH if column.table.name == "threadbranch" else {}),
     }
     if column.name in own:
         return own[column.name]
@@ -101,6 +107,8 @@ def _value(column: sa.Column[Any], tenant: str, user_id: str, thread_id: str, ke
             return [value] if column.name in _LISTS else value
         case sa.Boolean():
             return True
+        case sa.LargeBinary():
+            return b"point"
         case sa.Integer():
             return 7
         case sa.Float():

@@ -16,7 +16,8 @@ answers 400 `script_exhausted`), or a function, sync or async, of the `ModelRequ
 
 The server is as strict as the strictest real ones, unless `strict=False`: one system message at most, and first; then
 user and assistant in turns, as the chat templates of Gemma and Mistral want it; no empty message, no unknown parameter,
-no `name`, as Mistral's API wants it. What it refuses is in `server.refused`, and not in `server.requests`.
+no `name`, as Mistral's API wants it. It continues an answer at the end only where `continues` says how it is to be
+asked. What it refuses is in `server.refused`, and not in `server.requests`.
 
 Replies can be slow (`delay`, `chunk_delay` seconds), break the connection after some chunks (`break_after`), or hang
 until the client goes away or the server stops (`hang`). `request.disconnected` says whether the client went away.
@@ -25,10 +26,12 @@ until the client goes away or the server stops (`hang`). `request.disconnected` 
 from __future__ import annotations
 
 import asyncio
+import base64
 import inspect
 import json
 import re
 import socket
+import struct
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -37,6 +40,11 @@ from typing import Any
 
 import uvicorn
 from autogen_ext.models.openai import _model_info
+
+from tests.support.listening import PromptServer
+from tests.support.strict_endpoint import refusal_of
+
+_NO_PARAMETERS = frozenset({"model", "messages", "stream", "stream_options", "tools", "tool_choice"})
 
 
 @dataclass
@@ -66,6 +74,12 @@ class Reply:
     chunk_delay: float = 0.0
     break_after: int | None = None
     hang: bool = False
+    reasoning: str | None = None
+    """What it thinks, given apart as `reasoning_content`; in a stream word by word."""
+    details: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of its usage, as `prompt_tokens_details` and `completion_tokens_details`."""
+    service_tier: str | None = None
+    system_fingerprint: str | None = None
 
     @property
     def text(self) -> str | None:
@@ -79,6 +93,7 @@ class Failure:
     status: int
     message: str = "scripted failure"
     code: str | None = None
+    param: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
     delay: float = 0.0
 
@@ -100,6 +115,11 @@ class ModelRequest:
     @property
     def messages(self) -> list[dict[str, Any]]:
         return self.body.get("messages", [])
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What is asked of the answer, besides the tools."""
+        return {name: value for name, value in self.body.items() if name not in _NO_PARAMETERS}
 
     @property
     def system(self) -> str:
@@ -138,6 +158,11 @@ class ModelServer:
         self.requests: list[ModelRequest] = []
         self.refused: list[ModelRequest] = []
         self.strict = strict
+        self.continues: str | None = None
+        """How an answer at the end is continued: `plain`, `prefix`, `vllm`; None: such a request is refused."""
+        self.declared = False
+        """Refuse requests without tools whose messages call some, as Anthropic's API does."""
+        self.embedded: Callable[[ModelRequest], dict[str, Any] | Failure] = embeddings_of
         self._scripts: dict[str | None, Callable[[ModelRequest], Answer | Awaitable[Answer]]] = {}
         self.script(None, script if script is not None else lambda _: "ok")
         self._stopping = threading.Event()
@@ -152,7 +177,7 @@ class ModelServer:
             timeout_graceful_shutdown=1,
             timeout_keep_alive=60,
         )
-        self._server = uvicorn.Server(config)
+        self._server = PromptServer(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
 
     def script(self, key: str | None, script: Script) -> None:
@@ -181,7 +206,7 @@ class ModelServer:
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
-        self._server.should_exit = True
+        self._server.stop()
         self._thread.join(10)
         self._socket.close()
 
@@ -204,12 +229,18 @@ class ModelServer:
             names = [key for key in self._scripts if key]
             await _json(send, 200, {"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
             return
+        if scope["path"] == "/v1/embeddings":
+            headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
+            await self._embed(ModelRequest(json.loads(body), headers, scope["path"], len(self.requests)), receive, send)
+            return
         if scope["path"] != "/v1/chat/completions":
             await _json(send, 404, _error(f"no such path: {scope['path']}", "not_found"))
             return
         headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
         request = ModelRequest(json.loads(body), headers, scope["path"], len(self.requests))
-        refusal = refusal_of(request.body) if self.strict else None
+        refusal = refusal_of(request.body, self.continues) if self.strict else None
+        if self.declared and not request.tools and any(each.get("tool_calls") for each in request.messages):
+            refusal = "Requests which include `tool_use` or `tool_result` blocks must define tools"
         if refusal is not None:
             self.refused.append(request)
             await _json(send, 400, _error(refusal, "invalid_request"))
@@ -224,11 +255,30 @@ class ModelServer:
                 answer = Reply(answer)
             await self._pause(request, answer.delay)
             if isinstance(answer, Failure):
-                await _json(send, answer.status, _error(answer.message, answer.code), answer.headers)
+                await _json(send, answer.status, _error(answer.message, answer.code, answer.param), answer.headers)
             elif request.stream:
                 await self._stream(request, answer, send)
             else:
                 await self._whole(request, answer, send)
+        finally:
+            watcher.cancel()
+
+    async def _embed(self, request: ModelRequest, receive: Any, send: Any) -> None:
+        """Two numbers for each input: its length, and its place. `embedded` changes the answer."""
+        unknown = sorted(request.body.keys() - {"model", "input", "encoding_format", "dimensions"})
+        if unknown:
+            self.refused.append(request)
+            await _json(send, 400, _error(f"body.{unknown[0]}: Extra inputs are not permitted", "invalid_request"))
+            return
+        self.requests.append(request)
+        watcher = asyncio.create_task(self._watch(request, receive))
+        try:
+            answer = self.embedded(request)
+            if isinstance(answer, Failure):
+                await self._pause(request, answer.delay)
+                await _json(send, answer.status, _error(answer.message, answer.code), answer.headers)
+            else:
+                await _json(send, 200, answer)
         finally:
             watcher.cancel()
 
@@ -250,6 +300,8 @@ class ModelServer:
             await self._pause(request, 3600)
             return
         message: dict[str, Any] = {"role": "assistant", "content": reply.text, "refusal": None}
+        if reply.reasoning is not None:
+            message["reasoning_content"] = reply.reasoning
         if reply.tool_calls:
             message["tool_calls"] = [_call(request, reply, index) for index in range(len(reply.tool_calls))]
         choice = {"index": 0, "message": message, "finish_reason": _finish(reply), "logprobs": None}
@@ -272,74 +324,16 @@ class ModelServer:
         await send({"type": "http.response.body", "body": b""})
 
 
-_PARAMETERS = frozenset(
-    {
-        *("model", "messages", "stream", "stream_options", "temperature", "top_p", "max_tokens", "seed", "stop", "n"),
-        *(
-            "max_completion_tokens",
-            "tools",
-            "tool_choice",
-            "parallel_tool_calls",
-            "response_format",
-            "user",
-            "logprobs",
-        ),
-        *("frequency_penalty", "presence_penalty", "logit_bias", "top_logprobs", "reasoning_effort"),
-    }
-)
-_FIELDS = {
-    "system": {"role", "content"},
-    "user": {"role", "content"},
-    "assistant": {"role", "content", "tool_calls"},
-    "tool": {"role", "content", "tool_call_id"},
-}
-
-
-def refusal_of(body: dict[str, Any]) -> str | None:
-    """Why a strict endpoint does not take a request."""
-    unknown = sorted(body.keys() - _PARAMETERS)
-    if unknown:
-        return f"body.{unknown[0]}: Extra inputs are not permitted"
-    for index, message in enumerate(body["messages"]):
-        fields = _FIELDS.get(message["role"])
-        if fields is None:
-            return f"body.messages.{index}: unexpected role {message['role']!r}"
-        if extra := sorted(message.keys() - fields):
-            return f"body.messages.{index}.{message['role']}.{extra[0]}: Extra inputs are not permitted"
-        if not message.get("content") and not message.get("tool_calls") and message["role"] != "tool":
-            return f"body.messages.{index}: a message must have content"
-    return _refused_order(body["messages"])
-
-
-def _refused_order(messages: list[dict[str, Any]]) -> str | None:
-    rest = messages[1:] if messages and messages[0]["role"] == "system" else messages
-    if any(message["role"] == "system" for message in rest):
-        return "System message must be at the beginning."
-    is_users, calls = True, list[str]()
-    for message in rest:
-        if message["role"] == "tool":
-            if message["tool_call_id"] not in calls:
-                return "tool call id has to be defined in the message before"
-            calls.remove(message["tool_call_id"])
-            continue
-        if calls:
-            return "Not the same number of function calls and responses"
-        if message.get("tool_calls"):
-            if is_users:
-                return "a call of tools must follow a user message or a tool result"
-            calls = [call["id"] for call in message["tool_calls"]]
-            continue
-        if (message["role"] == "user") != is_users:
-            return (
-                "After the optional system message, conversation roles must alternate user and assistant roles "
-                "except for tool calls and results."
-            )
-        is_users = not is_users
-    if calls:
-        return "Not the same number of function calls and responses"
-    if not rest or rest[-1]["role"] == "assistant":
-        return "Expected last role User or Tool for serving but got assistant"
-    return None
+def embeddings_of(request: ModelRequest) -> dict[str, Any]:
+    """The answer of an endpoint that knows both encodings."""
+    given = request.body["input"]
+    inputs = given if isinstance(given, list) and not isinstance(given[0], int) else [given]
+    vectors: list[Any] = [[float(len(each)), index + 0.5] for index, each in enumerate(inputs)]
+    if request.body.get("encoding_format") == "base64":
+        vectors = [base64.b64encode(struct.pack("<2f", *vector)).decode() for vector in vectors]
+    data = [{"object": "embedding", "index": index, "embedding": each} for index, each in enumerate(vectors)]
+    used = {"prompt_tokens": len(inputs), "total_tokens": len(inputs)}
+    return {"object": "list", "data": data, "model": request.model, "usage": used}
 
 
 def _events(request: ModelRequest, reply: Reply) -> list[str]:
@@ -351,6 +345,8 @@ def _events(request: ModelRequest, reply: Reply) -> list[str]:
     text = reply.text
     pieces = reply.chunks if reply.chunks is not None else re.findall(r"\s*\S+\s*$|\s*\S+|\s+", text or "")
     events = [chunk({"role": "assistant", "content": ""})]
+    thoughts = re.findall(r"\s*\S+\s*$|\s*\S+|\s+", reply.reasoning or "")
+    events += [chunk({"reasoning_content": piece}) for piece in thoughts]
     events += [chunk({"content": piece}) for piece in pieces]
     for index in range(len(reply.tool_calls)):
         call = _call(request, reply, index)
@@ -368,12 +364,14 @@ def _events(request: ModelRequest, reply: Reply) -> list[str]:
 
 def _head(request: ModelRequest, reply: Reply, kind: str) -> dict[str, Any]:
     model = reply.model or _model_info.resolve_model(request.model)
-    return {"id": f"chatcmpl-{request.number}", "object": kind, "created": int(time.time()), "model": model}
+    head = {"id": f"chatcmpl-{request.number}", "object": kind, "created": int(time.time()), "model": model}
+    said = {"service_tier": reply.service_tier, "system_fingerprint": reply.system_fingerprint}
+    return head | {name: value for name, value in said.items() if value is not None}
 
 
-def _usage(reply: Reply) -> dict[str, int]:
+def _usage(reply: Reply) -> dict[str, Any]:
     asked, said = reply.prompt_tokens, reply.completion_tokens
-    return {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
+    return {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said, **reply.details}
 
 
 def _finish(reply: Reply) -> str:
@@ -387,8 +385,8 @@ def _call(request: ModelRequest, reply: Reply, index: int) -> dict[str, Any]:
     return {"id": call.id or f"call_{request.number}_{index}", "type": "function", "function": function}
 
 
-def _error(message: str, code: str | None) -> dict[str, Any]:
-    return {"error": {"message": message, "type": "scripted", "param": None, "code": code}}
+def _error(message: str, code: str | None, param: str | None = None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "scripted", "param": param, "code": code}}
 
 
 async def _json(send: Any, status: int, data: dict[str, Any], headers: dict[str, str] | None = None) -> None:

@@ -11,9 +11,13 @@ from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
-from drsai_backend.models import ModelClientFactory
+from drsai_backend.models import ContinueRules, ModelClientFactory
+from drsai_backend.runs.requests import RunRequest
 from drsai_backend.runs.start.build import inject
+from drsai_backend.runs.start.parameters import allot
 from drsai_backend.state.codec import dump_json, load_json
+from drsai_backend.teams.client_tools.definitions import ClientTools
+from drsai_backend.teams.client_tools.policy import ToolPolicy
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.replay.steps import Step, ToolEvent, TurnSteps
 from drsai_backend.teams.suspension import InputBroker, InputRequired, parse_decision
@@ -33,11 +37,12 @@ class Story:
     """What became of a run, and what is stored of it.
 
     `crash_at`: the number of the write, counted over the whole story, at which the process ends; `durable`: that write
-    was still done.
+    was still done. `tools` are the client's, of which each returns its name and its arguments.
     """
 
     build: Callable[[], BaseGroupChat]
     answer: Answer | None = None
+    tools: ClientTools | None = None
     crash_at: int | None = None
     durable: bool = False
     stored: Stored = field(default_factory=Stored)
@@ -83,7 +88,10 @@ class Story:
         team = self.build()
         models = ModelClientFactory(Settings(_env_file=None))
         context = RunContext(Principal("u"), "t", "r", {}, None, models)  # type: ignore[arg-type]
-        inject(parts(team), context, broker, steps)
+        members = parts(team)
+        request = RunRequest("t", (), Principal("u"), client_tools=self.tools)
+        allotted = allot(team, members, request, self.build, ToolPolicy("offer"), ContinueRules())
+        inject(members, context, broker, steps, None, allotted)
         run = TurnRun(team, self.stored, broker=broker, steps=steps)
         await run.prepare()
         if self.stored.payloads:
@@ -112,6 +120,13 @@ class Story:
             except InputRequired as question:
                 self.store(steps.unstored())
                 self.questions.append(question)
+                if question.tool_calls is not None:
+                    results = [
+                        {"key": each["key"], "called": each["called"], "content": returned(each), "is_error": False}
+                        for each in question.tool_calls
+                    ]
+                    self.answers.append({"source": question.source, "key": question.key, "results": results})
+                    return False
                 if self.answer is None:
                     raise
                 said = parse_decision(self.answer(question), vars(question))
@@ -129,6 +144,11 @@ class Story:
     def said(self) -> list[Any]:
         """The messages, without chunks."""
         return [comparable(message) for message in self.shown if message.type != CHUNK]
+
+
+def returned(call: dict[str, Any]) -> str:
+    """What a tool of the client's returns."""
+    return f"{call['name']} of the client did {call['arguments']}"
 
 
 def _without_chunks(state: Any) -> Any:

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from drsai_backend.errors import ReplayMismatch
 from drsai_backend.models import RunModelClient, run_client_of
-from drsai_backend.models.requests import ModelRequest
+from drsai_backend.models.calls.requests import ModelRequest
 from drsai_backend.state.codec import load_json
 from drsai_backend.teams.recording.recorder import dump_message, storable
 from drsai_backend.teams.replay.steps import Step, ToolFinished, ToolStarted, TurnSteps
@@ -110,7 +110,7 @@ async def test_a_nested_team_does_not_take_its_turns_again() -> None:
 
 
 async def test_nothing_is_hashed_without_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    from drsai_backend.models import requests
+    from drsai_backend.models.calls import requests
 
     def digest(value: Any) -> str:
         raise AssertionError("hashed")

@@ -85,6 +85,17 @@ class Bodies:
         finally:
             self._free += counted
 
+    async def parse(self, data: bytes) -> JsonObject:
+        """The JSON object of a message that came whole. Raises BodyTooLarge, MalformedJSON and InvalidRequest as
+        `read`."""
+        if len(data) > self._limit:
+            raise BodyTooLarge(f"the message has {len(data)} bytes; this server accepts {self._limit}")
+        body = bytearray(data)
+        value = _parse(body) if len(data) <= _SMALL else await self.off_loop(partial(_parse, body))
+        if not isinstance(value, dict):
+            raise InvalidRequest("the message must be a JSON object")
+        return cast(JsonObject, value)
+
     async def off_loop(self, work: Callable[[], _T]) -> _T:
         """Do what takes long for a big body, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -27,12 +27,12 @@ from drsai_backend.errors import (
 from drsai_backend.json_types import JsonObject
 
 _log = logging.getLogger("drsai.api")
-_TYPES: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+_TYPES: Final = {401: "authentication_error", 403: "permission_error", 424: "server_error", 429: "rate_limit_error"}
 _CODES: Final = {404: "not_found", 405: "method_not_allowed"}
 _METHODS: Final = ("DELETE", "GET", "PATCH", "POST", "PUT")
 # OpenAI's clients repeat these by themselves. A busy thread stays busy for as long as its run takes, and a failed run
 # has taken the message: to repeat it would say it twice.
-_NO_RETRY: Final = frozenset({409, 500, 502})
+_NO_RETRY: Final = frozenset({409, 424, 500})
 _REASONS: Final = {
     "missing": "is required",
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be an integer"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, cast
 
@@ -27,6 +28,20 @@ _ERROR: Final[JsonObject] = {
     },
 }
 ERROR_CONTENT: Final = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+EVENTS: Final[JsonObject] = {"text/event-stream": {"schema": {"$ref": "#/components/schemas/Event"}}}
+"""The content of an answer that is a stream."""
+NO_MODEL: Final[JsonObject] = {"description": "There is no such model.", "content": ERROR_CONTENT}
+"""What a 404 is where a body names the model."""
+_EVENT: Final[JsonObject] = {
+    "type": "object",
+    "description": "One of the server-sent events of an answer.",
+    "required": ["data"],
+    "properties": {
+        "event": {"type": "string"},
+        "id": {"type": "string"},
+        "data": {"type": "string", "description": "JSON; at the end of some streams `[DONE]`."},
+    },
+}
 _EVERYWHERE: Final = {
     400: "Something in the request cannot be used; `param` names it.",
     500: "Something went wrong here; the log has it under `X-Request-Id`.",
@@ -44,6 +59,14 @@ _OF_A_BODY: Final = {
     415: "The body is not declared as JSON.",
     422: "The thread's stored state cannot be read; it is left as it is.",
 }
+_IDS: Final = {
+    "api_key": "key_id",
+    "conversation": "conversation_id",
+    "response": "response_id",
+    "thread": "thread_id",
+    "thread.run": "run_id",
+}
+"""By `object`: the parameter of a path that takes the `id` of such an object."""
 
 
 def dumps(value: object) -> bytes:
@@ -111,16 +134,40 @@ def install_document(app: FastAPI, *, needs_key: bool) -> None:
             schemas: JsonObject = document.setdefault("components", {}).setdefault("schemas", {})
             for name in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(name, None)
-            schemas["Error"] = _ERROR
+            schemas |= {"Error": _ERROR, "Event": _EVENT}
             document["components"]["securitySchemes"] = {"key": _KEY}
             for path, item in document["paths"].items():
                 for method, operation in item.items():
                     is_open = "health" in operation.get("tags", ())
                     operation["security"] = [{}] if is_open else secured
                     _add_errors(path, method, operation, _EVERYWHERE if is_open else _EVERYWHERE | _OF_A_CALLER)
+                    _add_links(path, operation, document["paths"])
         return app.openapi_schema or {}
 
     app.openapi = openapi
+
+
+def _add_links(path: str, operation: JsonObject, paths: Mapping[str, JsonObject]) -> None:
+    """Say of what a request makes, and of the entries of a page, where to ask for it and what can be done with it."""
+    makes = "{" not in path or "201" in operation["responses"]
+    for answer in (answer for status, answer in operation["responses"].items() if status.startswith("2")):
+        schema: JsonObject = answer.get("content", {}).get("application/json", {}).get("schema", {})
+        fields: JsonObject = schema.get("properties", {})
+        named = {name: f"$response.body#/{name}" for name in ("thread_id", "run_id") if makes and name in fields}
+        if makes and (own := _IDS.get(str(fields.get("object", {}).get("const")))) is not None:
+            named[own] = "$response.body#/id"
+        links: JsonObject = {}
+        for other, item in paths.items():
+            [*parameters] = re.findall(r"{(\w+)", other)
+            where = {name: named[name] for name in parameters if name in named}
+            if "data" in fields and re.fullmatch(re.escape(path) + r"/{\w+}", other):
+                where = {name: f"$request.path.{name}" for name in parameters[:-1]}
+                where[parameters[-1]] = "$response.body#/data/0/id"
+            if where and len(where) == len(parameters):
+                for each in item.values():
+                    links[each["operationId"]] = {"operationId": each["operationId"], "parameters": where}
+        if links:
+            answer["links"] = links
 
 
 def _add_errors(path: str, method: str, operation: JsonObject, errors: Mapping[int, str]) -> None:

@@ -40,15 +40,22 @@ ThreadOwner = Annotated[
 ]
 KeyId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("key_id")]
 UserId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("user_id")]
+ResponseId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("response_id")]
+ConversationId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("conversation_id")]
+ItemId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("item_id")]
+DeliveryId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("delivery_id")]
 RunId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("run_id")]
 Limit = Annotated[int, Query(ge=1, le=100)]
 After = Annotated[str | None, after_of(CURSOR_PATTERN)]
 AfterRun = Annotated[str | None, after_of(r"^[0-9]{1,18}$")]
+BranchNumber = Annotated[
+    int | None, Query(ge=0, le=2**31 - 1, description="A branch of the thread; default: its current one.")
+]
 Status = Annotated[RunStatus | None, Query(description="Only those of this status.")]
 
 
 def check_query(scope: Scope, known: Iterable[str]) -> None:
-    """Raises InvalidRequest for a query parameter that is not in `known`, or is there twice."""
+    """Raises InvalidRequest for a query parameter that is not in `known`, or is there twice and no list."""
     if not scope["query_string"]:
         return
     names = [name for name, _ in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)]
@@ -57,7 +64,7 @@ def check_query(scope: Scope, known: Iterable[str]) -> None:
         if name not in known:
             takes = f"it takes {', '.join(f'`{each}`' for each in known)}" if known else "it takes none"
             raise InvalidRequest(f"`{name}` is no query parameter of {scope['path']}: {takes}", param=name)
-        if names.count(name) > 1:
+        if names.count(name) > 1 and not name.endswith("[]"):  # how OpenAI's clients write a list
             raise InvalidRequest(f"`{name}` is given more than once", param=name)
 
 

@@ -17,7 +17,8 @@ from drsai_backend.errors import DatabaseUnavailable, DrSaiError
 from drsai_backend.json_types import JsonObject
 
 _log = logging.getLogger(__name__)
-_PING: Final = b": ping\n\n"
+PING: Final = b": ping\n\n"
+"""A comment."""
 _HEADERS: Final = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -91,7 +92,7 @@ class EventStream:
         opening: what the answer begins with.
         failing: makes the frame that tells of an error, when it is too late for an error status.
         what: names the answer in the log.
-        ping: seconds of silence after which a comment keeps the connection open.
+        ping: seconds of silence after which `keep_alive` keeps the connection open.
         patience: see `Watch`. An error within that time is raised, and becomes an error status.
     """
 
@@ -101,6 +102,7 @@ class EventStream:
     what: str
     ping: float
     patience: float = PATIENCE
+    keep_alive: bytes = PING
     opened: bool = field(default=False, init=False)
     _quiet: bool = field(default=False, init=False)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
@@ -136,7 +138,7 @@ class EventStream:
 
     async def _keep_alive(self) -> None:
         if not self.opened or self._quiet:
-            await self._write(_PING if self.opened else b"", more=True)
+            await self._write(self.keep_alive if self.opened else b"", more=True)
         self._quiet = True
 
     async def _write(self, frames: bytes, *, more: bool) -> None:

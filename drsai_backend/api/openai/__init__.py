@@ -1,2 +1,2 @@
-"""OpenAI's dialect: `chat` (the endpoint, and what can be asked), `inputs` and `messages` (what came in), `speech`
-(what a reader sees of a run), `wire` (its JSON)."""
+"""OpenAI's dialect: a folder or module per API (`chat`, `models`), and what they share: `messages`, the shapes of what
+comes in, and `speech`, what a reader sees of a run."""

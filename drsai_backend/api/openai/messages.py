@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal, TypeAlias, cast
 
-from autogen_core import Image
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from autogen_core import FunctionCall, Image
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, WithJsonSchema
 
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.images import FORMATS, MAX_PIXELS, EncodedImage, check_image
-from drsai_backend.runs.events import InputMessage
+from drsai_backend.runs.messages import USER_LAST, continued
+from drsai_backend.runs.requests import InputMessage
+from drsai_backend.teams.client_tools.definitions import (
+    CUSTOM_INPUT,
+    MAX_RESULT_BYTES,
+    MAX_RESULTS,
+    ToolOutput,
+    run_of_call,
+)
 
-_ROLES: Final[dict[str, Literal["system", "user", "assistant"]]] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-}
+NO_ID: Final = "function:"
+"""What a call of one of the deprecated functions has in place of an id begins with; its name follows."""
 _DATA_URL: Final = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
 _URL_SCHEMA: Final = {"type": "object", "properties": {"url": {"type": "string"}}}
+_KEY_SCHEMA: Final[JsonObject] = {
+    "type": "string",
+    "format": "password",
+    "writeOnly": True,
+    "pattern": r"^\s*[!-~]*\s*$",
+}
+ModelKey: TypeAlias = Annotated[SecretStr, WithJsonSchema(_KEY_SCHEMA)]
+"""A key for model calls, to be checked with `usable_key`."""
 
 
 class Wire(BaseModel):
@@ -50,51 +63,149 @@ class ImagePart(Wire):
 Part: TypeAlias = Annotated[TextPart | RefusalPart | ImagePart, Field(discriminator="type")]
 
 
+Content: TypeAlias = str | Annotated[list[Part], Field(fail_fast=True)] | None
+
+
+class CalledFunction(Wire):
+    name: str
+    arguments: str
+
+
+class CalledCustom(Wire):
+    name: str
+    input: str
+
+
+class FunctionToolCall(Wire):
+    id: str = Field(min_length=1)
+    type: Literal["function"] = "function"  # not every client says it
+    function: CalledFunction
+
+
+class CustomToolCall(Wire):
+    id: str = Field(min_length=1)
+    type: Literal["custom"]
+    custom: CalledCustom
+
+
+ToolCallPart: TypeAlias = FunctionToolCall | CustomToolCall
+
+
 class ChatMessage(Wire):
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[Part], Field(fail_fast=True)] | None = None
+    role: Literal["system", "developer", "user"]
+    content: Content = None
+
+
+class AssistantMessage(Wire):
+    """An answer, and the calls of the client's tools in it."""
+
+    role: Literal["assistant"]
+    content: Content = None
+    tool_calls: list[ToolCallPart] | None = None
+    function_call: CalledFunction | None = None
 
 
 class ToolMessage(Wire):
-    """What a tool of the client's has said. It is not looked at."""
+    """What a tool of the client's has returned."""
 
-    role: Literal["tool", "function"]
+    role: Literal["tool"]
+    tool_call_id: str = Field(min_length=1)
+    content: Content = None
 
 
-Message: TypeAlias = Annotated[ChatMessage | ToolMessage, Field(discriminator="role")]
+class FunctionMessage(Wire):
+    """The same of one of the deprecated functions, whose calls have no ids."""
+
+    role: Literal["function"]
+    name: str = Field(min_length=1)
+    content: Content = None
+
+
+Message: TypeAlias = Annotated[
+    ChatMessage | AssistantMessage | ToolMessage | FunctionMessage, Field(discriminator="role")
+]
 
 
 def read_messages(given: Sequence[Message], raw: Sequence[JsonObject]) -> tuple[list[InputMessage], list[JsonObject]]:
-    """The conversation, and those messages as they came (`raw`), one for one.
-
-    Tool results in the history are left out: the assistant's answer after them tells what came of them. Decodes images,
-    which takes a while: call it in a thread when there are any.
+    """The conversation, and those messages as they came (`raw`), one for one. Decodes images, which takes a while: call
+    it in a thread when there are any.
 
     Raises:
         InvalidRequest: `param` names what cannot be used, as in `messages[0].content[1].image_url`.
     """
-    answers = (index for index in reversed(range(len(given))) if given[index].role == "assistant")
-    last_answer = next(answers, -1)
-    images = _Images()
-    messages: list[InputMessage] = []
-    kept: list[JsonObject] = []
-    for index, message in enumerate(given):
-        if isinstance(message, ChatMessage):
-            content = message.content
-            if not isinstance(content, str):
-                content = _read_parts(message, f"messages[{index}].content", images)
-            messages.append(InputMessage(_ROLES[message.role], content))
-            kept.append(raw[index])
-        elif index > last_answer:
-            path = f"messages[{index}].role"
-            reason = "tools run on this server, so their results are not taken from a client"
-            raise InvalidRequest(f"`{path}` is {message.role!r}: {reason}", param=path)
+    images = Images()
+    messages = [_read(message, index, images) for index, message in enumerate(given)]
     last, path = messages[-1], f"messages[{len(given) - 1}]"
-    if last.role != "user":
-        raise InvalidRequest("the last of `messages` must be the user's", param=f"{path}.role")
-    if isinstance(last.content, str) and not last.content.strip():
+    if last.role not in ("user", "tool") and continued(messages) is None:
+        raise InvalidRequest(USER_LAST, param=f"{path}.role")
+    if last.role == "user" and isinstance(last.content, str) and not last.content.strip():
         raise InvalidRequest(f"`{path}.content` must not be empty", param=f"{path}.content")
-    return messages, kept
+    return messages, list(raw)
+
+
+def _read(message: Message, index: int, images: Images) -> InputMessage:
+    content = message.content
+    if not isinstance(content, str):
+        content = _read_parts(message, f"messages[{index}].content", images)
+    match message:
+        case AssistantMessage():
+            return InputMessage("assistant", content, calls=_calls(message))
+        case ToolMessage():
+            return InputMessage("tool", content, call_id=message.tool_call_id)
+        case FunctionMessage():
+            return InputMessage("tool", content, call_id=f"{NO_ID}{message.name}")
+        case ChatMessage():
+            return InputMessage("user" if message.role == "user" else "system", content)
+
+
+def _calls(message: AssistantMessage) -> list[FunctionCall]:
+    calls: list[FunctionCall] = []
+    for call in message.tool_calls or ():
+        if isinstance(call, FunctionToolCall):
+            calls.append(FunctionCall(call.id, call.function.arguments, call.function.name))
+        else:
+            arguments = json.dumps({CUSTOM_INPUT: call.custom.input}, ensure_ascii=False)
+            calls.append(FunctionCall(call.id, arguments, call.custom.name))
+    if (old := message.function_call) is not None:
+        calls.append(FunctionCall(f"{NO_ID}{old.name}", old.arguments, old.name))
+    return calls
+
+
+def read_results(messages: Sequence[InputMessage], places: Sequence[str] | None = None) -> list[ToolOutput]:
+    """The results of the client's tools that a conversation ends with, before what the user has said since. `places`:
+    what names each message in the request, where that is not Chat Completions' way.
+
+    Raises:
+        InvalidRequest: a result is of no call before it, a call of this server's has none, or they are too many or too
+            large; `param` names the message.
+    """
+    answered = next((index for index in reversed(range(len(messages))) if messages[index].role == "assistant"), -1)
+    calls = [] if answered < 0 else [call.id for call in messages[answered].calls]
+    results: list[ToolOutput] = []
+    size = 0
+    for index in range(answered + 1, len(messages)):
+        message = messages[index]
+        if message.role != "tool":
+            continue
+        call_id = message.call_id or ""
+        is_old = call_id.startswith(NO_ID)
+        name = call_id.removeprefix(NO_ID) if is_old else None
+        where = f"messages[{index}].{'name' if is_old else 'tool_call_id'}" if places is None else places[index]
+        if answered >= 0 and call_id not in calls:
+            said = "calls no function of that name" if is_old else f"has no call {call_id!r}"
+            raise InvalidRequest(f"`{where}`: the assistant's message before it {said}", param=where)
+        size += len(message.text)
+        if len(results) == MAX_RESULTS or size > MAX_RESULT_BYTES:
+            most = f"{MAX_RESULTS} results of tools, of {MAX_RESULT_BYTES} characters together"
+            raise InvalidRequest(f"`{where}`: a request may bring {most}", param=where)
+        results.append(ToolOutput("" if is_old else call_id, message.text, name=name, where=where))
+    given = {each.call_id for each in results}
+    missing = [call for call in calls if run_of_call(call) is not None and call not in given]
+    if missing:
+        where = f"messages[{answered}].tool_calls" if places is None else places[answered]
+        text = "must be followed by the result of each call; there is none for"
+        raise InvalidRequest(f"`{where}` {text} {', '.join(missing)}", param=where)
+    return results
 
 
 def has_images(raw: Sequence[object]) -> bool:
@@ -107,7 +218,7 @@ def has_images(raw: Sequence[object]) -> bool:
     return False
 
 
-def _read_parts(message: ChatMessage, path: str, images: _Images) -> str | list[str | Image]:
+def _read_parts(message: Message, path: str, images: Images) -> str | list[str | Image]:
     """The parts of a message; one string when they are text only."""
     parts: list[str | Image] = []
     if message.content is None and message.role != "assistant":  # else an answer that only called tools
@@ -126,7 +237,7 @@ def _read_parts(message: ChatMessage, path: str, images: _Images) -> str | list[
     return parts if any(isinstance(part, Image) for part in parts) else "\n\n".join(cast(list[str], parts))
 
 
-class _Images:
+class Images:
     """Checks the images of one request, of as many pixels as one may have."""
 
     def __init__(self) -> None:

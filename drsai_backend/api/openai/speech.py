@@ -15,10 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ThoughtEvent
 
+from drsai_backend.api.openai.thoughts import Thoughts
 from drsai_backend.datamodel import RunStatus
-from drsai_backend.runs import MessageDone, RunEnded, RunEvent, RunStarted, TextDelta
+from drsai_backend.runs import MessageDone, RunEnded, RunEvent, RunStarted, TextDelta, ThoughtDelta
+from drsai_backend.runs.transcript import is_asked
 
 _QUEUED: Final = (
     "This message waits in the queue and is worked on later: a question came first, and what you send next is the "
@@ -27,10 +29,13 @@ _QUEUED: Final = (
 
 
 class Piece(NamedTuple):
-    """The next piece of the text, and who says it."""
+    """The next piece of the text, and who says it. `thought`: it is a piece of what they think, no part of the text.
+    `begins`: with it a block begins."""
 
     source: str
     text: str
+    thought: bool = False
+    begins: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -59,11 +64,14 @@ class Speech:
     """Turns the events of one run into pieces of text. The pieces, joined, are the whole answer.
 
     With `marks` (a group chat) each message is a block that begins with a line `**name**`; blocks are separated by a
-    blank line.
+    blank line. With `thoughts` the pieces of what the speakers think are among them, as they come; joined, they are a
+    text of their own. `after`: the reader has this beginning of the first message, which is continued.
     """
 
-    def __init__(self, *, marks: bool) -> None:
+    def __init__(self, *, marks: bool, thoughts: bool = False, after: str = "") -> None:
         self._marks = marks
+        self._after = after
+        self._thoughts = Thoughts() if thoughts else None
         self._queue: list[_Segment] = []
         self._open: dict[str, list[_Segment]] = {}  # by speaker, oldest first: segments whose message is not stored
         self._settled: set[str] = set()
@@ -79,15 +87,25 @@ class Speech:
                 return self.delta(event)
             case MessageDone():
                 return self.done(event)
+            case ThoughtDelta() if self._thoughts is not None:
+                return [Piece(event.source, self._thoughts.delta(event), thought=True)]
             case RunStarted():
                 return self.restart()
             case RunEnded(status=RunStatus.AWAITING_INPUT, input_request=dict() as asked):
                 source, prompt = str(asked.get("source") or "assistant"), str(asked.get("prompt") or "")
+                if asked.get("kind") == "client_tool" and event.queued_behind is None:
+                    return self._beside_calls(source, str(asked.get("content") or ""))
                 return self._question(source, prompt, queued=event.queued_behind is not None)
             case RunEnded():
                 return self.end()
             case _:
                 return []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the block that was given out last may still grow, or it is not known yet."""
+        head = self._queue[0] if self._queue else None
+        return head is not None and (head.unsure or self._last in (head, head.repeats))
 
     def delta(self, event: TextDelta) -> list[Piece]:
         """Take text that a speaker is producing."""
@@ -128,10 +146,15 @@ class Speech:
         message = event.message
         self._repeating = False
         if not event.shown:
-            self._settle_hidden(message)
+            was_shown = self._settle_hidden(message)
+            if self._thoughts is not None and isinstance(message, ThoughtEvent) and not was_shown:
+                text = self._thoughts.done(message)
+                return [*([Piece(message.source, text, thought=True)] if text else []), *self._drain()]
             return self._drain()
         self.stored.append(event)
         text = message.to_text()
+        if self._after:
+            text, self._after = text.removeprefix(self._after), ""
         segment = self._match(message, text)
         begun = self._open.get(message.source, [])
         end = len(begun) if segment is None else begun.index(segment) + 1
@@ -162,12 +185,17 @@ class Speech:
         """The question that the run ends with, unless a message that was shown ends with it already. `queued`: another
         run asks it, and the message that this answers waits behind that one."""
         if queued:
-            return [Piece(source, _QUEUED + self._heading(source) + prompt)]
+            return [Piece(source, _QUEUED + self._heading(source) + prompt, begins=True)]
         pieces = self.end()
-        asked = prompt.strip()
-        if not asked or (self.stored and self.stored[-1].message.to_text().strip().endswith(asked)):
+        if is_asked(prompt, self.stored[-1].message.to_text() if self.stored else None):
             return pieces
-        return [*pieces, Piece(source, self._heading(source) + prompt)]
+        return [*pieces, Piece(source, self._heading(source) + prompt, begins=True)]
+
+    def _beside_calls(self, source: str, text: str) -> list[Piece]:
+        """What was said along with calls of the client's tools, unless it was shown as it came."""
+        was_shown = any(segment.shown for segment in self._open.get(source, ()))
+        pieces = self.end()
+        return pieces if was_shown or not text.strip() else [*pieces, Piece(source, self._heading(source) + text)]
 
     def _begin(self, source: str, message_id: str | None) -> _Segment:
         segment = _Segment(source, message_id)
@@ -185,7 +213,9 @@ class Speech:
                 break
             if text := "".join(head.held):
                 begun = head.headed or (head.repeats is not None and head.repeats is self._last)
-                pieces.append(Piece(head.source, text if begun else self._heading(head.source) + text))
+                pieces.append(
+                    Piece(head.source, text if begun else self._heading(head.source) + text, begins=not begun)
+                )
                 head.headed = True
                 head.shown.append(text)
                 head.held.clear()
@@ -247,14 +277,19 @@ class Speech:
         void.remove(segment.repeats)
         segment.held = [text[len(segment.repeats.text()) :]]
 
-    def _settle_hidden(self, message: BaseChatMessage | BaseAgentEvent) -> None:
-        """A stored message that is not shown: its deltas, where they were not shown live, are not shown either."""
+    def _settle_hidden(self, message: BaseChatMessage | BaseAgentEvent) -> bool:
+        """A stored message that is not shown: its deltas, where they were not shown live, are not shown either. Whether
+        they were: what a model writes beside its tool calls is known to be no answer only afterwards."""
+        was_shown = False
         message_id = getattr(message, "id", None)
         for segment in self._open.get(message.source, ()):
             if segment.message_id is not None and segment.message_id == message_id:
                 # A thought can share its id with text that continues, so the segment stays open for a match.
                 segment.complete = True
-                if not segment.shown and segment.text() == message.to_text():
-                    segment.held.clear()
+                if segment.text() == message.to_text():
+                    was_shown = bool(segment.shown)
+                    if not was_shown:
+                        segment.held.clear()
             elif isinstance(message, BaseChatMessage):
                 segment.complete = True  # a chat message is the last thing that a speaker does in its turn
+        return was_shown

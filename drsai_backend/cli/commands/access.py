@@ -38,10 +38,13 @@ def keys_create(
         str | None, typer.Option(metavar="TIME", help="For how long it works: `90d`, `12h`. [default: until revoked]")
     ] = None,
     name: Annotated[str | None, typer.Option(metavar="TEXT", help="What you call it: `laptop`, say.")] = None,
+    webhook_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where its background runs are told of that name no URL.")
+    ] = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Make a key and print it, this one time: only its SHA-256 is stored. What it is goes to stderr."""
-    cli.keys.create(user, tenant, scope or ["user"], role or [], expires, name, database_url)
+    cli.keys.create(user, tenant, scope or ["user"], role or [], expires, name, webhook_url, database_url)
 
 
 @keys_app.command("list")
@@ -62,6 +65,16 @@ def keys_revoke(
 ) -> None:
     """End a key. It stops working within two seconds, in all servers."""
     cli.keys.revoke(key_id, database_url)
+
+
+@keys_app.command("webhook")
+def keys_webhook(
+    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="`key_…`, as `list` shows it.")],
+    url: Annotated[str | None, typer.Argument(metavar="[URL]", help="Where to. [default: nowhere any more]")] = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Set, or without URL remove, where the background runs of a key are told of that name no URL themselves."""
+    cli.keys.webhook(key_id, url, database_url)
 
 
 @keys_app.command("rotate-secret")

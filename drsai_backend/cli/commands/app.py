@@ -14,6 +14,7 @@ from drsai_backend import cli
 from drsai_backend.cli.commands.access import audit_app, keys_app, users_app
 from drsai_backend.cli.commands.options import DatabaseUrl, Yes
 from drsai_backend.cli.commands.threads import threads_app
+from drsai_backend.cli.commands.webhooks import webhooks_app
 
 app = typer.Typer(
     name="drsai",
@@ -28,6 +29,7 @@ app.add_typer(threads_app, name="threads")
 app.add_typer(keys_app, name="keys")
 app.add_typer(users_app, name="users")
 app.add_typer(audit_app, name="audit")
+app.add_typer(webhooks_app, name="webhooks")
 app.add_typer(db_app, name="db")
 
 Teams = Annotated[

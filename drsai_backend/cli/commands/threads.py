@@ -41,11 +41,84 @@ def threads_state(
     thread: ThreadId,
     user: User = "anonymous",
     tenant: Tenant = "default",
+    turn: Annotated[int | None, typer.Option(metavar="N", help="After this turn. [default: now]")] = None,
     decoded: Annotated[bool, typer.Option("--decoded", help="As JSON instead of base64.")] = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Print what the agents of a thread remember: their saved state."""
-    cli.threads.print_state(cli.threads.Owner(tenant, user), thread, database_url, decoded=decoded)
+    """Print what the agents of a thread remember, now or after an earlier turn: their saved state."""
+    cli.threads.print_state(cli.threads.Owner(tenant, user), thread, turn, database_url, decoded=decoded)
+
+
+At = Annotated[
+    int | None,
+    typer.Option(
+        metavar="SEQ",
+        min=0,
+        help="After the turn that stored this message; of an input, before it. 0: the beginning.",
+    ),
+]
+Turn = Annotated[int | None, typer.Option(metavar="N", min=0, help="After this turn. 0: the beginning.")]
+Branch = Annotated[int | None, typer.Option(metavar="N", min=0, help="At the end of this branch.")]
+
+
+@threads_app.command("turns")
+def threads_turns(
+    thread: ThreadId,
+    user: User = "anonymous",
+    tenant: Tenant = "default",
+    branch: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Those of this branch. [default: the current one]")
+    ] = None,
+    after: Annotated[int, typer.Option(metavar="N", min=0, help="Those after this one.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most.")] = 100,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the turns to which a thread can go back."""
+    cli.travel.list_turns(cli.threads.Owner(tenant, user), thread, branch, after, limit, database_url, as_json=as_json)
+
+
+@threads_app.command("branches")
+def threads_branches(
+    thread: ThreadId,
+    user: User = "anonymous",
+    tenant: Tenant = "default",
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the branches of a thread that was rewound."""
+    cli.travel.list_branches(cli.threads.Owner(tenant, user), thread, database_url, as_json=as_json)
+
+
+@threads_app.command("fork")
+def threads_fork(
+    thread: ThreadId,
+    at: At = None,
+    turn: Turn = None,
+    branch: Branch = None,
+    thread_id: Annotated[str | None, typer.Option(metavar="NEW", help="Its id. [default: made up]")] = None,
+    to_user: Annotated[str | None, typer.Option(metavar="NAME", help="Whose it shall be. [default: --user]")] = None,
+    user: User = "anonymous",
+    tenant: Tenant = "default",
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make a new thread of what a thread is, or was at a place. Runs stay behind."""
+    owner = cli.threads.Owner(tenant, user)
+    cli.travel.fork(owner, thread, at, turn, branch, thread_id, to_user, database_url)
+
+
+@threads_app.command("rewind")
+def threads_rewind(
+    thread: ThreadId,
+    at: At = None,
+    turn: Turn = None,
+    branch: Branch = None,
+    user: User = "anonymous",
+    tenant: Tenant = "default",
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Have a thread go back to a place. What is left behind stays, on a branch."""
+    cli.travel.rewind(cli.threads.Owner(tenant, user), thread, at, turn, branch, database_url)
 
 
 @threads_app.command("delete")

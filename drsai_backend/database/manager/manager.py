@@ -26,14 +26,14 @@ from drsai_backend.database.manager.relations import delete_rows, load_options, 
 from drsai_backend.database.manager.rows import RowWriter, remember
 from drsai_backend.database.manager.secrets import SecretBox
 from drsai_backend.database.manager.threads import StateStore, ThreadIO, show
-from drsai_backend.datamodel import AgentJson, AuditEntry, JournalEntry, Thread, ThreadSnapshot, table_of
+from drsai_backend.datamodel import AgentJson, AuditEntry, JournalEntry, Thread, ThreadBranch, ThreadSnapshot, table_of
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.errors import InvalidRequest
 
 M = TypeVar("M", bound=SQLModel)
 
 # Changed by hand, these would contradict each other; `Thread.state` is the way.
-_ENGINE_OWNED: Final = (JournalEntry, ThreadSnapshot)
+_ENGINE_OWNED: Final = (JournalEntry, ThreadSnapshot, ThreadBranch)
 _CREATE_LOCK: Final = "SELECT pg_advisory_xact_lock(7231983340129)"
 
 

@@ -33,7 +33,7 @@ LONG_FIELDS: Final = ("messages", "state", "user_input", "tasks", "team_result",
 # A thread's fields that the engine and the manager keep.
 _THREAD_KEPT: Final = (
     *("id", *NAME, "revision", "last_seq", "turn", "journal_debt"),
-    *("run_id", "epoch", "lease_owner", "lease_expires_at"),
+    *("run_id", "epoch", "lease_owner", "lease_expires_at", "branch", "forked_from"),
 )
 _MESSAGE_CHANGEABLE: Final = ("message_meta", "updated_at")
 

@@ -27,7 +27,7 @@ from drsai_backend.errors import ConfigurationError
 
 _NONCE_BYTES: Final = 12
 _ID_BYTES: Final = 4
-_NO_SECRET: Final = "to store API keys on PostgreSQL, set DRSAI_SECRET_KEY"
+_NO_SECRET: Final = "to store API keys or webhook secrets on PostgreSQL, set DRSAI_SECRET_KEY"
 _WRONG_KEY: Final = (
     "a stored secret cannot be decrypted: neither DRSAI_SECRET_KEY (or the key file beside the database) nor one of "
     "DRSAI_SECRET_KEY_OLD is what it was stored with"

@@ -7,7 +7,7 @@ already, and a copy would cost every run a statement and a row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import sqlalchemy as sa
@@ -86,14 +86,14 @@ def write_fields(session: Session, key: int, run_id: str | None, changed: Values
     return written
 
 
-def with_messages(team_result: JsonObject | None, history: list[JsonObject]) -> JsonObject | None:
-    """The result with the messages whose range it names."""
+def with_messages(team_result: JsonObject | None, between: Callable[[int, int], list[JsonObject]]) -> JsonObject | None:
+    """The result with the messages whose range it names. `between` gives those from one `seq` to another."""
     match team_result:
         case {"task_result": {"first_seq": int() as first, "last_seq": int() as last, **rest}} if (
             "messages" not in rest
         ):
             # A copy: a change in the result must not be one in the messages.
-            messages = clean_json(history[max(first, 1) - 1 : last], "messages")
+            messages = clean_json(between(first, last), "messages")
             return {**team_result, "task_result": {"messages": messages, **rest}}
         case _:
             return team_result

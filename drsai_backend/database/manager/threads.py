@@ -1,11 +1,13 @@
 """The long attributes of a thread: how a thread is filled with them, and how changes of them are written.
 
-`messages` are `AutoGenMessage` rows, numbered 1, 2, 3 …; `user_input` is the `UserInput` row; `tasks`, `team_result`
-and `meta` are `ThreadField` rows; `state` is the business of a `StateStore`.
+`messages` are `AutoGenMessage` rows, numbered 1, 2, 3 …, and of a thread that was rewound those of its current branch.
+`user_input` is the `UserInput` row; `tasks`, `team_result` and `meta` are `ThreadField` rows; `state` is the business
+of a `StateStore`.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -19,6 +21,7 @@ from drsai_backend.database.manager.rows import Change, RowWriter, is_still, mem
 from drsai_backend.database.manager.thread_fields import FIELDS, read_fields, with_messages, write_fields
 from drsai_backend.database.manager.thread_parts import UserInputView, refuse_live
 from drsai_backend.database.owned import NAME
+from drsai_backend.database.runs.paths import Line, on_path
 from drsai_backend.database.values import batches, clean_json, clean_text, digest
 from drsai_backend.datamodel import SCHEMA_VERSION, AutoGenMessage, Thread, check_transition, table_of, utcnow
 from drsai_backend.datamodel.owner import ThreadName
@@ -152,12 +155,11 @@ class ThreadIO:
         keys = [_key(thread) for thread in threads]
         fields = read_fields(session, keys)
         views = self._views.read(session, [_name(thread) for thread in threads])
-        histories = _read_messages(session, keys) if messages else {}
+        histories = _read_histories(session, threads) if messages else {}
         result: list[StoredThread] = []
         for thread, key in zip(threads, keys, strict=True):
             stored = StoredThread({}, {"messages": [], "state": None})
-            history = histories[key] if messages else None
-            self._put(stored, fields[key], views.get(_name(thread)), history)
+            self._put(stored, fields[key], views.get(_name(thread)), histories.get(key))
             if state:
                 self._put_state(session, thread, stored)
             result.append(stored)
@@ -198,12 +200,17 @@ class ThreadIO:
         named = _name(thread)
         stored = StoredThread(after)
         fresh = change.row.loaded is None
-        history: list[JsonObject] | None = None
+        history: _History | None = None
         if "messages" in change.loaded or change.history or fresh:
             # What the object holds is what is stored, as far as it goes.
-            history = change.history
-            if thread.last_seq > len(history):
-                history = [*history, *_read_messages(session, [key], after=len(history))[key]]
+            known = len(change.history)
+            if thread.branch is not None:
+                stored_now = _read_path(session, thread)
+                history = _History([*change.history, *stored_now.messages[known:]], stored_now.numbers)
+            elif thread.last_seq > known:
+                history = _History([*change.history, *_read_messages(session, [key], after=known)[key]])
+            else:
+                history = _History(change.history)
         fields = read_fields(session, [key])
         self._put(stored, fields[key], self._views.read(session, [named]).get(named), history)
         if "state" in change.long or fresh or change.loaded.get("state_at") not in (None, _moment(before)):
@@ -213,15 +220,15 @@ class ThreadIO:
             stored.loaded["state_at"] = _moment(after)
         return stored
 
-    def _put(self, stored: StoredThread, fields: Values, view: Values | None, history: list[JsonObject] | None) -> None:
+    def _put(self, stored: StoredThread, fields: Values, view: Values | None, history: _History | None) -> None:
         long = stored.long
         for name in FIELDS:
             long[name] = fields.get(name)
         stored.loaded["stored_team_result"] = digest(long["team_result"])
         if history is not None:
-            long["messages"] = history
-            long["team_result"] = with_messages(long["team_result"], history)
-            stored.loaded["messages"] = [digest(item) for item in history]
+            long["messages"] = history.messages
+            long["team_result"] = with_messages(long["team_result"], history.between)
+            stored.loaded["messages"] = [digest(item) for item in history.messages]
         long["user_input"] = view
         stored.loaded["view"] = self._views.fingerprints(view)
         for name in (*FIELDS, "user_input"):
@@ -238,8 +245,11 @@ class ThreadIO:
         if change.digests == known:
             return False
         key = _key(thread)
-        stored = [*known, *map(digest, _read_messages(session, [key], after=len(known))[key])]
-        if change.digests[: len(stored)] != stored:
+        if thread.branch is None:
+            stored = [*known, *map(digest, _read_messages(session, [key], after=len(known))[key])]
+        else:
+            stored = [digest(item) for item in _read_path(session, thread).messages]
+        if change.digests[: len(stored)] != stored or known != stored[: len(known)]:
             text = "stored messages are append-only: the list does not begin with them"
             raise MessagesChanged(text, param="messages")
         if len(change.digests) == len(stored):
@@ -270,6 +280,34 @@ class ThreadIO:
             raise Conflict("state was changed by somebody else since it was read", param="state")
         self._states.write_state(session, thread, change.long["state"])
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class _History:
+    """The messages of a thread. `numbers`: their `seq`, where those are not 1, 2, 3 …"""
+
+    messages: list[JsonObject]
+    numbers: list[int] | None = None
+
+    def between(self, first: int, last: int) -> list[JsonObject]:
+        """Those from one `seq` to another."""
+        if self.numbers is None:
+            return self.messages[max(first, 1) - 1 : last]
+        return self.messages[bisect_left(self.numbers, first) : bisect_right(self.numbers, last)]
+
+
+def _read_histories(session: Session, threads: Sequence[Thread]) -> dict[int, _History]:
+    linear = _read_messages(session, [_key(thread) for thread in threads if thread.branch is None])
+    found = {key: _History(messages) for key, messages in linear.items()}
+    return found | {_key(thread): _read_path(session, thread) for thread in threads if thread.branch is not None}
+
+
+def _read_path(session: Session, thread: Thread) -> _History:
+    """The messages of the current branch."""
+    line = Line(_key(thread), thread.branch)
+    query = on_path(_message, line, "seq", _message.c.seq, _message.c.config).order_by(_message.c.seq)
+    rows = session.connection().execute(query).all()
+    return _History([row.config for row in rows], [row.seq for row in rows])
 
 
 def _read_messages(session: Session, keys: Sequence[int], *, after: int = 0) -> dict[int, list[JsonObject]]:

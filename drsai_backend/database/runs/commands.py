@@ -5,8 +5,8 @@ Synchronous functions of a `Session`, to be run by `Database.write` and `Databas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import cast
 
@@ -16,10 +16,11 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
 from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs import statements
-from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, live_threads
+from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, live_threads, read_head_of
 from drsai_backend.database.runs.statements import now_of, queue, run, thread
 from drsai_backend.database.runs.steps import step_writes
 from drsai_backend.database.runs.values import Lease, Progress, StepRow
+from drsai_backend.database.webhooks import Wanted, raising, want_events
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText
 from drsai_backend.datamodel.lifecycle import BUSY, DROP, GIVE_UP, RESUME, STOP
@@ -33,7 +34,8 @@ _STRENGTH = {"steer": 0, "pause": 1, "cancel": 2}
 @dataclass(slots=True)
 class NewInput:
     """A user input for the queue, and the run it will be. `request` and `principal` are JSON, `api_key` is
-    ciphertext; `audit` are entries of the audit log."""
+    ciphertext; `audit` are entries of the audit log; `wanted`: what webhooks are to be told of a background one. `also`
+    is called with the thread's key and with how it stood, as the last thing."""
 
     run_id: str
     team: str
@@ -47,6 +49,8 @@ class NewInput:
     principal: JsonObject | None = None
     on_question: str = "wait"
     audit: Sequence[Step] = ()
+    wanted: Wanted | None = None
+    also: Callable[[Session, int, ThreadHead | None], None] | None = None
     at: datetime = field(default_factory=utcnow)
 
 
@@ -118,6 +122,11 @@ def enqueue(
     )
     for statement, row in new.audit:
         statement.run(connection, row)
+    if new.wanted is not None:
+        want_events(session, key, new.run_id, new.wanted)
+    if new.also is not None:
+        head = None if found is None else read_head_of(session, key)
+        new.also(session, key, head and replace(head, queued=head.queued - 1))
     return key
 
 
@@ -155,7 +164,14 @@ def drop_queued(session: Session, key: int, run_id: str, status: RunStatus, reas
     connection.execute(
         sa.update(run).where(run.c.run_id == run_id).values(status=status, updated_at=now, finished_at=now, **ended)
     )
+    _raise_events(session, key, run_id, 0, status)
     return True
+
+
+def _raise_events(session: Session, key: int, run_id: str, epoch: int, status: RunStatus) -> None:
+    """Whether anybody wants to know, nobody here does: what ends so is rare, and the statement finds out."""
+    statement, values = raising(key, run_id, epoch, status, utcnow())
+    statement.run(session.connection(), values)
 
 
 @Prepared
@@ -304,6 +320,8 @@ def end_unheld(
         row = {"config": message, "shown": False, "seq": last_seq, "run_id": head.run_id, "thread_key": head.key}
         names = {**head.name._asdict(), "version": SCHEMA_VERSION}
         statements.insert_message.run(connection, {**row, **names, "created_at": now, "updated_at": now})
+    if head.run_id is not None:
+        _raise_events(session, head.key, head.run_id, head.epoch + 1, status)
     return queued
 
 

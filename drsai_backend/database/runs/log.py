@@ -101,6 +101,12 @@ def read_log(session: Session, key: int, *, seq: int, epoch: int, run_id: str | 
     return page
 
 
+def head_of_run(session: Session, owner: Owner, run_id: str) -> ThreadHead | None:
+    """The thread of an owner's run, or None."""
+    found = thread_of_run(session, owner, run_id)
+    return None if found is None else read_head_of(session, found[0])
+
+
 def thread_of_run(session: Session, owner: Owner, run_id: str) -> tuple[int, str] | None:
     """Key and thread_id of the thread of an owner's run."""
     query = sa.select(thread.c.id, thread.c.thread_id).join(run, run.c.thread_key == thread.c.id)

@@ -15,18 +15,18 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.owned import NAME, named
-from drsai_backend.database.runs.statements import journal, message, now_of, queue, run, thread
-from drsai_backend.datamodel import RunStatus, ThreadSnapshot
-from drsai_backend.datamodel.base import table_of, utcnow
+from drsai_backend.database.runs.paths import Line, newest_snapshot, on_path
+from drsai_backend.database.runs.statements import journal, message, now_of, queue, run, snapshot, thread
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.base import utcnow
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.json_types import JsonObject
-
-_snapshot = table_of(ThreadSnapshot)
 
 
 @dataclass(slots=True)
 class ThreadHead:
-    """The short columns of a thread row, as one run needs them. `lease_expired`: by the clock that leases go by."""
+    """The short columns of a thread row, as one run needs them. `lease_expired`: by the clock that leases go by.
+    `branch`: of a thread that was rewound, the current one."""
 
     key: int
     tenant: str
@@ -46,6 +46,12 @@ class ThreadHead:
     control: str | None = None
     queued: int = 0
     lease_expires_at: datetime | None = None
+    branch: int | None = None
+
+    @property
+    def line(self) -> Line:
+        """The path that the thread is on."""
+        return Line(self.key, self.branch)
 
     @property
     def name(self) -> ThreadName:
@@ -90,6 +96,7 @@ class RunRow(TypedDict):
     seconds: float
     limits: JsonObject | None
     stop_code: str | None
+    finish: JsonObject | None
     request_id: str | None
     principal: JsonObject | None
 
@@ -105,21 +112,23 @@ class QueuedRow(TypedDict):
 _Heads: TypeAlias = sa.Select[*tuple[Any, ...]]
 
 
-def _heads(dialect: str) -> _Heads:
+def heads(dialect: str) -> _Heads:
+    """The query of the columns of `ThreadHead`, in their order; `:now` is this machine's time."""
     t = thread.c
     expired = sa.func.coalesce(t.lease_expires_at < now_of(dialect), sa.true())
     columns = (t.id, *(t[name] for name in NAME), t.status, t.team, t.revision, t.last_seq, t.turn, t.journal_debt)
     rest = (t.run_id, t.epoch, t.lease_owner, expired, t.input_request, t.control, t.queued, t.lease_expires_at)
+    rest = (*rest, t.branch)
     return sa.select(*columns, *rest)
 
 
 @cache  # It takes longer to build one than to carry it out.
 def _head_by_name(dialect: str) -> _Heads:
-    return _heads(dialect).where(*named(thread))
+    return heads(dialect).where(*named(thread))
 
 
 def _select_heads(session: Session, *where: sa.ColumnElement[bool]) -> list[ThreadHead]:
-    query = _heads(session.get_bind().dialect.name).where(*where)
+    query = heads(session.get_bind().dialect.name).where(*where)
     return [ThreadHead(*row) for row in session.connection().execute(query, {"now": utcnow()})]
 
 
@@ -133,8 +142,8 @@ def read_head(session: Session, name: ThreadName) -> ThreadHead | None:
 
 def read_head_of(session: Session, key: int) -> ThreadHead | None:
     """The head of the thread with that row key, or None."""
-    heads = _select_heads(session, thread.c.id == key)
-    return heads[0] if heads else None
+    found = _select_heads(session, thread.c.id == key)
+    return found[0] if found else None
 
 
 def live_threads(session: Session) -> list[ThreadHead]:
@@ -147,25 +156,44 @@ def live_threads(session: Session) -> list[ThreadHead]:
 _NUMBER, _DUMP = sa.cast(message.c.seq, sa.Text), sa.cast(message.c.config, sa.Text)
 # All message dumps of a thread as one text, `[seq,dump]` after `[seq,dump]`: as rows, the thousands of a long thread
 # take half as long again.
-_CONFIGS = sa.select(sa.func.aggregate_strings("[" + _NUMBER + "," + _DUMP + "]", ",")).where(
-    message.c.thread_key == sa.bindparam("key")
-)
+_PAIRS = sa.func.aggregate_strings("[" + _NUMBER + "," + _DUMP + "]", ",")
+_CONFIGS = sa.select(_PAIRS).where(message.c.thread_key == sa.bindparam("key"))
 
 
-def read_state(session: Session, key: int) -> StoredState:
-    """Snapshot, the journal since it, and all message dumps of a thread."""
+def read_state(session: Session, line: Line) -> StoredState:
+    """Of a thread, as far as a path goes: the newest snapshot, the journal since it, and all message dumps."""
+    return StoredState(*read_journal(session, line), read_configs(session, line))
+
+
+def read_journal(session: Session, line: Line) -> tuple[str | None, list[str]]:
+    """The newest snapshot of a path, and the journal since it."""
+    turn, payload = read_snapshot(session, line)
+    entries = on_path(journal, line, "turn", journal.c.payload).where(journal.c.turn > turn).order_by(journal.c.turn)
+    return payload, list(session.connection().execute(entries).scalars())
+
+
+def read_snapshot(session: Session, line: Line) -> tuple[int, str | None]:
+    """The newest snapshot of a path, and its turn; `(0, None)`: there is none."""
+    connection, s = session.connection(), snapshot.c
+    if line.branch is None:
+        row = connection.execute(on_path(snapshot, line, "turn", s.turn, s.payload).order_by(s.turn.desc()).limit(1))
+    else:
+        turn = newest_snapshot(session, line)
+        row = connection.execute(sa.select(s.turn, s.payload).where(s.thread_key == line.key, s.turn == turn))
+    found = row.first()
+    return (0, None) if found is None else (found.turn, found.payload)
+
+
+def read_configs(session: Session, line: Line) -> dict[int, JsonObject]:
+    """The dumps of the messages of a path, by number, oldest first."""
     connection = session.connection()
-    snapshot = connection.execute(
-        sa.select(_snapshot.c.turn, _snapshot.c.payload).where(_snapshot.c.thread_key == key)
-    ).first()
-    entries = connection.execute(
-        sa.select(journal.c.payload)
-        .where(journal.c.thread_key == key, journal.c.turn > (0 if snapshot is None else snapshot.turn))
-        .order_by(journal.c.turn)
-    ).scalars()
-    text: str = connection.execute(_CONFIGS, {"key": key}).scalar() or ""
+    if line == Line(line.key):
+        found = connection.execute(_CONFIGS, {"key": line.key})
+    else:
+        found = connection.execute(on_path(message, line, "seq", _PAIRS))
+    text: str = found.scalar() or ""
     pairs: list[tuple[int, JsonObject]] = orjson.loads(f"[{text}]")
-    return StoredState(None if snapshot is None else snapshot.payload, list(entries), dict(sorted(pairs)))
+    return dict(sorted(pairs))
 
 
 def find_run(session: Session, key: int, idempotency_key: str) -> RunRow | None:

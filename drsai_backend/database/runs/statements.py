@@ -17,6 +17,8 @@ from drsai_backend.datamodel import (
     Run,
     RunStatus,
     Thread,
+    ThreadBranch,
+    ThreadSnapshot,
     TurnStep,
     UserInput,
     UTCDateTime,
@@ -27,6 +29,8 @@ from drsai_backend.datamodel.lifecycle import JOIN
 thread = table_of(Thread)
 message = table_of(AutoGenMessage)
 journal = table_of(JournalEntry)
+snapshot = table_of(ThreadSnapshot)
+branch = table_of(ThreadBranch)
 run = table_of(Run)
 queue = table_of(QueuedInput)
 step = table_of(TurnStep)
@@ -51,17 +55,17 @@ def _insert(table: sa.Table, *left_out: str) -> sa.Insert:
 
 
 # Columns that the engine leaves NULL, or the database fills.
+_TRAVEL = ("branch", "forked_from")
 _LONG = ("messages", "state", "user_input", "tasks", "team_result", "meta")
 
 
 @Prepared
 def insert_thread(dialect: str) -> sa.ClauseElement:
-    statement = _insert(thread, "id", "error_message", "input_request", "control", "queued", *_LONG)
+    statement = _insert(thread, "id", "error_message", "input_request", "control", "queued", *_TRAVEL, *_LONG)
     return statement.values(lease_expires_at=expires_of(dialect)).returning(thread.c.id)
 
 
-@Prepared
-def take_lease(dialect: str) -> sa.ClauseElement:
+def _take_lease(dialect: str) -> sa.Update:
     return (
         sa.update(thread)
         .where(
@@ -92,8 +96,21 @@ def take_lease(dialect: str) -> sa.ClauseElement:
             ),
             queued=thread.c.queued - sa.bindparam("dequeued"),
         )
-        .returning(thread.c.control)
     )
+
+
+take_lease = Prepared(lambda dialect: _take_lease(dialect).returning(thread.c.control))
+
+
+@Prepared
+def take_lease_at(dialect: str) -> sa.ClauseElement:
+    """`take_lease` of a thread that `history.find_points` would give first, and that stands there still."""
+    last, newer, point = run.alias(), run.alias(), sa.bindparam("at_point", type_=run.c.point.type)
+    is_equal = (newer.c.point == point, newer.c.team == last.c.team, newer.c.id > last.c.id)
+    stands = (last.c.run_id == thread.c.run_id, last.c.last_seq == thread.c.last_seq, thread.c.branch.is_(None))
+    is_there = (*stands, last.c.point == point, last.c.team == thread.c.team)
+    is_newest = sa.exists().where(*is_there, ~sa.exists().where(*is_equal))
+    return _take_lease(dialect).where(is_newest).returning(thread.c.control)
 
 
 @Prepared
@@ -164,10 +181,12 @@ def end_run(_: str) -> sa.ClauseElement:
         **_PROGRESS,
         stop_reason=sa.bindparam("new_reason"),
         stop_code=sa.bindparam("new_code"),
+        finish=sa.bindparam("new_finish"),
         last_seq=sa.bindparam("new_seq"),
         finished_at=sa.bindparam("finished"),
         waits_in=sa.bindparam("waits_in"),
         waits_for=sa.bindparam("waits_for"),
+        point=sa.bindparam("new_point"),
     )
 
 
@@ -179,6 +198,14 @@ def continue_run(_: str) -> sa.ClauseElement:
         attempt=sa.bindparam("new_attempt"),
         retries=sa.bindparam("new_retries"),
         retry_turn=sa.bindparam("new_retry_turn"),
+        # The digest of the message that answers it; the fingerprint that belongs to a key stays.
+        fingerprint=sa.case(
+            (
+                run.c.idempotency_key.is_(None),
+                sa.func.coalesce(sa.bindparam("new_fingerprint", type_=sa.Text), run.c.fingerprint),
+            ),
+            else_=run.c.fingerprint,
+        ),
         last_seq=sa.bindparam("known_seq"),
         deadline=None,
         # Of a run that waited for an answer. Where its worker was lost, what it had used before the question stays.
@@ -199,8 +226,8 @@ def join(_: str) -> sa.ClauseElement:
     )
 
 
-_RARE = ("background", "retries", "retry_turn", "deadline", "error_message", "stop_reason", "stop_code")
-_LATER = ("turns", "seconds", "usage_before", "told", "waits_in", "waits_for")
+_RARE = ("background", "retries", "retry_turn", "deadline", "error_message", "stop_reason", "stop_code", "finish")
+_LATER = ("turns", "seconds", "usage_before", "told", "waits_in", "waits_for", "point")
 insert_run = Prepared(lambda _: _insert(run, "id", "finished_at", "joined", *_LATER, *_RARE))
 _UNSAID = ("answers", "usage", "limits", "principal", *_LATER, *_RARE)
 insert_joined = Prepared(lambda _: _insert(run, "id", *_UNSAID))

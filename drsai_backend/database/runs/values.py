@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeAlias
+
+from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Step
 from drsai_backend.database.runs.reads import ThreadHead
@@ -60,6 +62,24 @@ class NewMessage:
     shown: bool = False
 
 
+class StoredInput(NamedTuple):
+    """What was just stored of a request: the key of its thread, how that stood before (None: it is new; `queued` counts
+    other inputs only), the row that is the request's own, the run that serves it, whether it waits in the queue, and
+    how many agents may speak."""
+
+    key: int
+    head: ThreadHead | None
+    row_id: str
+    run_id: str
+    is_queued: bool
+    speakers: int
+
+
+Also: TypeAlias = Callable[[Session, StoredInput], None]
+"""What belongs into the transaction that stores a request; what it raises undoes that, and reaches whoever asked. It
+may be called again, for a transaction that was undone."""
+
+
 _SHORT = 16384
 """Characters that are written in a fraction of a millisecond."""
 
@@ -72,7 +92,8 @@ def _is_short(messages: Sequence[NewMessage], size: int) -> bool:
 class FirstWrite:
     """What the first write of every run needs. `head=None` creates the thread; `user_input=None`: the stored one stays;
     `limits` are those that the request asked for; `at` is when it came; `audit` are entries of the audit log, see
-    `drsai_backend.database.audit`."""
+    `drsai_backend.database.audit`; `also` is called with the thread's key, as the last thing. `newest`: it is made only
+    if the thread stands at this point (`Run.point`), and none that is equal to it is newer."""
 
     head: ThreadHead | None
     name: ThreadName
@@ -88,11 +109,13 @@ class FirstWrite:
     clear_steps: bool
     at: datetime
     audit: Sequence[Step] = ()
+    also: Callable[[Session, int], None] | None = None
+    newest: bytes | None = None
 
     @property
     def is_short(self) -> bool:
         """Whether the write takes a fraction of a millisecond. The user input holds the messages once more."""
-        return _is_short(self.messages, 0)
+        return self.also is None and _is_short(self.messages, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,18 +201,24 @@ class TurnWrite:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndWrite:
     """How a run ends, or its part in this process. `turn` is the last turn's write, if it came to a boundary; `steps`
-    are to be recorded of a turn that will be repeated. `waits_for` is who may answer its question. `told` is kept for
-    clients that repeat their requests; None: no request has a key."""
+    are to be recorded of a turn that will be repeated. `waits_for` is who may answer its question. `messages` are part
+    of no turn: what was shown of those that were cut off. `finish` is what `Run.finish` keeps. `told` is kept for
+    clients that repeat their requests; None: no request has a key. `point` names the conversation with this answer.
+    `raises_events`: webhooks may want to know."""
 
     status: RunStatus
     progress: Progress
     turn: TurnWrite | None = None
     stop_reason: str | None = None
     stop_code: str | None = None
+    finish: JsonObject | None = None
     error_message: str | None = None
     input_request: JsonObject | None = None
     deadline: datetime | None = None
     waits_for: str | None = None
+    messages: Sequence[NewMessage] = ()
     steps: Sequence[StepRow] = ()
     clear_steps: bool = False
     told: JsonObject | None = None
+    point: bytes | None = None
+    raises_events: bool = False

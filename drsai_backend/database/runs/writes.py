@@ -29,6 +29,7 @@ from drsai_backend.database.runs.values import (
     ResumedRun,
     TurnWrite,
 )
+from drsai_backend.database.webhooks import raising
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.base import SCHEMA_VERSION, utcnow
 from drsai_backend.datamodel.lifecycle import END, JOIN, taken
@@ -42,7 +43,7 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
 
     Raises:
         Conflict: the thread is not what `begin.head` says any more, or exists although `head` is None; inputs that were
-            queued earlier wait; or the input is not in the queue any more.
+            queued earlier wait; the input is not in the queue any more; or it does not stand at `begin.newest`.
     """
     connection = session.connection()
     now, head = begin.at, begin.head
@@ -74,7 +75,7 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
     else:
         lease = Lease(head.key, *names, head.epoch + 1, begin.owner, head.turn, last_seq)
         guard = (
-            statements.take_lease,
+            statements.take_lease if begin.newest is None else statements.take_lease_at,
             {
                 **common,
                 "key": head.key,
@@ -90,6 +91,7 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
                 "dequeued": int(dequeued is not None),
                 "resumes": int(resumed is not None),
                 "most_queued": 0 if isinstance(begin, NewRun) else _ANY_NUMBER,
+                "at_point": begin.newest,
             },
         )
     steps: list[Step] = []
@@ -100,11 +102,13 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
         steps.append((statements.clear_steps, {"key": lease.key}))
     steps += _message_steps(lease, begin.messages, now)
     steps += begin.audit
-    seen = run_guarded(connection, guard, steps, is_last=dequeued is None)
+    seen = run_guarded(connection, guard, steps, is_last=dequeued is None and begin.also is None)
     # Only once the thread's row is locked it is certain that nobody else takes the input away.
     if seen is None or (dequeued and statements.dequeue.run(connection, {"run": dequeued}).rowcount != 1):
         raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
     lease.control = seen[0] if seen else None
+    if begin.also is not None:
+        begin.also(session, lease.key)
     return lease
 
 
@@ -136,6 +140,7 @@ def _run_steps(begin: FirstWrite, lease: Lease, common: dict[str, object]) -> li
         "new_attempt": begin.attempt,
         "new_retries": begin.retries,
         "new_retry_turn": begin.retry_turn,
+        "new_fingerprint": begin.fingerprint if begin.idempotency_key is None else None,
         "known_seq": first_seq - 1,
     }
     steps: list[Step] = [(statements.continue_run, values)]
@@ -248,6 +253,8 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
     """
     now = utcnow()
     moved = lease if end.turn is None else _moved(lease, end.turn)
+    if end.messages:
+        moved = replace(moved, last_seq=end.messages[-1].seq)
     values: dict[str, object] = {
         **lease.guard,
         **end.progress.values(lease.run_id, now),
@@ -258,13 +265,16 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
         "new_request": end.input_request,
         "waits_in": None if end.waits_for is None else lease.name.tenant,
         "waits_for": end.waits_for,
+        "new_point": end.point,
         "new_reason": end.stop_reason,
         "new_code": end.stop_code,
+        "new_finish": end.finish,
         "new_turn": moved.turn,
         "new_seq": moved.last_seq,
         "size": 0 if end.turn is None else len(end.turn.payload),
     }
     steps = [] if end.turn is None else _turn_steps(lease, moved, end.turn, now)
+    steps += _message_steps(lease, end.messages, now)
     steps.append((statements.end_run, values))
     if end.told is not None:
         steps.append((statements.tell, {"key": lease.key, "run": lease.run_id, "new_told": end.told}))
@@ -273,6 +283,8 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
     if end.clear_steps:
         steps.append((statements.clear_steps, {"key": lease.key}))
     steps += step_writes(lease.key, lease.run_id, lease.turn + 1, lease.epoch, end.steps)
+    if end.raises_events:
+        steps.append(raising(lease.key, lease.run_id, lease.epoch, end.status, now))
     seen = run_guarded(session.connection(), (statements.end_thread, values), steps, is_last=True)
     if seen is None:
         raise lease.lost()

@@ -27,6 +27,8 @@ from autogen_core.models import (
 from autogen_core.tools import Tool, ToolSchema
 from pydantic import BaseModel
 
+from drsai_backend.json_types import JsonObject
+from drsai_backend.models.demo.housekeeping import housekeeping
 from drsai_backend.models.demo.tools import sample, shorten, tool_calls, words
 from drsai_backend.models.tokens import estimate_content, estimate_tokens
 
@@ -47,8 +49,9 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
 
     It remembers what the conversation says, calls the tools that a message asks for, hands over, selects speakers,
     reviews, writes, and fills JSON schemas. Text answers begin with "[offline demo model]"; answers that a program
-    reads (JSON, the name of a speaker) do not. Equal requests get equal answers. Of the parameters it honours
-    `max_tokens`, by cutting the text. Usage is estimated: utf-8 bytes / 4.
+    reads (JSON, the name of a speaker) do not. Equal requests get equal answers. It honours the
+    parameters `max_tokens` and `stop`, by cutting the text, `response_format`, `parallel_tool_calls` and, without
+    effort, `seed`. Usage is estimated: utf-8 bytes / 4.
 
     Args:
         delay: seconds between two words of a stream; 0 sends all at once.
@@ -57,7 +60,8 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
     component_type = "model"
     component_config_schema = DemoConfig
     component_provider_override = "drsai_backend.models.DemoChatCompletionClient"
-    takes_params = True
+    takes_params = frozenset({"max_tokens", "stop", "seed", "response_format", "parallel_tool_calls", "modalities"})
+    context_length = _CONTEXT_SIZE
 
     def __init__(self, delay: float = 0.015) -> None:
         self._delay = delay
@@ -90,8 +94,15 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
         schemas = [tool.schema if isinstance(tool, Tool) else tool for tool in tools]
         choice = tool_choice if isinstance(tool_choice, str) else tool_choice.name
         view = _Conversation(messages)
-        content = _calls(view, schemas, choice) or _for_a_program(view, json_output) or _text_of(view)
+        asked = None if schemas else housekeeping(view.last_text, view.system)
+        calls = _calls(view, schemas, choice)
+        if extra_create_args.get("parallel_tool_calls") is False:
+            calls = calls[:1]
+        form = extra_create_args.get("response_format") if json_output is None else json_output
+        content = asked or calls or _for_a_program(view, form) or _text_of(view)
         finish: Literal["stop", "length", "function_calls"] = "stop" if isinstance(content, str) else "function_calls"
+        if isinstance(content, str):
+            content = _up_to(content, extra_create_args.get("stop"))
         limit = extra_create_args.get("max_tokens")
         if isinstance(content, str) and limit is not None and estimate_content(content) > limit:
             content, finish = content.encode()[: limit * 4].decode("utf-8", "ignore"), "length"
@@ -235,11 +246,24 @@ def _calls(view: _Conversation, tools: Sequence[ToolSchema], choice: str) -> lis
     return [FunctionCall(f"call_demo_{view.count}_{call.id}", call.arguments, call.name) for call in calls]
 
 
-def _for_a_program(view: _Conversation, form: bool | type[BaseModel] | None) -> str | None:
+def _up_to(text: str, stop: str | Sequence[str] | None) -> str:
+    """The text up to the first of the texts `stop` in it."""
+    ends = [stop] if isinstance(stop, str) else stop or ()
+    return text[: min((place for end in ends if (place := text.find(end)) >= 0), default=len(text))]
+
+
+def _for_a_program(view: _Conversation, form: bool | type[BaseModel] | Mapping[str, Any] | None) -> str | None:
+    """`form`: AutoGen's `json_output`, or OpenAI's `response_format`."""
     if ledger := _ledger(view):
         return ledger
+    schema: JsonObject | None = None
     if isinstance(form, type):
         schema = form.model_json_schema()
+    elif isinstance(form, Mapping):
+        named: JsonObject = form.get("json_schema") or {}
+        schema = named.get("schema")
+        form = form.get("type") != "text"
+    if schema is not None:
         return json.dumps(sample(schema, schema.get("$defs", {}), view.task), ensure_ascii=False)
     told = {"model": "offline demo model", "answer": shorten(view.task), "user_messages": len(view.people)}
     return json.dumps(told) if form else _selected_speaker(view)

@@ -5,32 +5,41 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from drsai_backend import log_context
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.runs.commands import NewInput, ask, drop_queued, enqueue, unpause, withdraw
 from drsai_backend.database.runs.log import thread_of_run
 from drsai_backend.database.runs.reads import ThreadHead, read_head, read_run
+from drsai_backend.database.runs.values import Also, StoredInput
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE, SUSPENDED
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import Conflict, IllegalTransition, InvalidRequest, NotFound, ThreadBusy
 from drsai_backend.runs.audited import started_as
 from drsai_backend.runs.commands.stored_request import to_json
-from drsai_backend.runs.events import RunRequest, new_run_id
 from drsai_backend.runs.recovery.recovery import Recovery
+from drsai_backend.runs.requests import RunRequest, new_run_id
 from drsai_backend.runs.running import Running
+from drsai_backend.runs.start.parameters import Outlook
 from drsai_backend.runs.start.plan import fingerprint
 from drsai_backend.runs.start.read import ResumeOptions
 from drsai_backend.runs.start.starter import RunStarter
 from drsai_backend.runs.warm import WarmThreads
+from drsai_backend.teams.client_tools.definitions import calls_of
 from drsai_backend.teams.context import TeamFactory
+from drsai_backend.webhooks.webhooks import Webhooks
 
-Queued = tuple[str, int, int]
-"""The run_id of a queued input, how many agents its team has, and when it came (Unix time in seconds)."""
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+Queued = tuple[str, Outlook, int]
+"""The run_id of a queued input, what is known of its run, and when it came (Unix time in seconds)."""
 
 _STOPPED: Final = "The run was stopped."
+_WITHDRAWN: Final = "The client continued without the results of its tools."
 _CONTROLS: Final = {"interrupt": "cancel", "steer": "steer"}
 _PATIENCE: Final = 5.0
 """Seconds that a cancel waits for the run to have ended."""
@@ -47,6 +56,7 @@ class Commands:
     _running: Running
     _recovery: Recovery
     _warm: WarmThreads
+    _webhooks: Webhooks
 
     async def head(self, name: ThreadName) -> ThreadHead:
         """The thread. Raises NotFound for an unknown or foreign one."""
@@ -190,6 +200,8 @@ class Commands:
                 return None
         if policy == "reject":
             raise ThreadBusy(f"a run is live on thread {name.thread_id!r}; try again when it has ended")
+        if await self._withdraw_calls(request, head):
+            return None
         if policy == "interrupt" and (behind or head.status is RunStatus.PAUSED or self._is_orphan(head)):
             await self._recovery.end(head, RunStatus.STOPPED, reason=_STOPPED, by=request.principal.user_id)
             return None
@@ -223,12 +235,23 @@ class Commands:
             await self._recovery.wake(key)  # The run may have asked meanwhile.
         return queued
 
+    async def _withdraw_calls(self, request: RunRequest, head: ThreadHead) -> bool:
+        """End a run that waits for its client's tools: with a message instead of the results, nobody will bring these
+        any more. False: it waits for none."""
+        waits = head.status is RunStatus.AWAITING_INPUT and bool(calls_of(head.input_request))
+        if waits:
+            await self._recovery.end(head, RunStatus.STOPPED, reason=_WITHDRAWN, by=request.principal.user_id)
+        return waits
+
     async def enqueue(self, request: RunRequest, factory: TeamFactory) -> Queued:
         """Queue an input in any case, for whichever process has time.
 
         Raises:
             TeamBuildError: the team's factory failed.
         """
+        head = await self._db.database.read(lambda session: read_head(session, request.name))
+        if head is not None:
+            await self._withdraw_calls(request, head)
         for attempt in range(_ATTEMPTS):
             try:
                 queued, key = await self._store(request, factory, "enqueue", None)
@@ -243,6 +266,10 @@ class Commands:
             return queued
         raise AssertionError("the last attempt returns or raises")
 
+    async def wake(self, key: int) -> None:
+        """Have some process look at a thread that may have inputs in its queue."""
+        await self._recovery.wake(key)
+
     def _is_orphan(self, head: ThreadHead) -> bool:
         return head.status is RunStatus.RUNNING and self._recovery.is_orphan(head)
 
@@ -250,9 +277,10 @@ class Commands:
         self, request: RunRequest, factory: TeamFactory, policy: str, control: str | None, *, behind: bool = False
     ) -> tuple[Queued, int | None]:
         # A team that cannot be built is refused now, not when nobody listens any more.
-        speakers = await self._starter.speakers(request, factory)
+        outlook = await self._starter.outlook(request, factory)
         api_key = request.api_key
         run_id = new_run_id()
+        wanted = self._webhooks.wanted(request.principal, request.webhook_url, request.webhook_kind)
         new = NewInput(
             run_id=run_id,
             team=request.team,
@@ -260,14 +288,20 @@ class Commands:
             request=to_json(request),
             api_key=None if api_key is None else self._db.secrets.encrypt(api_key.get_secret_value()),
             background=request.background,
-            idempotency_key=request.idempotency_key,
-            fingerprint=fingerprint(request) if request.idempotency_key else None,
+            idempotency_key=request.idempotency_key or request.own_key,
+            fingerprint=fingerprint(request) if request.idempotency_key else request.digest,
             request_id=log_context.current_request(),
-            on_question=request.on_question,
+            on_question=request.on_question or "wait",
             principal=request.principal.dump(request.name.owner),
             audit=started_as(request, run_id),
+            wanted=wanted if request.background else None,
+            also=None if request.also is None else partial(_store_also, request.also, run_id, outlook.speakers),
         )
         key = await self._db.database.write(
             lambda session: enqueue(session, request.name, new, control=control, behind_question=behind)
         )
-        return (new.run_id, speakers, int(new.at.timestamp())), key
+        return (new.run_id, outlook, int(new.at.timestamp())), key
+
+
+def _store_also(also: Also, run_id: str, speakers: int, session: Session, key: int, head: ThreadHead | None) -> None:
+    also(session, StoredInput(key, head, run_id, run_id, is_queued=True, speakers=speakers))

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import cast
 
 from autogen_agentchat.messages import BaseChatMessage
-from autogen_core import Image
+from autogen_core import FunctionCall, Image
 from pydantic import SecretStr
 
 from drsai_backend.access.principal import Principal
@@ -16,8 +16,10 @@ from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelParams
 from drsai_backend.models.images import EncodedImage
-from drsai_backend.runs.events import InputMessage, RunLimits, RunRequest
+from drsai_backend.runs.messages import CONTINUES
+from drsai_backend.runs.requests import InputMessage, RunLimits, RunRequest
 from drsai_backend.state.codec import load_json
+from drsai_backend.teams.client_tools.definitions import STORED_AS, ClientTools
 from drsai_backend.teams.messages import read_message
 from drsai_backend.teams.recording.recorder import dump_message, storable
 
@@ -26,13 +28,15 @@ def to_json(request: RunRequest) -> JsonObject:
     """Everything of a request but whose it is, its thread, its team and its key, which have columns of their own."""
     return {
         "messages": [_dump_message(message) for message in request.messages],
-        "params": asdict(request.params),
+        "params": request.params.create_args(),
         "stream": request.stream,
         "n": request.n,
         "extra": request.extra,
         "limits": request.limits.as_dict() or {},
         "raw": list(request.raw_messages),
+        **({} if request.history == "continue" else {"history": request.history}),
         **({} if request.author is None else {"author": request.author}),
+        **({} if request.client_tools is None else {"tools": request.client_tools.to_json()}),
     }
 
 
@@ -53,6 +57,8 @@ def from_json(
         extra=stored["extra"],
         raw_messages=stored["raw"],
         limits=RunLimits(**stored.get("limits", {})),
+        history=stored.get("history", "continue"),
+        client_tools=ClientTools.from_json(stored["tools"]) if "tools" in stored else None,
     )
 
 
@@ -67,7 +73,9 @@ def _dump_message(message: InputMessage) -> JsonObject:
     content = message.content
     if not isinstance(content, str):
         content = [part if isinstance(part, str) else {"image": part.to_base64()} for part in content]
-    return {"role": message.role, "content": content}
+    calls = {"calls": [asdict(call) for call in message.calls]} if message.calls else {}
+    of_call = {} if message.call_id is None else {"call_id": message.call_id}
+    return {"role": message.role, "content": content, **calls, **of_call}
 
 
 def _load_message(stored: JsonObject) -> InputMessage:
@@ -75,7 +83,8 @@ def _load_message(stored: JsonObject) -> InputMessage:
         return InputMessage.of(cast(BaseChatMessage, read_message(stored["message"])))
     content: str | list[str | dict[str, str]] = stored["content"]
     if isinstance(content, str):
-        return InputMessage(stored["role"], content)
+        calls = [FunctionCall(**call) for call in stored.get("calls", ())]
+        return InputMessage(stored["role"], content, calls=calls, call_id=stored.get("call_id"))
     parts: list[str | Image] = [part if isinstance(part, str) else EncodedImage(part["image"]) for part in content]
     return InputMessage(stored["role"], parts)
 
@@ -85,17 +94,20 @@ async def request_of_thread(db: DatabaseManager, team: str, principal: Principal
     named = name._asdict()
     rows = await db.get(UserInput, filters=named)
     given = rows[0] if rows else UserInput(**named)
+    columns = {"temperature": given.temperature, "max_tokens": given.max_tokens, "top_p": given.top_p}
+    params, extra = ModelParams.of_stored({**columns, "seed": given.cache_seed}, given.extra_requests or {})
+    tools, continues = extra.pop(STORED_AS, None), extra.pop(CONTINUES, None)
     return RunRequest(
         team=team,
         messages=(),
         principal=principal,
         owner=name.user_id,
         thread_id=name.thread_id,
-        params=ModelParams(
-            temperature=given.temperature, max_tokens=given.max_tokens, top_p=given.top_p, seed=given.cache_seed
-        ),
+        params=params,
         api_key=None if given.api_key is None else SecretStr(given.api_key),
         stream=bool(given.stream),
         n=given.n,
-        extra=given.extra_requests or {},
+        extra=extra,
+        client_tools=None if tools is None else ClientTools.from_json(tools),
+        continues=continues,
     )

@@ -25,7 +25,7 @@ class Bounds:
 
     Args:
         limits: what the run may use; None and 0: no bound.
-        meter: counts its tokens, those of earlier processes included.
+        meter: counts its tokens, those of earlier processes included; readable as `meter`.
         turns: turns that are stored.
         seconds: for how long it ran before.
     """
@@ -33,7 +33,7 @@ class Bounds:
     def __init__(self, limits: RunLimits, meter: UsageMeter, turns: int = 0, seconds: float = 0.0) -> None:
         self.limits = limits
         self.turns = turns
-        self._meter = meter
+        self.meter = meter
         self._seconds = seconds
         self._since = time.monotonic()
         self._inner = 0
@@ -43,7 +43,7 @@ class Bounds:
 
     def progress(self, *, turn: bool = False) -> Progress:
         """How far the run has come; `turn`: with the turn that is about to be stored."""
-        return Progress(self._meter.as_dict(), self.turns + self._inner + 1 if turn else self.turns, self.seconds)
+        return Progress(self.meter.as_dict(), self.turns + self._inner + 1 if turn else self.turns, self.seconds)
 
     @property
     def seconds(self) -> float:
@@ -94,7 +94,7 @@ class Bounds:
         """
         most = self.limits.max_run_tokens
         if most:
-            used = self._meter.total_tokens
+            used = self.meter.total_tokens
             self._warn("max_run_tokens", used, most, "tokens")
             if used >= most:
                 text = f"The run was stopped: it has used {used} tokens, and {most} is its bound (max_run_tokens)."

@@ -15,12 +15,15 @@ from autogen_agentchat.teams import BaseGroupChat
 from drsai_backend.database.runs.values import EndWrite
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.errors import DatabaseError, LeaseLost
-from drsai_backend.runs.events import TextDelta
+from drsai_backend.json_types import JsonObject
+from drsai_backend.models.endpoints.thoughts import ThoughtSplitter
+from drsai_backend.runs.events import TextDelta, ThoughtDelta
 from drsai_backend.runs.execution.steering import Steering
 from drsai_backend.runs.execution.writer import RunWriter
 from drsai_backend.runs.failures import HandedOver, PauseRequested, RunInterrupted, failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.state import ResumeRecord
+from drsai_backend.teams.client_tools.definitions import new_call_id
 from drsai_backend.teams.limits import LimitReached
 from drsai_backend.teams.recording.recorder import Message, Turn
 from drsai_backend.teams.session import TeamSession
@@ -50,6 +53,8 @@ class Execution:
         self._task = task
         self._pending = pending
         self._chooses_first = session.report_first_boundary and pending is None
+        # By speaker: the message that it is producing.
+        self._splitters: dict[str, tuple[str | None, ThoughtSplitter]] = {}
 
     @property
     def live(self) -> LiveRun:
@@ -144,7 +149,16 @@ class Execution:
 
     def _on_chunk(self, chunk: ModelClientStreamingChunkEvent) -> None:
         """Show a piece of text at once; it is not stored."""
-        self.live.emit(TextDelta(chunk.source, chunk.content, chunk.full_message_id))
+        source, message_id = chunk.source, chunk.full_message_id
+        splitter = self._splitters.get(source)
+        if splitter is None or splitter[0] != message_id:
+            splitter = self._splitters[source] = message_id, ThoughtSplitter()
+        if splitter[1].is_text:
+            self.live.emit(TextDelta(source, chunk.content, message_id))
+            return
+        for is_thought, text in splitter[1].feed(chunk.content):
+            kind = ThoughtDelta if is_thought else TextDelta
+            self.live.emit(kind(source, text, message_id))
 
     def _time_is_over(self, reached: LimitReached) -> None:
         self.live.limit = reached
@@ -172,7 +186,7 @@ class Execution:
         deadline = question.deadline
         if isinstance(deadline, timedelta):
             deadline = now + deadline
-        stored = {
+        stored: JsonObject = {
             "id": str(uuid4()),
             "type": question.type,
             "kind": question.kind,
@@ -184,6 +198,11 @@ class Execution:
             "tool": question.tool,
             **({} if question.key is None else {"key": question.key}),
         }
+        if question.tool_calls is not None:
+            asked, turn, run_id = len(self.writer.broker.results), self.writer.lease.turn, self.live.run_id
+            calls = enumerate(question.tool_calls, asked)
+            stored["tool_calls"] = [{"id": new_call_id(run_id, turn, number), **call} for number, call in calls]
+            stored["content"] = question.content
         whom = {"by": question.by, "not_by": question.not_by}
         if any(whom.values()):
             whom["asker"] = self.writer.broker.asker

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from autogen_agentchat.messages import BaseChatMessage, TextMessage, ThoughtEvent
+
 from drsai_backend.database import Database
 from drsai_backend.database.backends.prepared import Step as Statement
 from drsai_backend.database.runs.commands import release
@@ -18,15 +20,20 @@ from drsai_backend.database.runs.writes import append_turn, confirm_end, confirm
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, LeaseLost
+from drsai_backend.json_types import JsonObject
+from drsai_backend.models import Finish
 from drsai_backend.runs.events import MessageDone, RunEnded
 from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.failures import safe_message
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.feed.replay import told
-from drsai_backend.runs.transcript import Transcript
-from drsai_backend.teams.recording.recorder import Message, Turn
+from drsai_backend.runs.history.digest import Conversation, flat
+from drsai_backend.runs.requests import InputMessage
+from drsai_backend.runs.transcript import SAID_BEFORE, Transcript, asked_after
+from drsai_backend.teams.recording.recorder import Message, Turn, dump_message, storable
 from drsai_backend.teams.replay.steps import Step, TurnSteps
 from drsai_backend.teams.suspension import InputBroker
+from drsai_backend.teams.unfinished import is_unfinished
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -46,6 +53,9 @@ class RunWriter:
         lease: the right to write, as the last write has left it.
         outage: seconds that a write waits for a database that cannot be reached.
         keyed: whether a request that brought the run about may have an idempotency key.
+        conversation: what its client has of the conversation, with all that was stored of this run.
+        streams: whether its client is shown what models say beside their tool calls, as it comes.
+        on_events: to be called when events for webhooks may have been stored; None: nobody can have asked for any.
         usage_before: what the run had used before it was resumed after a question or a pause.
         messages: what the team has said in this run so far, in order.
         journal_chars: size of its journal entries.
@@ -59,10 +69,15 @@ class RunWriter:
     broker: InputBroker
     steps: TurnSteps
     transcript: Transcript
+    conversation: Conversation
     keyed: bool
     usage_before: dict[str, int]
+    streams: bool = False
+    on_events: Callable[[], None] | None = None
     messages: list[Message] = field(default_factory=list[Message])
     journal_chars: int = 0
+    _said: str | None = None
+    """The last text that was shown."""
     _in_doubt: tuple[Turn, TurnWrite] | None = None
 
     @property
@@ -107,7 +122,8 @@ class RunWriter:
 
     async def end(self, end: EndWrite, last: Turn | None) -> None:
         """Store the end, and the last turn with it, then show both."""
-        failure = self.live.failure
+        failure, finish = self.live.failure, self._finish(end.status)
+        end = replace(end, finish=finish.stored(), input_request=self._asked(end.input_request, last))
         ended = RunEnded(
             end.status,
             end.stop_reason,
@@ -118,20 +134,57 @@ class RunWriter:
             end.error_message,
             end.stop_code,
             usage_before=self.usage_before,
+            finish_reason=finish.reason,
+            service_tier=finish.service_tier,
+            system_fingerprint=finish.system_fingerprint,
         )
-        if self.keyed:
-            last_seq = end.turn.messages[-1].seq if end.turn and end.turn.messages else self.lease.last_seq
-            end = replace(end, told=told(ended, speakers=self.live.speakers, last_seq=last_seq))
+        cut: list[TextMessage] = self.live.unfinished() if end.status is RunStatus.STOPPED else []
+        of_turn = [] if last is None else [each.message for each in last.messages]
+        if self.on_events is not None:
+            end = replace(end, raises_events=True)
         try:
-            self.lease = await self._end_run(end)
+            self.lease = await self._end_run(self._completed(end, ended, cut), [*of_turn, *cut])
         except LeaseLost:
             if not await self._resolve_doubt():
                 raise
-            self.lease = await self._end_run(end)
+            cut = []  # It was stored as a whole.
+            self.lease = await self._end_run(self._completed(end, ended, cut), of_turn)
+        if self.on_events is not None:
+            self.on_events()
         if last is not None:
             self._show(last)
+        for seq, message in enumerate(cut, self.lease.last_seq - len(cut) + 1):
+            self.live.emit(MessageDone(seq, message, shown=True))
         self._log_end(end, failure)
         self.live.emit(ended)
+
+    def _asked(self, question: JsonObject | None, last: Turn | None) -> JsonObject | None:
+        """The question that the run ends with, and with it what its client has read of the turn in flight: that is
+        repeated, and what was read stays in the window."""
+        if question is None or not self.streams or last is not None:
+            return question
+        asked = asked_after(question, None).strip()
+        words = [each.content.rstrip().removesuffix(asked) for each in self.live.unfinished()]
+        before = "\n\n".join(each for each in words if each.strip())
+        return {**question, SAID_BEFORE: before} if before else question
+
+    def _completed(self, end: EndWrite, ended: RunEnded, cut: Sequence[TextMessage]) -> EndWrite:
+        """The end, with what was shown of messages that were cut off, and what clients are told."""
+        last_seq = end.turn.messages[-1].seq if end.turn and end.turn.messages else self.lease.last_seq
+        dumps = [JsonText(storable(dump_message(message))) for message in cut]
+        messages = [NewMessage(seq, dump, shown=True) for seq, dump in enumerate(dumps, last_seq + 1)]
+        live, kept = self.live, None
+        if self.keyed:
+            kept = told(ended, speakers=live.speakers, ignored=live.ignored, last_seq=last_seq + len(cut))
+        return replace(end, messages=messages, told=kept)
+
+    def _finish(self, status: RunStatus) -> Finish:
+        """How the model call that gave the last message shown finished."""
+        if status in (RunStatus.COMPLETED, RunStatus.STOPPED):
+            shows = self.transcript.shows
+            source = next((each.source for each in reversed(self.messages) if shows(each)), None)
+            return self.bounds.meter.finishes.get(source or "", Finish())
+        return Finish()
 
     async def hand_over(self) -> None:
         """Give the lease back although the run is not over."""
@@ -149,13 +202,38 @@ class RunWriter:
         """The run is not over, but it is not here any more."""
         self.live.emit(RunEnded(RunStatus.RUNNING, error_code=code, error_message=text))
 
-    async def _end_run(self, end: EndWrite) -> Lease:
-        lease = self.lease
-        return await self._patiently(
+    async def _end_run(self, end: EndWrite, heard: Sequence[Message]) -> Lease:
+        """Store the end; `heard`: the messages that come with it."""
+        lease, conversation = self.lease, self.conversation.copy()
+        said = self._hear(conversation, heard)
+        conversation.answer(asked_after(end.input_request, said or self._said))
+        end = replace(end, point=conversation.point if conversation.answered else None)
+        ended = await self._patiently(
             lambda session: end_run(session, lease, end),
             lambda session: confirm_end(session, lease),
-            short=end.turn is None or end.turn.is_short,
+            short=not end.messages and (end.turn is None or end.turn.is_short),
         )
+        self.conversation = conversation
+        return ended
+
+    def _hear(self, conversation: Conversation, messages: Sequence[Message]) -> str | None:
+        """Add to a conversation what its client is shown of messages, and what came in from clients meanwhile. Returns
+        the last text that is shown, if there is one."""
+        said: str | None = None
+        for message in messages:
+            if self.transcript.shows(message) or is_unfinished(message):
+                said = message.to_text()
+                conversation.answer(said)
+            elif isinstance(message, ThoughtEvent) and self.streams and self._was_streamed(message):
+                conversation.answer(message.content)
+            elif self.transcript.is_given(message) and isinstance(message, BaseChatMessage):
+                conversation.user(flat(InputMessage.of(message).content))
+        return said
+
+    def _was_streamed(self, thought: ThoughtEvent) -> bool:
+        """Whether what a model has said beside tool calls of the turn in flight was shown as it came."""
+        streamed = (each.content for each in self.live.unfinished() if each.source == thought.source)
+        return any(thought.content in text for text in streamed)
 
     async def _resolve_doubt(self) -> bool:
         """Whether a turn was stored although the run was cancelled before it heard of that: a write that has begun is
@@ -174,7 +252,10 @@ class RunWriter:
         self._in_doubt = None
         self.bounds.turn_stored(write.progress)
         self.broker.turn_done()
-        self.messages += [message.message for message in turn.messages]
+        messages = [message.message for message in turn.messages]
+        self.messages += messages
+        self.live.continued = None
+        self._said = self._hear(self.conversation, messages) or self._said
         self._show(turn)
 
     def _show(self, turn: Turn) -> None:

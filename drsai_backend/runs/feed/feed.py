@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from drsai_backend.database import Database
 from drsai_backend.database.runs.log import LogPage, read_log, thread_of_run
@@ -34,11 +35,13 @@ from drsai_backend.runs.events import (
     RunStarted,
 )
 from drsai_backend.runs.failures import code_of
-from drsai_backend.runs.feed.live_run import LiveRun, Reader, as_done
+from drsai_backend.runs.feed.live_run import LiveRun, Reader, RunHandle, as_done
 from drsai_backend.runs.feed.watch import Watch
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+
+    from drsai_backend.runs.intake.repeats import Attempt
 
 T = TypeVar("T")
 
@@ -234,6 +237,7 @@ def ended_of(run: RunRow, head: ThreadHead) -> RunEnded:
         run["error_message"],
         run["stop_code"],
         usage_before=run["usage_before"] or {},
+        **(run["finish"] or {}),
     )
 
 
@@ -249,17 +253,20 @@ def _is_over(page: LogPage, at: Position) -> bool:
 class FollowedRun:
     """A run that this process may or may not run, as a handle: one that waits in the queue, or is another worker's.
 
-    `speakers`: number of agents that may speak.
+    `speakers`: number of agents that may speak; `ignored`: fields of the request that nobody of the team takes;
+    `attempt`: the request that it answers, where its client may repeat it.
     """
 
-    _log: AsyncIterator[Logged]
+    _follow: Callable[[], AsyncIterator[Logged]]
     run_id: str
     name: ThreadName
     team: str
     speakers: int
     created: int
+    ignored: Sequence[str] = ()
     failure: BaseException | None = None
     failed_agent: str | None = None
+    attempt: Attempt | None = None
     _said: list[MessageDone] = field(default_factory=list[MessageDone])
     _ended: RunEnded | None = None
 
@@ -270,7 +277,7 @@ class FollowedRun:
     async def events(self) -> AsyncIterator[RunEvent]:
         """Every event of the run from its beginning; ends after `RunEnded`, also where that says that the run is still
         in the queue, because a person is asked first."""
-        async for logged in self._log:
+        async for logged in self._follow():
             event = as_done(logged.event)
             if isinstance(event, QueuedBehind):
                 self._ended = RunEnded(
@@ -297,6 +304,11 @@ class FollowedRun:
         """Nothing: events come one by one."""
         return ()
 
+    def maker(self) -> Callable[[], FollowedRun]:
+        """What makes more handles of the run, from its beginning, and keeps nothing of what was read."""
+        same = (self.run_id, self.name, self.team, self.speakers, self.created, self.ignored)
+        return partial(FollowedRun, self._follow, *same)
+
     async def wait(self) -> RunEnded:
         """The end of the run."""
         if self._ended is None:
@@ -308,3 +320,7 @@ class FollowedRun:
     def transcript(self) -> list[MessageDone]:
         """The stored messages of the run that were read so far, in order, its input included."""
         return self._said
+
+
+Handle: TypeAlias = RunHandle | FollowedRun
+"""A run that was started: one of this process, or one that it follows by what is stored. Both have the same calls."""

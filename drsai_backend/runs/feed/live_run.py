@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from autogen_agentchat.messages import TextMessage
 from autogen_core import CancellationToken
 
 from drsai_backend.datamodel import RunStatus
@@ -23,11 +25,16 @@ from drsai_backend.runs.events import (
     RunEnded,
     RunEvent,
     RunStarted,
+    TextDelta,
 )
 from drsai_backend.runs.failures import HandedOver
 from drsai_backend.runs.transcript import is_shown
 from drsai_backend.teams.limits import LimitReached
 from drsai_backend.teams.messages import read_message
+from drsai_backend.teams.unfinished import unfinished_message
+
+if TYPE_CHECKING:
+    from drsai_backend.runs.intake.repeats import Attempt
 
 _KEEP: Final = 4096
 """Events that are kept whatever they are."""
@@ -39,6 +46,13 @@ class RunToken(CancellationToken):
     def link_future(self, future: asyncio.Future[object]) -> asyncio.Future[object]:
         # AutoGen's McpWorkbench links the coroutine of each call, and then no `cancel()` comes to its end.
         return super().link_future(future) if asyncio.isfuture(future) else future
+
+
+class Continued(NamedTuple):
+    """The answer that a run continues, and who does so."""
+
+    source: str
+    text: str
 
 
 @dataclass(eq=False)
@@ -66,6 +80,10 @@ class LiveRun:
     """What the run ended with as ERROR, for callers in this process."""
     failed_agent: str | None = None
     """The name of the agent that raised it, if one did."""
+    ignored: Sequence[str] = ()
+    """Fields of the request that nobody of the team takes; see `runs.start.parameters.Allotment`."""
+    continued: Continued | None = None
+    """Until the whole answer is stored: what of it was there before the run."""
     events: list[RunEvent] = field(default_factory=list[RunEvent])
     positions: list[Position] = field(default_factory=list[Position])
     dropped: int = 0
@@ -108,6 +126,20 @@ class LiveRun:
         self.events = [event for _, event in pairs]
         self.dropped += 1
         self._limit = len(self.events) + _KEEP
+
+    def unfinished(self) -> list[TextMessage]:
+        """What was shown of messages that are not stored, in the order in which they were begun."""
+        begun: dict[tuple[str, str | None], list[str]] = {}
+        for event in reversed(self.events):
+            if isinstance(event, MessageDone | RunStarted):
+                break
+            if isinstance(event, TextDelta):
+                begun.setdefault((event.source, event.message_id), []).append(event.text)
+        texts = [(source, "".join(reversed(parts)), of) for (source, of), parts in reversed(begun.items())]
+        if self.continued is not None:
+            _, rest, of = texts[0] if texts else ("", "", None)
+            texts[:1] = [(self.continued.source, self.continued.text + rest, of)]
+        return [unfinished_message(source, text, of) for source, text, of in texts if text.strip()]
 
     def after(self, position: Position) -> int:
         """The index of the first event after `position`."""
@@ -190,6 +222,8 @@ class RunHandle:
         team: the name that its team is served under.
         created: when it was started, in seconds since 1970.
         speakers: how many agents may speak; 1: a lone one.
+        attempt: the request that it answers, where its client may repeat it.
+        ignored: fields of the request that nobody of the team takes: parameters, and `tools`, the client's.
     """
 
     def __init__(self, live: LiveRun, follow: Follow | None = None) -> None:
@@ -199,6 +233,7 @@ class RunHandle:
         self._batch: list[RunEvent] = []
         self._said: list[MessageDone] = []
         self._ended: RunEnded | None = None
+        self.attempt: Attempt | None = None
         self.run_id = live.run_id
         self.name = live.name
         self.thread_id = live.name.thread_id
@@ -206,6 +241,7 @@ class RunHandle:
         self.team = live.team
         self.created = live.created
         self.speakers = live.speakers
+        self.ignored = live.ignored
 
     async def events(self) -> AsyncIterator[RunEvent]:
         """Every event of the run from its beginning; ends after `RunEnded`."""
@@ -244,6 +280,17 @@ class RunHandle:
         ready = [*self._batch, *self._reader.poll()]
         self._batch = [ready.pop()] if ready and self._moved(ready[-1]) else []
         return [self._note(event) for event in ready]
+
+    def maker(self) -> Callable[[], RunHandle | None]:
+        """What makes more handles of the run, from its beginning. It keeps nothing of what the run has said: once
+        that has ended and nobody reads it any more, it makes None."""
+        found, follow = weakref.ref(self._live), self._follow
+
+        def again() -> RunHandle | None:
+            live = found()
+            return None if live is None else RunHandle(live, follow)
+
+        return again
 
     async def wait(self) -> RunEnded:
         """The end of the run."""

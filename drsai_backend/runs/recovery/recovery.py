@@ -31,13 +31,13 @@ from drsai_backend.database.runs.reads import QueuedRow, RunRow, ThreadHead, que
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.lifecycle import SUSPENDED
-from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, DrSaiError, UnknownModel
+from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, DrSaiError, OtherModel, UnknownModel
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.commands.stored_request import from_json, request_of_thread
-from drsai_backend.runs.events import NoAnswer, RunRequest
 from drsai_backend.runs.failures import failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.recovery.leases import is_orphan
+from drsai_backend.runs.requests import NoAnswer, RunRequest
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.start.plan import unanswered
 from drsai_backend.runs.start.read import ResumeOptions
@@ -316,9 +316,11 @@ class Recovery:
             pass  # Another worker may know it.
         except DatabaseUnavailable:
             raise
-        except (Conflict, DatabaseError, Busy) as error:
-            log.info("a queued input waits on: %s", error, extra={"thread_id": head.thread_id})
         except Exception as error:
+            # Conflicts pass, but for this one: the thread stays another team's.
+            if isinstance(error, Conflict | DatabaseError | Busy) and not isinstance(error, OtherModel):
+                log.info("a queued input waits on: %s", error, extra={"thread_id": head.thread_id})
+                return None
             text = failure_text(error, team, None)
             is_known = isinstance(error, DrSaiError)
             level, raised = (logging.INFO, None) if is_known else (logging.ERROR, error)

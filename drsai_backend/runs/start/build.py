@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from autogen_agentchat.agents import UserProxyAgent
 
-# Private: the stock input function, which reads the terminal. tests/teams/test_upstream.py fails when it moves.
+# Private: the stock input function, which reads the terminal. tests/teams/test_upstream_agents.py fails when it moves.
 from autogen_agentchat.agents._user_proxy_agent import cancellable_input
 from autogen_agentchat.teams import BaseGroupChat, MagenticOneGroupChat
 from autogen_agentchat.teams._group_chat._graph._digraph_group_chat import GraphFlowManager
@@ -26,12 +26,17 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.agents import RunBound, bind
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import InvalidRequest, TeamBuildError
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models import RunModelClient, facade, run_client_of
-from drsai_backend.runs.events import InputMessage, RunRequest, new_run_id
 from drsai_backend.runs.execution.bounds import Bounds
-from drsai_backend.runs.feed.live_run import LiveRun
+from drsai_backend.runs.feed.live_run import Continued, LiveRun
+from drsai_backend.runs.messages import CONTINUES
+from drsai_backend.runs.requests import InputMessage, RunRequest, new_run_id
+from drsai_backend.runs.start.parameters import Allotment, allot
 from drsai_backend.runs.start.plan import Plan
 from drsai_backend.runs.start.read import Input, Services, StoredThread
+from drsai_backend.teams.client_tools.definitions import STORED_AS
+from drsai_backend.teams.client_tools.workbench import give_tools
 from drsai_backend.teams.context import BuiltTeam, RunContext, TeamFactory, build_team
 from drsai_backend.teams.limits import LimitReached, RunLimits
 from drsai_backend.teams.replay.steps import Step, TurnSteps
@@ -50,8 +55,8 @@ _CHEAP_MANAGERS = (RoundRobinGroupChatManager, SwarmGroupChatManager, GraphFlowM
 
 @dataclass(frozen=True, slots=True)
 class BuiltRun:
-    """A team that is ready for the thread's state. `limits` are those of the request, `user_input` the columns of its
-    row, without the key."""
+    """A team that is ready for the thread's state. `limits` are those of the request, `takes_tools` says whether an
+    agent is offered the client's tools, and `user_input` is the columns of its row, without the key."""
 
     team: BaseGroupChat
     session: TeamSession
@@ -60,6 +65,7 @@ class BuiltRun:
     broker: InputBroker
     steps: TurnSteps
     limits: RunLimits
+    takes_tools: bool
     user_input: Mapping[str, object]
     at: datetime
 
@@ -87,17 +93,30 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
     context.meter.check = partial(_may_ask, bounds, broker)
     log_context.bind(log_context.current_request(), request.name.thread_id, run_id)
     team, members = await build_team_of(services, given.factory, context, request.team, held)
-    speakers = sum(1 for _ in leaf_agents(team))
-    live = LiveRun(run_id, request.name, request.team, int(at.timestamp()), speakers)
     recorded = () if resumed is None else resumed.steps
+    if request.continues is not None and (recorded or turns):
+        request = replace(request, continues=None)  # It is continued already.
+    allotted = allot(
+        team,
+        members,
+        request,
+        given.factory,
+        services.tool_policy(request.team),
+        services.models.continues,
+        returned=bool(broker.results),
+    )
+    live = LiveRun(run_id, request.name, request.team, int(at.timestamp()), allotted.speakers, ignored=allotted.ignored)
+    if request.continues is not None:
+        live.continued = Continued(next(leaf_agents(team)).name, request.continues)
     steps = TurnSteps((Step(row.agent, row.step, row.digest, row.value) for row in recorded), on_tool=live.emit)
-    inject(members, context, broker, steps, plan.system or None)
+    inject(members, context, broker, steps, plan.system or None, allotted)
     next_seq = 1 if thread is None else thread.head.last_seq + 1
     session = TeamSession(team, next_seq=next_seq, broker=broker, steps=steps, known=members)
     await session.prepare()
     # Whether the way from the task to the first speaker is worth storing, because a model chose him.
     session.report_first_boundary = type(manager_of(team)) not in _CHEAP_MANAGERS
-    return BuiltRun(team, session, live, bounds, broker, steps, limits, context.input_values, at)
+    takes_tools = allotted.tools is not None
+    return BuiltRun(team, session, live, bounds, broker, steps, limits, takes_tools, context.input_values, at)
 
 
 async def build_team_of(
@@ -119,6 +138,9 @@ async def build_team_of(
 
 def context_of(services: Services, request: RunRequest, principal: Principal, run_id: str, plan: Plan) -> RunContext:
     """What the team's factory and its agents know of the run. Its `input_values` are stored as the user input."""
+    own: JsonObject = {} if request.client_tools is None else {STORED_AS: request.client_tools.to_json()}
+    if request.continues is not None:
+        own[CONTINUES] = request.continues
     values: dict[str, object] = {
         "user_messages": plan.raw,
         "user_last_message": plan.new[-1].text if plan.new else None,
@@ -128,7 +150,7 @@ def context_of(services: Services, request: RunRequest, principal: Principal, ru
         "cache_seed": request.params.seed,
         "n": request.n,
         "stream": request.stream,
-        "extra_requests": request.extra or None,
+        "extra_requests": {**request.extra, **request.params.without_columns(), **own} or None,
     }
     who = (principal, request.name.thread_id, run_id, values)
     rest = (services.db.of_tenant(principal.tenant), services.models, request.params, request.api_key)
@@ -149,13 +171,15 @@ def inject(
     broker: InputBroker,
     steps: TurnSteps | None = None,
     prompt: str | None = None,
+    allotted: Allotment | None = None,
 ) -> None:
     """Bind all parts of a team, nested teams, wrapped agents and agents used as tools included, to this run.
 
     Agents and group chats of this package get `_db_manager` and `_run_context`, and ask through `broker`; so does a
     `UserProxyAgent` without an input function of its own. Every model client is metered and takes the request's
     parameters. What models answer and tools return is recorded in `steps`, or given again from there. `prompt`, the
-    client's system message, goes with every request of every agent, Magentic-One's orchestrator among them.
+    client's system message, goes with every request of every agent, Magentic-One's orchestrator among them. `allotted`
+    says which agent answers in the request's form, and which one gets the client's tools.
     """
     steps = TurnSteps() if steps is None else steps
     part: Any
@@ -163,19 +187,32 @@ def inject(
         if isinstance(part, RunBound):
             bind(part, context, broker.ask)
         agent = steps.agent(path)
-        speaks = not is_a(part, BaseGroupChat) or is_a(part, MagenticOneGroupChat)
-        client = getattr(part, "_model_client", None)
-        if isinstance(client, ChatCompletionClient):
-            run_client = run_client_of(client) or RunModelClient(
-                client, params=context.params, meter=context.meter, rules=context.models.rules
-            )
-            # A client of its own, for two agents may share one and their answers must not be mixed up.
-            run_client = run_client.with_steps(agent, prompt if speaks else None)
-            setattr(part, "_model_client", facade(run_client))  # noqa: B010 - no class of this package declares it
+        manages = is_a(part, BaseGroupChat)
+        speaks = not manages or is_a(part, MagenticOneGroupChat)
         workbenches: list[Workbench] | None = getattr(part, "_workbench", None)
+        offer = None
         if workbenches:
             calls = ToolCalls(agent, broker)
-            setattr(part, "_workbench", [RecordedWorkbench(each, calls.stream) for each in workbenches])  # noqa: B010 - as above
+            setattr(part, "_workbench", [RecordedWorkbench(each, calls.stream) for each in workbenches])  # noqa: B010 - no class of this package declares it
+            if allotted is not None and allotted.client is not None and part is allotted.client:
+                offer = give_tools(allotted.client, allotted.tools, calls).offer
+        model_client = getattr(part, "_model_client", None)
+        if isinstance(model_client, ChatCompletionClient):
+            run_client = run_client_of(model_client) or RunModelClient(
+                model_client, params=context.params, meter=context.meter, rules=context.models.rules
+            )
+            # A client of its own, for two agents may share one and their answers must not be mixed up.
+            speaker = str(getattr(part, "name", "")) or None
+            run_client = run_client.with_steps(
+                agent,
+                prompt if speaks else None,
+                offer,
+                speaker=speaker,
+                manages=manages,
+                answers=allotted is not None and part is allotted.formed,
+                asks=None if allotted is None else allotted.continuing,
+            )
+            setattr(part, "_model_client", facade(run_client))  # noqa: B010 - as above
         if is_a(part, UserProxyAgent) and part.input_func is cancellable_input:
             part.input_func = _asking(part.name, broker)
             setattr(part, "_is_async", True)  # noqa: B010 - AutoGen derives it once, from the function it was given

@@ -12,6 +12,7 @@ from drsai_backend.database.runs.values import NewMessage
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.errors import DamagedState, DrSaiError, InvalidRequest
 from drsai_backend.models.images import with_images
+from drsai_backend.runs.history.moved import told_before
 from drsai_backend.runs.messages import check_types, input_messages, sign
 from drsai_backend.runs.start.build import BuiltRun, refuse_unseen_images
 from drsai_backend.runs.start.plan import Plan
@@ -22,6 +23,7 @@ from drsai_backend.teams.imported import import_messages, imported_role
 from drsai_backend.teams.messages import is_received
 from drsai_backend.teams.recording.recorder import dump_message, storable
 from drsai_backend.teams.session import TeamSession
+from drsai_backend.teams.unfinished import is_unfinished
 
 
 class NotMovable(Exception):
@@ -31,7 +33,8 @@ class NotMovable(Exception):
 @dataclass(frozen=True, slots=True)
 class LoadedRun:
     """What a team that has the thread's state is to do: the `task`, or with None to resume at the boundary where
-    `pending` were held. `rows` are the messages to store first, `given` those of them that the client has sent."""
+    `pending` were held, or without these to continue from an imported history. `rows` are the messages to store first,
+    `given` those of them that the client has sent."""
 
     task: list[BaseChatMessage] | None
     pending: list[str] | None
@@ -49,7 +52,7 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
     """
     document = await _load_state(built.session, thread, plan)
     last_seq = 0 if thread is None else thread.head.last_seq
-    unconsumed = _unconsumed_messages(built, thread, document)
+    unconsumed = [] if plan.is_moved else _unconsumed_messages(built, thread, document)
     rows: list[NewMessage] = []
     if plan.received is not None:
         last_seq += 1
@@ -60,7 +63,10 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
         recorder.next_seq = last_seq + 1
         return LoadedRun(None, document.resume.pending, rows, ())
     refuse_unseen_images(team, plan.new)
-    new = [] if repeats else list(enumerate(input_messages(team, check_types(team, plan.new)), start=last_seq + 1))
+    given_now = check_types(team, () if repeats else plan.new)
+    new = list(
+        enumerate(input_messages(team, given_now, with_calls=built.takes_tools) if given_now else (), last_seq + 1)
+    )
     for seq, message in new:
         sign(message, plan.author)
         config = dump_message(message)
@@ -69,19 +75,28 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
             raise InvalidRequest("a message holds NUL or a lone surrogate", param="messages")
         rows.append(NewMessage(seq, JsonText(text)))
     given = [*unconsumed, *new]
-    imported = [message for _, message in given if imported_role(message) is not None]
-    task = await import_messages(team, imported)
-    task += [message for _, message in given if imported_role(message) is None]
+    before: list[BaseChatMessage] = []
+    if plan.is_moved and thread is not None and thread.state is not None:
+        before = await import_messages(team, told_before(team, thread.state.configs.items(), thread.shown))
+    # What was said up to an answer that was cut off is a conversation that was had; no agent has taken it up.
+    cut = max((seq for seq, message in unconsumed if is_unfinished(message)), default=0)
+    imported = [message for seq, message in given if seq <= cut or imported_role(message) is not None]
+    task = [*before, *await import_messages(team, imported)]
+    task += [message for seq, message in given if seq > cut and imported_role(message) is None]
     is_task = {id(message) for message in task}
     for seq, message in given:
         recorder.know(seq, message, is_task=id(message) in is_task)
     recorder.next_seq = last_seq + len(new) + 1
-    return LoadedRun(task, None, rows, new)
+    if not task and not repeats and not built.takes_tools:
+        text = "the history ends with results of tools, and no agent behind this model takes tools of its clients"
+        raise InvalidRequest(text, param="messages")
+    # A history that ends with the results of tools is no task: the team continues from what it was told.
+    return LoadedRun(task or None, None, rows, new)
 
 
 async def _load_state(session: TeamSession, thread: StoredThread | None, plan: Plan) -> Document | None:
-    """The document that the state was loaded from; None: warm, or none stored."""
-    if thread is None:
+    """The document that the state was loaded from; None: warm, or none stored, or it is another team's."""
+    if thread is None or plan.is_moved:
         return None
     if thread.warm is not None and thread.warm.state is not None:
         if await session.adopt(thread.warm.state, keep_run=plan.keep_run):

@@ -6,24 +6,33 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from typing import Final, Literal
 
 import orjson
 from autogen_core import Image
 
+from drsai_backend.database.runs.reads import ThreadHead
 from drsai_backend.datamodel import RunStatus, utcnow
-from drsai_backend.errors import InvalidRequest, StaleAnswer
+from drsai_backend.errors import InvalidRequest, OtherModel, StaleAnswer
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.events import Answer, InputMessage, NoAnswer, RunRequest
+from drsai_backend.runs.history.digest import Conversation
 from drsai_backend.runs.messages import first_new, new_messages, system_text
+from drsai_backend.runs.requests import Answer, InputMessage, KnownHistory, NoAnswer, RunRequest
 from drsai_backend.runs.start.read import StoredThread
+from drsai_backend.runs.start.results import match_results, raw_results, stale_results
 from drsai_backend.runs.threads.rights import check_may_answer
+from drsai_backend.teams.client_tools.definitions import ToolOutput, calls_of
 from drsai_backend.teams.messages import UserInputReceivedEvent, dump_of
 from drsai_backend.teams.recording.recorder import dump_message, storable
 from drsai_backend.teams.suspension import parse_decision
 
 # How many of the user's newest texts a warm thread remembers, to recognise a history that is sent again.
 KNOWN_TEXTS = 100
+_NOT_THERE: Final = (
+    "the answer that `messages` ends with cannot be continued on this thread, which stands elsewhere, waits for a "
+    "person, or is another model's: send the whole conversation, or add a message that asks for it, such as 'Continue.'"
+)
 _DECISIONS: Final = {"approval": ("approve", "deny", "edit"), "tool_retry": ("run", "result", "stop")}
 
 
@@ -35,7 +44,8 @@ class Plan:
     resumed; with `keep_run` its team knows what it had under way. `answers`: what people have said to the questions of
     the turn in flight, which is repeated; None: the messages are the task. `received` keeps what was answered.
     `system` is the client's system message, `texts` are the newest texts of the user. `author`: the user who has sent
-    `new`, where the thread is another's.
+    `new`, where the thread is another's. `conversation` is what the client has, `new` included. `is_moved`: the thread
+    was another team's, and this one begins with its history.
     """
 
     new: Sequence[InputMessage] = ()
@@ -48,6 +58,8 @@ class Plan:
     system: str | None = None
     texts: Sequence[str] = ()
     author: str | None = None
+    conversation: Conversation
+    is_moved: bool = False
 
 
 def plan_resumed(thread: StoredThread) -> Plan:
@@ -58,45 +70,57 @@ def plan_resumed(thread: StoredThread) -> Plan:
         answers=_answers_so_far(thread),
         system=thread.system_text,
         texts=thread.user_texts[-KNOWN_TEXTS:],
+        conversation=_known_conversation(thread),
     )
 
 
-def plan(request: RunRequest, thread: StoredThread | None) -> Plan:
-    """Decide what a request adds to its thread.
+def plan(request: RunRequest, thread: StoredThread | None, *, may_move: bool) -> Plan:
+    """Decide what a request adds to its thread. `may_move`: a thread may go over to another team.
 
     Raises:
-        InvalidRequest: nothing new in `messages`, the thread is another team's, or the answer is none to its question.
+        InvalidRequest: nothing new in `messages`, or the answer is none to its question.
+        OtherModel: the thread is another team's, and waits for an answer, or may not go over.
         Conflict: the question was answered already, or is another one, or its time is over.
         Forbidden: it is not for who asks to answer.
     """
     if request.answer is not None:
         return _plan_answer(request, request.answer, thread)
+    if request.tool_results and thread is not None:
+        return _plan_results(request, thread, request.tool_results)
     sent = request.messages
     known_texts = [] if thread is None else thread.user_texts
     known_system = None if thread is None else thread.system_text
-    is_known = thread is not None and thread.head.last_seq > 0
-    if any(message.message is not None for message in sent):
+    is_known = thread is not None and thread.is_known
+    if request.continues is not None and is_known and request.known is None:
+        raise InvalidRequest(_NOT_THERE, param="messages")
+    if request.known is not None and is_known:
+        new, raw = _after(request, request.known, known_system)
+    elif any(message.message is not None for message in sent):
         new, raw = list(sent), request.raw_messages
     else:
         new = new_messages(sent, known_texts, known=is_known, last_system=known_system)
         raw = request.raw_messages[first_new(sent, known_texts, known=is_known) :]
-    system = system_text(sent)
+    system = _system_text(request)
     if system is None:
         system = known_system
     texts = [*known_texts, *(message.text for message in new if message.role == "user")][-KNOWN_TEXTS:]
+    conversation = _conversation(request, thread, new)
     if thread is None:
-        return Plan(new=new, raw=list(raw), system=system, texts=texts)  # A new thread is one's own.
+        # A new thread is one's own.
+        return Plan(new=new, raw=list(raw), system=system, texts=texts, conversation=conversation)
     head = thread.head
     waits = head.status is RunStatus.AWAITING_INPUT
-    if head.team is not None and head.team != request.team and (head.turn or waits):
-        raise InvalidRequest(
-            f"thread {head.thread_id!r} is a conversation with model {head.team!r}; start a new thread to talk to "
-            f"{request.team!r}",
-            param="model",
-        )
+    is_moved = head.team is not None and head.team != request.team and (bool(head.turn) or waits)
+    if is_moved and (waits or not may_move):
+        if waits:
+            raise _other_model(head)
+        text = f"thread {head.thread_id!r} is a conversation with model {head.team!r}; start a new thread to talk to "
+        raise OtherModel(f"{text}{request.team!r}", param="model")
     answers, event = None, None
     if waits:
         question, text = head.input_request or {}, new[-1].text
+        if calls_of(question):
+            raise InvalidRequest("the run waits for the results of its client's tools", param="messages")
         check_may_answer(request.principal, question, thread.steered_by)
         _check_in_time(question)
         user_id = request.principal.user_id
@@ -116,7 +140,39 @@ def plan(request: RunRequest, thread: StoredThread | None) -> Plan:
         system=system,
         texts=texts,
         author=request.author,
+        conversation=conversation,
+        is_moved=is_moved,
     )
+
+
+def _after(
+    request: RunRequest, known: KnownHistory, known_system: str | None
+) -> tuple[list[InputMessage], Sequence[JsonObject]]:
+    """What of a request is new to a thread that knows the messages before, and the same in OpenAI's shape."""
+    sent, start = request.messages, known.new_from
+    # It need not stand among what is new.
+    is_changed = _system_text(request) not in (None, known_system or "")
+    changed = [sent[index] for index in known.systems] if is_changed else []
+    return [*changed, *(each for each in sent[start:] if each.role != "system")], request.raw_messages[start:]
+
+
+def _system_text(request: RunRequest) -> str | None:
+    """As `system_text`, without looking for them again in a history that was digested."""
+    sent = request.messages
+    return system_text(sent if request.known is None else [sent[index] for index in request.known.systems])
+
+
+def _conversation(request: RunRequest, thread: StoredThread | None, new: Sequence[InputMessage]) -> Conversation:
+    if request.known is not None:
+        return request.known.conversation.copy()
+    if thread is None:
+        return Conversation.begin(request.name.owner, request.team).heard(new)
+    return _known_conversation(thread).heard(new)
+
+
+def _known_conversation(thread: StoredThread) -> Conversation:
+    assert thread.conversation is not None, "it is left out only where the request brings it"
+    return thread.conversation
 
 
 def _plan_answer(request: RunRequest, answer: Answer, thread: StoredThread | None) -> Plan:
@@ -130,6 +186,12 @@ def _plan_answer(request: RunRequest, answer: Answer, thread: StoredThread | Non
     check_may_answer(who, question, thread.steered_by)
     _check_in_time(question)
     head = thread.head
+    if question.get("kind") == "client_tool":
+        if answer.results is None:
+            raise InvalidRequest("`results` is required: those of the calls that the run waits for", param="results")
+        return _plan_results(request, thread, answer.results)
+    if answer.results is not None:
+        raise InvalidRequest("this question is not answered by results of tools", param="results")
     if question.get("kind") == "handoff":
         text = _text_of(answer)
         return Plan(
@@ -141,8 +203,10 @@ def _plan_answer(request: RunRequest, answer: Answer, thread: StoredThread | Non
             system=thread.system_text,
             texts=[*thread.user_texts, text][-KNOWN_TEXTS:],
             author=request.author,
+            conversation=_conversation(request, thread, [InputMessage("user", text)]),
         )
     given = _answer_to(question, answer)
+    said = [InputMessage("user", given.get("content") or "")]
     return Plan(
         run_id=head.run_id,
         resumes=True,
@@ -150,6 +214,46 @@ def _plan_answer(request: RunRequest, answer: Answer, thread: StoredThread | Non
         received=_received(question, who.user_id, given),
         system=thread.system_text,
         texts=thread.user_texts,
+        conversation=_conversation(request, thread, said),
+    )
+
+
+def _plan_results(request: RunRequest, thread: StoredThread, results: Sequence[ToolOutput]) -> Plan:
+    """The run that waits for the client's tools is resumed with their results.
+
+    Raises:
+        StaleAnswer: it does not wait for these any more.
+        OtherModel: it is another team's.
+        InvalidRequest: one is missing, or is of no call.
+        Forbidden: it is not for who asks to bring them.
+    """
+    question = thread.head.input_request or {}
+    if thread.head.status is not RunStatus.AWAITING_INPUT or not calls_of(question):
+        raise stale_results(results)
+    if thread.head.team not in (None, request.team):
+        # It would begin its turn anew, and do again what that one's agents have done.
+        raise _other_model(thread.head)
+    check_may_answer(request.principal, question, thread.steered_by)
+    _check_in_time(question)
+    sent = request.messages
+    said = list(takewhile(lambda message: message.role != "tool", reversed(sent)))[::-1]
+    matched = match_results(question, results, said)
+    system = system_text(sent)
+    returned: JsonObject = {"results": [each["content"] for each in matched]}
+    texts = [each.text for each in said if each.role == "user" and each.text.strip()]
+    return Plan(
+        raw=list(request.raw_messages[-len(results) - len(said) :]) or raw_results(question, matched),
+        run_id=thread.head.run_id,
+        resumes=True,
+        answers=[*_answers_so_far(thread), {**_frame(question), "content": "", "results": matched}],
+        received=_received(
+            question,
+            request.principal.user_id,
+            {"content": "\n\n".join(texts), "decision": "results", "arguments": returned},
+        ),
+        system=thread.system_text if system is None else system,
+        texts=thread.user_texts[-KNOWN_TEXTS:],
+        conversation=_conversation(request, thread, said),
     )
 
 
@@ -163,6 +267,7 @@ def _plan_denied(answer: NoAnswer, question: JsonObject, thread: StoredThread) -
         received=_received(question, None, {**given, "decision": "expired"}),
         system=thread.system_text,
         texts=thread.user_texts,
+        conversation=_known_conversation(thread),
     )
 
 
@@ -176,6 +281,11 @@ def _check_current(question: JsonObject | None, answer: Answer) -> None:
         raise StaleAnswer("the thread waits for no answer", param="id")
     if question["id"] != answer.request_id:
         raise StaleAnswer("this input request was answered already, or withdrawn", param="id")
+
+
+def _other_model(head: ThreadHead) -> OtherModel:
+    text = f"thread {head.thread_id!r} waits for an answer to model {head.team!r}: answer it there, or cancel its run"
+    return OtherModel(text, param="model")
 
 
 def _check_in_time(question: JsonObject) -> None:
@@ -267,16 +377,23 @@ def _from_text(question: JsonObject, text: str) -> JsonObject:
 
 
 def fingerprint(request: RunRequest) -> str:
-    """SHA-256 over what makes a request the same request."""
+    """What makes a request the same request: SHA-256 over it, unless it brings something of its own."""
+    if request.fingerprint is not None:
+        return request.fingerprint
     texts = [
         [each.role, each.text] if each.message is None else [each.role, dump_of(each.message)]
         for each in request.messages
     ]
-    value = [request.team, *request.name[1:], texts, request.params.create_args(), request.extra]
+    value: list[object] = [request.team, *request.name[1:], texts, request.params.create_args(), request.extra]
+    if request.client_tools is not None or request.tool_results:
+        tools = None if request.client_tools is None else request.client_tools.to_json()
+        value += [tools, [[each.call_id, each.name, each.content, each.is_error] for each in request.tool_results]]
+    if request.continues is not None:
+        value.append({"continues": request.continues})
     digest = hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS, default=str))
     for index, message in enumerate(request.messages):
         for place, part in enumerate(message.content):
             if isinstance(part, Image):
-                picture = part.image
-                digest.update(f"{index}.{place} {picture.mode} {picture.size}".encode() + picture.tobytes())
+                # Not its pixels: to decode an image takes seconds.
+                digest.update(f"{index}.{place} {part.to_base64()}".encode())
     return digest.hexdigest()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import cast
 
 from sqlalchemy.orm import Session
 
 from drsai_backend.database import DatabaseManager
+from drsai_backend.database.runs.history import which_are_shown
 from drsai_backend.database.runs.reads import (
     RunRow,
     StoredState,
@@ -26,8 +27,11 @@ from drsai_backend.datamodel.lifecycle import UNFINISHED
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelClientFactory
-from drsai_backend.runs.events import RunRequest
+from drsai_backend.runs.history.digest import Conversation
+from drsai_backend.runs.history.stored import read_conversation
+from drsai_backend.runs.requests import RunRequest
 from drsai_backend.runs.warm import WarmThread, WarmThreads
+from drsai_backend.teams.client_tools.policy import ToolPolicy
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.limits import RunLimits
@@ -38,7 +42,9 @@ from drsai_backend.teams.resources import Resources
 @dataclass(frozen=True, slots=True)
 class Services:
     """What an engine starts its runs with. `limits` gives what runs of a team may use, by its name; `outage` is for how
-    many seconds a write waits for a database that is away."""
+    many seconds a write waits for a database that is away; `tool_policy` is what a team makes of its clients' tools;
+    `may_move`: a thread may go over to another team; `by_history`: histories are recognised; `on_events` is called when
+    events for webhooks may be there."""
 
     db: DatabaseManager
     models: ModelClientFactory
@@ -48,6 +54,10 @@ class Services:
     outage: float
     limits: Callable[[str], RunLimits]
     resources: Resources
+    tool_policy: Callable[[str], ToolPolicy]
+    may_move: bool = True
+    by_history: bool = True
+    on_events: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +86,9 @@ class Input:
 @dataclass(frozen=True, slots=True)
 class StoredThread:
     """What is stored of a thread. `state=None`: the warm state stands for it. `run` is the row of one that is not over;
-    `user_texts` are the user's newest, oldest first. `steered_by`: of a question that who asked may not answer, the
-    users whose messages the run took up after it had begun."""
+    `user_texts` are the user's newest, oldest first, `conversation` what its client has. `steered_by`:
+    of a question that who asked may not answer, the users whose messages the run took up after it had begun. `shown`:
+    of a thread of another team, by number whether a message is shown."""
 
     head: ThreadHead
     user_texts: list[str]
@@ -87,6 +98,13 @@ class StoredThread:
     steps: Sequence[StepRow] = ()
     warm: WarmThread | None = None
     steered_by: frozenset[str] = frozenset()
+    conversation: Conversation | None = None
+    shown: Mapping[int, bool | None] = field(default_factory=dict[int, bool | None])
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was said on it. Of one that was rewound, nothing may be left."""
+        return self.head.last_seq > 0 if self.state is None else bool(self.state.configs)
 
 
 async def read(services: Services, request: RunRequest, *, trust_warm: bool) -> StoredThread | None:
@@ -96,7 +114,9 @@ async def read(services: Services, request: RunRequest, *, trust_warm: bool) -> 
     # Of a run that is resumed, its row is wanted, too.
     if warm is not None and trust_warm and warm.head.status is not RunStatus.AWAITING_INPUT:
         # Believed for now: the first write is guarded by this head.
-        return StoredThread(warm.head, warm.user_texts, warm.system_text, None, warm=warm)
+        return StoredThread(
+            warm.head, warm.user_texts, warm.system_text, None, warm=warm, conversation=warm.conversation
+        )
     database = services.db.database
     if database.dialect == "sqlite":
         # Most threads that this process does not know are new, which costs no hop to find out. A PostgreSQL is far.
@@ -104,11 +124,16 @@ async def read(services: Services, request: RunRequest, *, trust_warm: bool) -> 
         if head is None:
             return None
     texts = len(request.messages)
-    return await database.read(lambda session: read_thread(session, name, texts))
+    # What is known of a history tells the conversation, too.
+    has_history = request.known is not None
+    return await database.read(lambda session: read_thread(session, name, texts, request.team, has_history))
 
 
-def read_thread(session: Session, name: ThreadName, texts: int) -> StoredThread | None:
-    """Read everything about a thread in one go, with that many of the user's texts; None: it does not exist."""
+def read_thread(
+    session: Session, name: ThreadName, texts: int, team: str, has_history: bool = False
+) -> StoredThread | None:
+    """Read everything about a thread in one go, with that many of the user's texts, and unless `has_history` the
+    conversation as a client of `team` has it; None: it does not exist."""
     head = read_head(session, name)
     if head is None:
         return None
@@ -118,7 +143,7 @@ def read_thread(session: Session, name: ThreadName, texts: int) -> StoredThread 
     steered_by = frozenset(users_joined(session, head) if asks_others else ())
     # Of a run that is over as well: somebody may have ended it by hand.
     steps = read_steps(session, head.key)
-    state = read_state(session, head.key)
+    state = read_state(session, head.line)
     # Clients' system messages that were stored before there was a mark are part of the conversation.
     prompts = (config for config in reversed(state.configs.values()) if imported_role(config) == "system")
     prompt = next(prompts, None)
@@ -130,6 +155,8 @@ def read_thread(session: Session, name: ThreadName, texts: int) -> StoredThread 
         run,
         steps,
         steered_by=steered_by,
+        conversation=None if has_history else read_conversation(session, head, team)[0],
+        shown={} if head.team in (None, team) else which_are_shown(session, head.line),
     )
 
 

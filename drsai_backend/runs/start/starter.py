@@ -15,33 +15,42 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from drsai_backend import log_context
 from drsai_backend.database import Database
 from drsai_backend.database.runs.reads import ThreadHead
-from drsai_backend.database.runs.values import FirstWrite, Lease, NewRun, QueuedRun, ResumedRun
+from drsai_backend.database.runs.values import Also, FirstWrite, Lease, NewRun, QueuedRun, ResumedRun, StoredInput
 from drsai_backend.database.runs.writes import begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE
-from drsai_backend.errors import Conflict, DatabaseUnavailable, NotFound
+from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest, NotFound
 from drsai_backend.runs.audited import answered, started_as
-from drsai_backend.runs.events import MessageDone, RunRequest, new_run_id
+from drsai_backend.runs.events import MessageDone
 from drsai_backend.runs.execution.execution import Execution
 from drsai_backend.runs.execution.writer import RunWriter
+from drsai_backend.runs.feed.live_run import LiveRun
+from drsai_backend.runs.feed.replay import OF_AN_ANSWER
+from drsai_backend.runs.history.digest import Conversation, Histories, seed_of
 from drsai_backend.runs.messages import check_types
+from drsai_backend.runs.requests import RunRequest, new_run_id
 from drsai_backend.runs.start.build import BuiltRun, build, build_team_of, context_of, refuse_unseen_images
 from drsai_backend.runs.start.load import LoadedRun, NotMovable, load
+from drsai_backend.runs.start.parameters import Outlook, allot
 from drsai_backend.runs.start.plan import Plan, fingerprint, plan, plan_resumed
 from drsai_backend.runs.start.read import Input, ResumeOptions, Services, StoredThread, read
 from drsai_backend.runs.threads.rights import may_answer
 from drsai_backend.runs.transcript import Transcript
+from drsai_backend.teams.client_tools.definitions import calls_of
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.resources import Held
 from drsai_backend.teams.runtime.wiring import share_message_types
-from drsai_backend.teams.team_tree import leaf_agents, nested_teams
+from drsai_backend.teams.team_tree import nested_teams
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 log = logging.getLogger("drsai.run")
 
@@ -49,6 +58,10 @@ _ATTEMPTS: Final = 5
 _TITLE_LENGTH: Final = 80
 _LOOKS: Final = (0.0, 0.1, 0.4, 1.0, 1.5)
 """Seconds between the looks whether a first write whose outcome is open has happened."""
+
+
+class Moved(Exception):
+    """The thread is not where it was when its history was looked up."""
 
 
 class Busy(Exception):
@@ -90,26 +103,39 @@ class RunStarter:
         nothing was stored.
 
         Raises:
+            Moved: the thread was continued, or rewound, since the request's history was looked up.
             Busy: a run is live on the thread, or paused, or others wait in the queue.
             InvalidRequest, StateError, TeamBuildError, DatabaseError: see `drsai_backend.errors`.
             Conflict: other writers were faster, again and again; or the answer's question is not waited for any more.
         """
-        given = Input(request, factory, queued)
         for attempt in range(_ATTEMPTS):
             thread = None
             if not is_new:
                 thread = await read(self._services, request, trust_warm=attempt == 0)
             if thread is None and request.name.owner != request.principal.owner:
                 raise NotFound(f"no thread {request.thread_id!r}", param="thread_id")  # It was deleted just now.
-            if thread is not None and request.answer is None:
+            _refuse_moved(request, thread)
+            if thread is not None and request.answer is None and not request.tool_results:
                 mine = may_answer(request.principal, thread.head.input_request or {}, thread.steered_by)
                 _refuse_busy(thread.head, queued=queued is not None, answers=answers, may_answer=mine)
-            made = plan(request, thread)
             try:
-                return await self._take(given, thread, made)
+                asked = request
+                if queued is not None and thread is not None and self._services.by_history:
+                    asked = await _recognised(request, thread)
+                made = plan(asked, thread, may_move=self._services.may_move)
+            except InvalidRequest:
+                if thread is None or thread.warm is None:
+                    raise
+                continue  # Another process may have rewound the thread; then it is new to it what is old to this one.
+            if made.is_moved and thread is not None and thread.warm is not None:
+                continue  # The other team's state is no use; what was said is.
+            try:
+                return await self._take(Input(asked, factory, queued), thread, made)
             except NotMovable:
                 continue
             except Conflict:
+                if request.known is not None and request.known.newest is not None:
+                    raise Moved from None
                 if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
@@ -131,21 +157,24 @@ class RunStarter:
         given = Input(request, factory, resume=options)
         return await self._take(given, thread, plan_resumed(thread))
 
-    async def speakers(self, request: RunRequest, factory: TeamFactory) -> int:
-        """How many agents may speak when the request is run.
+    async def outlook(self, request: RunRequest, factory: TeamFactory) -> Outlook:
+        """What can be told of a run before it begins.
 
         Raises:
-            InvalidRequest: the team takes no messages of a type that is among the request's.
+            InvalidRequest: the team takes no messages of a type that is among the request's, sees none of its images,
+                or cannot answer in its form.
             TeamBuildError: the team's factory failed.
         """
         services, held = self._services, Held()
-        context = context_of(services, request, request.principal, "", Plan(new=request.messages))
+        made = Plan(new=request.messages, conversation=Conversation(b""))
+        context = context_of(services, request, request.principal, "", made)
         team, members = await build_team_of(services, factory, context, request.team, held)
         services.resources.release(held)
         share_message_types(members, nested_teams(members))
         check_types(team, request.messages)
         refuse_unseen_images(team, request.messages)
-        return sum(1 for _ in leaf_agents(team))
+        policy = services.tool_policy(request.team)
+        return allot(team, members, request, factory, policy, services.models.continues).outlook
 
     async def _take(self, given: Input, thread: StoredThread | None, made: Plan) -> StartedRun:
         services, database, held = self._services, self._services.db.database, Held()
@@ -171,8 +200,12 @@ class RunStarter:
             broker=built.broker,
             steps=built.steps,
             transcript=Transcript(built.team),
+            conversation=made.conversation,
             keyed=not isinstance(write, NewRun) or write.idempotency_key is not None,
             usage_before=usage_before,
+            streams=given.request.stream,
+            # Webhooks are for runs of the background, which have waited in the queue.
+            on_events=None if isinstance(write, NewRun) else services.on_events,
         )
         execution = Execution(writer, built.session, task=loaded.task, pending=loaded.pending)
         attempt = write.attempt if isinstance(write, ResumedRun) else 1
@@ -188,8 +221,32 @@ class RunStarter:
         return StartedRun(execution, made, head, partial(services.resources.release, held))
 
 
+async def _recognised(request: RunRequest, thread: StoredThread) -> RunRequest:
+    """An input of the queue, with what of its history is new to the thread now, which others may have changed since it
+    came; as it is, where the thread stands elsewhere."""
+    sent, conversation = request.messages, thread.conversation
+    if request.history == "import" or len(sent) == 1 or any(each.message is not None for each in sent):
+        return request
+    if conversation is None or request.answer is not None or request.tool_results:
+        return request
+    history = await Histories(1).digested(seed_of(request.name.owner, request.team), sent)
+    new_from = history.new_to(conversation)
+    return replace(request, known=None if new_from is None else history.known(new_from))
+
+
+def _refuse_moved(request: RunRequest, thread: StoredThread | None) -> None:
+    known = request.known
+    seen = None if known is None else known.seen
+    if seen is not None and (thread is None or (thread.head.epoch, thread.head.branch) != seen):
+        raise Moved
+    if known is not None and known.newest is not None and (thread is None or thread.warm is None):
+        raise Moved  # It was chosen as a warm one, and is none any more: now the database is asked.
+
+
 def _refuse_busy(head: ThreadHead, *, queued: bool, answers: bool, may_answer: bool) -> None:
-    if head.status is RunStatus.AWAITING_INPUT:
+    if head.status is RunStatus.AWAITING_INPUT and calls_of(head.input_request):
+        is_free = False  # No message is the answer; see `Commands.take`.
+    elif head.status is RunStatus.AWAITING_INPUT:
         # A new message is the answer, one of before the question only if it says so. Of who may not answer, none is;
         # one of the queue is refused as an answer by the plan.
         is_free = answers or (not queued and may_answer)
@@ -221,9 +278,17 @@ def _first_write(
         "request_id": log_context.current_request(),
         "clear_steps": thread is not None and bool(thread.steps) and not plan.resumes,
         "at": built.at,
+        "newest": None if request.known is None else request.known.newest,
     }
-    keyed = request.idempotency_key
-    unique: dict[str, Any] = {"idempotency_key": keyed, "fingerprint": fingerprint(request) if keyed else None}
+    keyed = request.idempotency_key or request.own_key
+    answer_id = None if plan.run_id is None or not keyed else new_run_id()
+    if request.also is not None:
+        told = request.also, common["head"], answer_id or built.live.run_id, built.live
+        common["also"] = partial(_store_also, *told)
+    unique: dict[str, Any] = {
+        "idempotency_key": keyed,
+        "fingerprint": fingerprint(request) if request.idempotency_key else request.digest,
+    }
     if plan.run_id is None:
         if given.queued is not None:
             return QueuedRun(**common)
@@ -231,6 +296,8 @@ def _first_write(
         return NewRun(**common, **unique, principal=request.principal.dump(request.name.owner), audit=acted)
     run = None if thread is None else thread.run
     options = given.resume
+    if not keyed and request.digest is not None:
+        unique["fingerprint"] = request.digest + OF_AN_ANSWER
     return ResumedRun(
         **common,
         **unique,
@@ -242,8 +309,12 @@ def _first_write(
         retry_turn=options.retry_turn,
         control=options.control,
         queued_answer=given.queued,
-        answer_id=new_run_id() if keyed else None,
+        answer_id=answer_id,
     )
+
+
+def _store_also(also: Also, head: ThreadHead | None, row_id: str, live: LiveRun, session: Session, key: int) -> None:
+    also(session, StoredInput(key, head, row_id, live.run_id, is_queued=False, speakers=live.speakers))
 
 
 async def _store(database: Database, write: FirstWrite) -> Lease:

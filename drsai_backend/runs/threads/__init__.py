@@ -1,1 +1,1 @@
-"""Threads as they are stored: who may do what with which, and what of them is shown to whom."""
+"""Threads as they are stored: who may do what with which, what of them is shown to whom, and how they are rewound."""

@@ -13,14 +13,15 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.database.owned import of_thread, owned_by
+from drsai_backend.database.runs.paths import Line, line_of, on_path
 from drsai_backend.database.shares import granted_to, share
 from drsai_backend.datamodel import AutoGenMessage, Right, Run, RunStatus, Thread
 from drsai_backend.datamodel.base import table_of
-from drsai_backend.datamodel.lifecycle import UNFINISHED, WAITING
+from drsai_backend.datamodel.lifecycle import FINAL, SUSPENDED, UNFINISHED, WAITING
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.views import (
+from drsai_backend.runs.threads.views import (
     InputRequestPage,
     InputRequestView,
     RunPage,
@@ -31,6 +32,7 @@ from drsai_backend.runs.views import (
     ThreadPage,
     ThreadSummary,
 )
+from drsai_backend.teams.client_tools.definitions import calls_of
 from drsai_backend.teams.messages import read_message
 
 Query: TypeAlias = sa.Select[*tuple[Any, ...]]
@@ -38,6 +40,7 @@ Query: TypeAlias = sa.Select[*tuple[Any, ...]]
 _thread = table_of(Thread)
 _message = table_of(AutoGenMessage)
 _run = table_of(Run)
+_ANSWERED = (FINAL | SUSPENDED) - {RunStatus.ERROR}
 _WAITING = _run.c.status.in_([sa.literal_column(f"'{status}'") for status in WAITING])
 _asker = _thread.c.input_request["asker"].as_string()
 _head = (_thread.c.run_id.label("head_run"), _thread.c.status.label("head_status"), _thread.c.input_request)
@@ -192,11 +195,16 @@ def runs_query(owner: Owner, key: int | None, after: str | None, status: RunStat
 
 def _run_view(row: JsonObject) -> RunView:
     shown = RunView.model_validate(row)
+    if shown.status in _ANSWERED:
+        finish: JsonObject = row["finish"] or {}
+        shown.finish_reason = finish.get("finish_reason", "stop")
     if shown.status is RunStatus.CREATED:
         shown.started_at = None
         shown.queued_behind = None if row["head_status"].is_final else row["head_run"]
     elif shown.run_id != row["head_run"]:
         shown.input_request = None
+    if calls_of(shown.input_request):
+        shown.finish_reason = "tool_calls"
     return shown
 
 
@@ -207,16 +215,20 @@ def _key_of(session: Session, name: ThreadName) -> int:
     return key
 
 
-def list_messages(session: Session, name: ThreadName, after: int, limit: int) -> list[StoredMessage]:
+def list_messages(
+    session: Session, name: ThreadName, after: int, limit: int, branch: int | None = None
+) -> list[StoredMessage]:
     """See `Engine.list_messages`."""
-    key = _key_of(session, name)
+    query = sa.select(_thread.c.id, _thread.c.branch).where(*of_thread(_thread, name))
+    found = session.connection().execute(query).first()
+    if found is None:
+        raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
+    line = Line(found.id, found.branch) if branch is None else line_of(session, found.id, branch)
+    if line is None:
+        raise InvalidRequest(f"the thread has no branch {branch}", param="branch")
     m = _message.c
-    rows = session.connection().execute(
-        sa.select(m.seq, m.config, m.created_at, m.run_id, m.shown)
-        .where(m.thread_key == key, m.seq > after)
-        .order_by(m.seq)
-        .limit(limit)
-    )
+    messages = on_path(_message, line, "seq", m.seq, m.config, m.created_at, m.run_id, m.shown)
+    rows = session.connection().execute(messages.where(m.seq > after).order_by(m.seq).limit(limit))
     return [
         StoredMessage(
             seq=row.seq,

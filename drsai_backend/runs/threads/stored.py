@@ -22,7 +22,8 @@ from drsai_backend.runs.feed.live_run import RunHandle
 from drsai_backend.runs.opening import Lifecycle
 from drsai_backend.runs.threads import queries
 from drsai_backend.runs.threads.rights import Named, Rights
-from drsai_backend.runs.views import (
+from drsai_backend.runs.threads.travel import BranchPage, Travel, TurnPage
+from drsai_backend.runs.threads.views import (
     InputRequestPage,
     RunPage,
     RunView,
@@ -33,6 +34,7 @@ from drsai_backend.runs.views import (
     ThreadPage,
     detail_of,
 )
+from drsai_backend.state.travel import Place
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -46,6 +48,7 @@ class StoredThreads:
         self.lifecycle = Lifecycle()
         self._rights = Rights(db.database)
         self._feeds = feeds
+        self._travel = Travel(db.database, self._rights)
 
     def check_open(self) -> None:
         """Raises NotOpened unless it is open, in this event loop. All that is asked of it below begins with this."""
@@ -141,16 +144,67 @@ class StoredThreads:
         self.check_open()
         return await self._detail(await self._rights.thread(who, thread_id, Right.READ))
 
-    async def _detail(self, name: ThreadName) -> ThreadDetail:
-        rows = await self.db.get(Thread, filters=name._asdict(), load_messages=True, load_state=False)
+    async def _detail(self, name: ThreadName, *, with_result: bool = True) -> ThreadDetail:
+        # The result is made of messages.
+        rows = await self.db.get(Thread, filters=name._asdict(), load_messages=with_result, load_state=False)
         if not rows:
             raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
-        return detail_of(rows[0])
+        found = detail_of(rows[0])
+        return found if with_result else found.model_copy(update={"team_result": None})
 
-    async def list_messages(self, who: Principal, thread_id: Named, *, after: int, limit: int) -> list[StoredMessage]:
-        """Messages with `seq > after`, in order. Raises NotFound for an unknown or foreign thread."""
+    async def list_messages(
+        self, who: Principal, thread_id: Named, *, after: int, limit: int, branch: int | None = None
+    ) -> list[StoredMessage]:
+        """Messages with `seq > after`, in order: those of the current branch, or of `branch`, with what it took from
+        branches before it. Raises NotFound for an unknown or foreign thread, InvalidRequest for an unknown branch."""
         name = await self._rights.thread(who, thread_id, Right.READ)
-        return await self._open_database.read(lambda session: queries.list_messages(session, name, after, limit))
+        return await self._open_database.read(
+            lambda session: queries.list_messages(session, name, after, limit, branch)
+        )
+
+    # --- time travel --------------------------------------------------------------------------------------------
+
+    async def turns(
+        self, who: Principal, thread_id: Named, *, after: int = 0, limit: int = 100, branch: int | None = None
+    ) -> TurnPage:
+        """A page of the turns to which a thread can go back, oldest first: those of its current branch, or of `branch`.
+        `after` is the `next` of the page before. Raises as `list_messages`."""
+        self.check_open()
+        return await self._travel.turns(who, thread_id, after=after, limit=limit, branch=branch)
+
+    async def branches(self, who: Principal, thread_id: Named, *, after: int = -1, limit: int = 100) -> BranchPage:
+        """A page of a thread's branches, oldest first; one that was never rewound has one. `after` is the `next` of the
+        page before. Raises NotFound for an unknown or foreign thread."""
+        self.check_open()
+        return await self._travel.branches(who, thread_id, after=after, limit=limit)
+
+    async def fork(
+        self,
+        who: Principal,
+        thread_id: Named,
+        place: Place | None = None,
+        *,
+        new_thread_id: str | None = None,
+        to_user: str | None = None,
+    ) -> ThreadDetail:
+        """A new thread that begins as another one was at a place (default: where it is, as far as its turns are
+        stored). It has copies of the messages, the state of that place, and no runs. Its source may be live.
+
+        Args:
+            new_thread_id: its id; default: one that is made up.
+            to_user: the user of the tenant whose it shall be; default: who asks.
+
+        Raises:
+            NotFound: an unknown or foreign thread.
+            InsufficientScope: another user's, without the scope `act-as` or `admin`.
+            Conflict: that user has a thread of that id; `param` is `thread_id`.
+            InvalidRequest: there is no such place, or its turns were not kept; `param` is the field of the place.
+            StateError: what is stored of it is damaged, or of a later version.
+        """
+        self.check_open()
+        place = place or Place()
+        made = await self._travel.fork(who, thread_id, place, thread_id=new_thread_id, to_user=to_user)
+        return await self._detail(made, with_result=False)
 
     # --- with whom it is shared ---------------------------------------------------------------------------------
 

@@ -17,13 +17,22 @@ from sqlmodel import SQLModel
 from drsai_backend.database.manager.model import ModelField, ModelInfo, model_info
 from drsai_backend.database.owned import NAME
 from drsai_backend.database.retention import NAMED
-from drsai_backend.datamodel import AutoGenMessage, JsonObject, QueuedInput, Run, Thread, ThreadField, TurnStep
+from drsai_backend.datamodel import (
+    AutoGenMessage,
+    JsonObject,
+    QueuedInput,
+    Run,
+    Thread,
+    ThreadBranch,
+    ThreadField,
+    TurnStep,
+)
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest, StateError
 from drsai_backend.state.journal import decode_document, expand
 from drsai_backend.state.portable.file import damaged, later
 
-KEYED: Final = (AutoGenMessage, Run, TurnStep, QueuedInput, ThreadField)
+KEYED: Final = (AutoGenMessage, Run, TurnStep, QueuedInput, ThreadField, ThreadBranch)
 """Their rows refer to a thread by its key."""
 TABLES: Final[tuple[type[SQLModel], ...]] = (*KEYED, *NAMED)
 """The tables whose rows travel as they are. Snapshot and journal travel as one document."""
@@ -34,8 +43,8 @@ INFOS: Final[dict[type[SQLModel], ModelInfo]] = {model: model_info(model) for mo
 _PLACE: Final = frozenset({"id", "thread_key", *NAME, "api_key"})
 # Counted anew, or of a worker that is not there.
 _ANEW: Final = frozenset({"revision", "journal_debt", "queued", "lease_owner", "lease_expires_at"})
-# Columns of a run that the place gives.
-_WAITS: Final = frozenset({"waits_in", "waits_for"})
+# Columns of a run that the place gives: whose it is, there, is part of `point`.
+_WAITS: Final = frozenset({"waits_in", "waits_for", "point"})
 # Shown, and sent in headers.
 _NAMES: Final = frozenset({"run_id", "joined", "team"})
 # Counters have room to grow: both databases count to 2³¹ - 1.
@@ -125,6 +134,7 @@ def check_rows(thread: JsonObject, tables: Tables, document: str | None, limit: 
         _check_kind(f"threadfield.value of {row['name']}", row["value"], kinds)
     for row in tables[TurnStep]:
         _check_kind("turnstep.value", row["value"], dict | list)
+    _check_branches(thread, tables[ThreadBranch])
     if document is None:
         return
     try:
@@ -135,6 +145,23 @@ def check_rows(thread: JsonObject, tables: Tables, document: str | None, limit: 
         raise
     if not 0 <= stored.resume.last_seq <= len(messages):
         raise damaged("the state takes in messages that are not there")
+
+
+def _check_branches(thread: JsonObject, rows: list[JsonObject]) -> None:
+    """A path ends: each branch leaves an older one, at a place before its own beginning."""
+    rows.sort(key=lambda row: row["number"])
+    if (thread["branch"] is None) != (not rows) or (rows and thread["branch"] != len(rows) - 1):
+        raise damaged("thread.branch is not the newest of its branches")
+    for number, row in enumerate(rows):
+        parent = None if number == 0 else row["parent"]
+        if row["number"] != number or row["parent"] != parent or (number > 0 and parent not in range(number)):
+            raise damaged("its branches are not numbered from 0, each with an older one as its parent")
+        for counted, newest in (("turn", thread["turn"]), ("seq", thread["last_seq"])):
+            first = rows[number - 1][f"first_{counted}"] if number else 1
+            if not first <= row[f"first_{counted}"] <= newest + 1 or row[f"at_{counted}"] >= row[f"first_{counted}"]:
+                raise damaged("its branches do not begin where they can")
+            if number and row[f"at_{counted}"] < rows[row["parent"]][f"at_{counted}"]:
+                raise damaged("a branch leaves its parent before that begins")
 
 
 def _check_unique(info: ModelInfo, rows: list[JsonObject]) -> None:

@@ -15,6 +15,7 @@ from drsai_backend.database.audit import audit
 from drsai_backend.database.manager.model import ModelInfo, model_info
 from drsai_backend.database.owned import of_thread
 from drsai_backend.database.retention import NAMED
+from drsai_backend.database.runs.paths import Line
 from drsai_backend.database.runs.reads import read_state
 from drsai_backend.datamodel import (
     AutoGenMessage,
@@ -22,6 +23,7 @@ from drsai_backend.datamodel import (
     QueuedInput,
     Run,
     RunStatus,
+    ThreadBranch,
     ThreadField,
     ThreadSnapshot,
     table_of,
@@ -54,7 +56,7 @@ def export_thread(session: Session, name: ThreadName) -> bytes:
     if found["live"]:
         raise ThreadBusy(f"a run is live on thread {name.thread_id!r}: it cannot be exported now", param="status")
     key: int = found[THREAD.table.c.id]
-    document = decode_stored(read_state(session, key))
+    document = decode_stored(read_state(session, Line(key, found[THREAD.table.c.branch])))
     content = Content(
         user_id=name.user_id,
         thread_id=name.thread_id,
@@ -62,6 +64,9 @@ def export_thread(session: Session, name: ThreadName) -> bytes:
         document=None if document is None else encode_document(document),
         tables={info.table.name: _read(session, info, key, name) for info in INFOS.values()},
     )
+    branches = INFOS[ThreadBranch].table.name
+    if not content.tables[branches]:
+        del content.tables[branches]  # So that earlier versions read it.
     return pack(content)
 
 
@@ -121,7 +126,7 @@ def import_thread(
         if rows:
             session.execute(sa.insert(info.table), [{**row, **own} for row in rows])
     if document is not None:
-        snapshot = {"thread_key": key, "turn": thread["turn"], "payload": document}
+        snapshot = {"thread_key": key, "turn": _newest_turn(thread, tables), "payload": document}
         session.execute(sa.insert(table_of(ThreadSnapshot)).values(**snapshot))
     audit(session, actor, Action.THREAD_IMPORTED, name.thread_id, owner=name.owner, thread_id=name.thread_id)
     return name
@@ -166,3 +171,12 @@ def _rename_runs(session: Session, thread: JsonObject, tables: Tables) -> None:
         for name in ("run_id", "joined"):
             if isinstance(row.get(name), str):
                 row[name] = new.get(row[name], row[name])
+
+
+def _newest_turn(thread: JsonObject, tables: Tables) -> int:
+    """The newest turn of the current branch, which may have none of its own."""
+    turn: int = thread["turn"]
+    for row in tables[ThreadBranch]:
+        if row["number"] == thread["branch"] and turn < row["first_turn"]:
+            return row["at_turn"]
+    return turn

@@ -22,7 +22,7 @@ from autogen_core.models import CreateResult
 
 from drsai_backend.errors import ReplayMismatch
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.requests import ModelRequest
+from drsai_backend.models.calls.requests import ModelRequest
 from drsai_backend.state.codec import decode_value, dump_json, encode_value
 
 
@@ -198,6 +198,8 @@ class AgentSteps:
         self._asked = 0
         self._calls: dict[str, tuple[int, bool]] = {}
         self._uses: Counter[str] = Counter()
+        self.last_calls: CreateResult | None = None
+        """The last answer that called tools."""
 
     def next_answer(self, request: ModelRequest) -> tuple[int, CreateResult | None]:
         """See `AnswerSteps`.
@@ -233,6 +235,7 @@ class AgentSteps:
 
     def _know_calls(self, number: int, result: CreateResult, *, replayed: bool) -> None:
         if not isinstance(result.content, str):
+            self.last_calls = result
             for call in result.content:
                 self._calls[call.id] = number, replayed
 

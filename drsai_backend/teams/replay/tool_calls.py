@@ -5,22 +5,30 @@
 
 from __future__ import annotations
 
-# Private: how AutoGen's workbenches keep their tools, and make text of errors. tests/teams/test_upstream.py.
+# Private: how AutoGen's workbenches keep their tools, and make text of errors. tests/teams/test_upstream_agents.py.
 # pyright: reportPrivateUsage=false
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
 from autogen_core import CancellationToken
-from autogen_core.tools import StaticStreamWorkbench, StaticWorkbench, TextResultContent, ToolResult, Workbench
+from autogen_core.tools import (
+    StaticStreamWorkbench,
+    StaticWorkbench,
+    TextResultContent,
+    ToolResult,
+    ToolSchema,
+    Workbench,
+)
 
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.requests import digest_of
+from drsai_backend.models.calls.requests import digest_of
 from drsai_backend.teams.replay.steps import AgentSteps, CallName, Step, ToolFinished, ToolStarted
 from drsai_backend.teams.runtime.tool_tasks import call_siblings, watch_tools
 from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, StopRequested, current_branch
@@ -52,8 +60,10 @@ class RecordedWorkbench:
     def __init__(self, inner: Workbench, stream: Callable[[Call], AsyncGenerator[object, None]]) -> None:
         self.__inner = inner
         self.__stream = stream
+        self.listed: Sequence[ToolSchema] = ()
+        """The tools as they were listed last."""
         if isinstance(inner, StaticWorkbench) and "_format_errors" not in vars(inner):
-            setattr(inner, "_format_errors", _noting(inner._format_errors))  # noqa: B010 - private: see test_upstream
+            setattr(inner, "_format_errors", _noting(inner._format_errors))  # noqa: B010 - private: see test_upstream_agents
 
     @property
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -64,6 +74,11 @@ class RecordedWorkbench:
             raise AttributeError(name)
         return getattr(self.__inner, name)
 
+    async def list_tools(self) -> list[ToolSchema]:
+        """See `autogen_core.tools.Workbench.list_tools`."""
+        self.listed = tools = await self.__inner.list_tools()
+        return tools
+
     async def call_tool(
         self,
         name: str,
@@ -73,9 +88,7 @@ class RecordedWorkbench:
     ) -> ToolResult:
         """See `autogen_core.tools.Workbench.call_tool`, and `ToolCalls.stream` for what is raised."""
         call = Call(self.__inner, name, arguments or {}, cancellation_token, call_id, stream=False)
-        result: object = None
-        async for item in self.__stream(call):
-            result = item
+        result = [item async for item in self.__stream(call)][-1]
         assert isinstance(result, ToolResult)
         return result
 
@@ -145,9 +158,9 @@ class ToolCalls:
     """All tool calls of one agent."""
 
     def __init__(self, steps: AgentSteps, broker: InputBroker) -> None:
-        self._steps = steps
+        self.steps = steps
         self._turn = steps.turn
-        self._broker = broker
+        self.broker = broker
         self._busy: set[asyncio.Task[None]] = set()
         self._asking: list[asyncio.Task[None]] = []
         self._changed: asyncio.Future[None] | None = None
@@ -162,15 +175,11 @@ class ToolCalls:
             StopRequested: he wants the run to stop.
             ReplayMismatch: the recorded result is one of another call.
         """
-        name = self._steps.name_call(call.id, call.name)
-        recorded = await self._recorded(call, name)
-        if recorded is not None:
+        name = self.steps.name_call(call.id, call.name)
+        if (recorded := await self._recorded(call, name)) is not None:
             yield recorded
             return
-        task = asyncio.current_task()
-        assert task is not None
-        self._busy.add(task)
-        try:
+        with self.calling(call.token) as task:
             made, result = await self._decide(call, name, task)
             if result is None:
                 start = await self._start(made, name)
@@ -183,9 +192,9 @@ class ToolCalls:
                 except InputRequired as question:
                     question.caught = True
                     if start:
-                        self._turn.keep(lambda: Step(self._steps.path, f"{name.step}?{start}", "", {}))
-                    await self._wait_for_others(task)
-                    raise self._broker.report(question) from None
+                        self._turn.keep(lambda: Step(self.steps.path, f"{name.step}?{start}", "", {}))
+                    await self.wait_for_others(task)
+                    raise self.broker.report(question) from None
                 except Exception as error:
                     self._log_failure(made, error)
                     raise
@@ -196,9 +205,18 @@ class ToolCalls:
                 self._show_end(call, result)
             await self._record(call, name, result)
             yield result
+
+    @contextmanager
+    def calling(self, token: CancellationToken | None) -> Generator[asyncio.Task[None]]:
+        """One call of the agent, in the current task: its other calls that ask somebody wait for this one's end."""
+        task: asyncio.Task[None] | None = asyncio.current_task()
+        assert task is not None
+        self._busy.add(task)
+        try:
+            yield task
         except BaseException:
-            if call.token is not None:
-                watch_tools(call.token)  # The agent expects a workbench to raise nothing, and would wait for ever.
+            if token is not None:
+                watch_tools(token)  # The agent expects a workbench to raise nothing, and would wait for ever.
             raise
         finally:
             self._busy.discard(task)
@@ -211,7 +229,7 @@ class ToolCalls:
     async def _recorded(self, call: Call, name: CallName) -> ToolResult | None:
         if name.step is None or not name.replayed:
             return None
-        value = self._turn.replay(self._steps.path, name.step, call.digest)
+        value = self._turn.replay(self.steps.path, name.step, call.digest)
         if value is None:
             return None
         if "state" in value and call.tool is not None and self._states.get(call.name, -1) < value["number"]:
@@ -231,12 +249,12 @@ class ToolCalls:
         if call.tool is not None and has_state(call.tool):
             self._turn.saved += 1
             value |= {"state": dict(await call.tool.save_state_json()), "number": self._turn.saved}
-        await self._turn.save(Step(self._steps.path, name.step, call.digest(), value))
+        await self._turn.save(Step(self.steps.path, name.step, call.digest(), value))
 
     def _starts(self, call: Call, name: CallName) -> int:
         """How often a call was started according to the record, the first time, which is not recorded, included."""
         starts = 1 if call.approval is None else 0
-        while self._turn.replay(self._steps.path, f"{name.step}!{starts + 1}") is not None:
+        while self._turn.replay(self.steps.path, f"{name.step}!{starts + 1}") is not None:
             starts += 1
         return starts
 
@@ -248,19 +266,19 @@ class ToolCalls:
             start = 1
             if name.replayed:
                 start += self._starts(call, name)
-                await self._turn.save(Step(self._steps.path, f"{name.step}!{start}", "", {}))
+                await self._turn.save(Step(self.steps.path, f"{name.step}!{start}", "", {}))
         if self._turn.on_tool is not None:
-            self._turn.on_tool(ToolStarted(self._steps.source, call.id or "", call.name, call.written))
+            self._turn.on_tool(ToolStarted(self.steps.source, call.id or "", call.name, call.written))
         return start
 
     def _log_failure(self, call: Call, error: BaseException | None) -> None:
-        names = {"tool": call.name, "agent": self._steps.path, "call_id": call.id}
+        names = {"tool": call.name, "agent": self.steps.path, "call_id": call.id}
         log.warning("tool failed", extra=names, exc_info=error)
 
     def _show_end(self, call: Call, result: ToolResult) -> None:
         if self._turn.on_tool is not None:
             text = result.to_text(replace_image="[image]")
-            self._turn.on_tool(ToolFinished(self._steps.source, call.id or "", call.name, text, result.is_error))
+            self._turn.on_tool(ToolFinished(self.steps.source, call.id or "", call.name, text, result.is_error))
 
     # --- a person's part ----------------------------------------------------------------------------------------
 
@@ -269,8 +287,8 @@ class ToolCalls:
         made = call
         if (approval := call.approval) is not None:
             question = InputRequired(
-                self._steps.source,
-                f"{self._steps.source} wants to call {call.name} with {call.written}. Is that approved?",
+                self.steps.source,
+                f"{self.steps.source} wants to call {call.name} with {call.written}. Is that approved?",
                 key=name.key,
                 type="approval",
                 kind="approval",
@@ -288,7 +306,7 @@ class ToolCalls:
                 made = replace(call, arguments=answer["arguments"])
         if name.replayed and name.step is not None and not call.repeatable:
             starts = self._starts(call, name)
-            ended = self._turn.replay(self._steps.path, f"{name.step}?{starts}") is not None
+            ended = self._turn.replay(self.steps.path, f"{name.step}?{starts}") is not None
             if starts and not ended:
                 return made, await self._retry(made, name, starts, task)
         return made, None
@@ -296,8 +314,8 @@ class ToolCalls:
     async def _retry(self, call: Call, name: CallName, starts: int, task: asyncio.Task[None]) -> ToolResult | None:
         """What a person gives as the result of a call that may have been made; None to make it once more."""
         question = InputRequired(
-            self._steps.source,
-            f"The run was interrupted when {self._steps.source} may have called {call.name} with {call.written}; the "
+            self.steps.source,
+            f"The run was interrupted when {self.steps.source} may have called {call.name} with {call.written}; the "
             "result is not known. Run the call again, give its result, or stop?",
             key=f"{name.key}!{starts}",
             type="approval",
@@ -307,15 +325,15 @@ class ToolCalls:
         )
         answer = await self._answer(question, task)
         if answer["decision"] == "stop":
-            raise self._broker.end(StopRequested(f"Stopped, as the outcome of a call of {call.name} is not known."))
+            raise self.broker.end(StopRequested(f"Stopped, as the outcome of a call of {call.name} is not known."))
         return call.said(str(answer["content"])) if answer["decision"] == "result" else None
 
     async def _answer(self, question: InputRequired, task: asyncio.Task[None]) -> JsonObject:
         assert question.key is not None
-        answer = self._broker.find(question.key)
+        answer = self.broker.find(question.key)
         if answer is None:
-            await self._wait_for_others(task)
-            raise self._broker.report(question)
+            await self.wait_for_others(task)
+            raise self.broker.report(question)
         return answer
 
     def _shown(self, call: Call) -> JsonObject:
@@ -340,7 +358,7 @@ class ToolCalls:
             raise branch.question
         task.result()
 
-    async def _wait_for_others(self, task: asyncio.Task[None]) -> None:
+    async def wait_for_others(self, task: asyncio.Task[None]) -> None:
         """Wait until the agent's other calls have ended, but for those that wait for a person too: the first of these
         goes first."""
         self._asking.append(task)

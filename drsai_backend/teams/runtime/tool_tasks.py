@@ -15,7 +15,7 @@ from typing import Any
 
 from autogen_core import CancellationToken
 
-# Private: where the agent does that. tests/teams/test_upstream.py fails when it moves.
+# Private: where the agent does that. tests/teams/test_upstream_agents.py fails when it moves.
 ALL_CALLS = "AssistantAgent._process_model_result.<locals>._execute_tool_calls"
 ONE_CALL = "AssistantAgent._execute_tool_call"
 # The task that `replay.tool_calls` makes of a call.

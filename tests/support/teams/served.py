@@ -16,7 +16,7 @@ from typing import Any
 from autogen_agentchat.agents import UserProxyAgent
 from autogen_agentchat.conditions import HandoffTermination, MaxMessageTermination, TextMentionTermination
 
-from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext, SelectorGroupChat, Swarm
+from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext, SelectorGroupChat, Swarm, client_tools
 from drsai_backend.agents import idempotent, requires_approval
 
 CHOOSE = "You choose who speaks.\n{roles}\n{history}\nPick one of {participants}."
@@ -53,6 +53,11 @@ def solo(context: RunContext) -> AssistantAgent:
     return _agent(context, "sam")
 
 
+def twice(context: RunContext) -> RoundRobinGroupChat:
+    """One agent, which speaks twice."""
+    return RoundRobinGroupChat([_agent(context, "sam")], max_turns=2)
+
+
 def pair(context: RunContext) -> RoundRobinGroupChat:
     """Two agents, one after the other."""
     return RoundRobinGroupChat([_agent(context, "ann"), _agent(context, "bob")], max_turns=2)
@@ -86,6 +91,7 @@ def desk(context: RunContext) -> Swarm:
     )
 
 
+@client_tools(agent="worker")
 def tools(context: RunContext) -> RoundRobinGroupChat:
     """An agent with both kinds of tools, several rounds of them in a turn, and one who sums up."""
     worker = _agent(context, "worker", tools=[look, pay], max_tool_iterations=4)
@@ -120,6 +126,7 @@ def paying(context: RunContext) -> RoundRobinGroupChat:
 
 teams = {
     "solo": solo,
+    "twice": twice,
     "pair": pair,
     "rounds": rounds,
     "chosen": chosen,

@@ -1,0 +1,250 @@
+"""`POST /v1/messages` and `/v1/messages/count_tokens`: the same teams, in the words of Anthropic's API.
+
+1. The body is checked (`body`) and translated into one of Chat Completions (`translation`), which is read as such.
+2. The engine starts the run, as for every other API.
+3. What happens is sent in the words of `wire`, and errors in those of `errors`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Final, TypeVar, cast
+
+from fastapi import Header
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as ASGIScope
+
+from drsai_backend import log_context
+from drsai_backend.api.anthropic.body import TEXTS, MessagesBody, Prompt
+from drsai_backend.api.anthropic.errors import ERROR_SCHEMA, anthropic_response, login_response
+from drsai_backend.api.anthropic.translation import Translation, translate, translate_prompt
+from drsai_backend.api.anthropic.wire import (
+    KEEP_ALIVE,
+    MESSAGE_SCHEMA,
+    EventWriter,
+    MessageWriter,
+    SideMessage,
+    error_event,
+)
+from drsai_backend.api.http.errors import refusal
+from drsai_backend.api.http.json import answers, json_response
+from drsai_backend.api.http.parameters import check_query
+from drsai_backend.api.openai.chat.endpoint import ChatRoute
+from drsai_backend.api.openai.chat.exchange import Exchange, describe_answers
+from drsai_backend.api.openai.chat.inputs import ChatCall
+from drsai_backend.datamodel.thread import NAME_SCHEMA
+from drsai_backend.errors import DrSaiError, InvalidRequest
+from drsai_backend.json_types import JsonObject
+from drsai_backend.models.tokens import TOKENS_PER_IMAGE, TOKENS_PER_MESSAGE, estimate_text
+from drsai_backend.runs import Engine, Handle
+
+_Asked = TypeVar("_Asked", bound=Prompt)
+_STATUSES: Final = {
+    400: "Something in the request cannot be used; `param` names it.",
+    401: "A key is needed here, and there is none, or none that is valid.",
+    403: "The key does not allow this.",
+    404: "There is no such model.",
+    409: "What is stored is not what the request goes by.",
+    413: "The body is too large.",
+    415: "The body is not declared as JSON.",
+    422: "The thread's stored state cannot be read; it is left as it is.",
+    424: "The run ended as an error.",
+    503: "Nothing new is taken now; `Retry-After` says in how many seconds to ask again.",
+}
+_FAILURES: Final[dict[int | str, JsonObject]] = {
+    status: {"description": text, "content": {"application/json": {"schema": ERROR_SCHEMA}}}
+    for status, text in _STATUSES.items()
+}
+_QUERY: Final = ("beta",)
+"""Anthropic's clients say so where they ask for what is in trial; it makes no difference here."""
+_FEW: Final = 256
+"""Messages that are looked at in less than a millisecond."""
+_COUNT_SCHEMA: Final[JsonObject] = {
+    "type": "object",
+    "required": ["input_tokens"],
+    "properties": {"input_tokens": {"type": "integer"}},
+}
+_OF_CHAT: Final = ("max_completion_tokens", "functions", "function_call", "stop", "response_format", "stream_options")
+"""Fields of Chat Completions that have another name here, or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _MessagesExchange(Exchange):
+    """`thinks`: what the models think is told."""
+
+    translation: Translation
+    thinks: bool
+
+    async def start(self, engine: Engine, call: ChatCall) -> Handle:
+        try:
+            return await engine.start(call.request)
+        except DrSaiError as error:
+            self.translation.rename(error)
+            raise
+
+    def ignored(self, handle: Handle) -> Sequence[str]:
+        ignored = (self.translation.place_of(name) for name in Exchange.ignored(self, handle))
+        return [*ignored, *self.translation.aside]
+
+    def streamed(self, handle: Handle) -> EventWriter:
+        return EventWriter(handle, self.translation, thinks=self.thinks, after=self.after)
+
+    def whole(self, handle: Handle) -> MessageWriter:
+        return MessageWriter(handle, thinks=self.thinks, after=self.after)
+
+    def aside(self, call: ChatCall, kind: str) -> SideMessage:
+        return SideMessage(call.request.team, kind)
+
+    def error_frame(self, body: JsonObject) -> bytes:
+        return error_event(body)
+
+    def error_response(self, error: DrSaiError, code: str | None) -> Response:
+        return anthropic_response(self.translation.rename(error), code)
+
+
+class MessagesRoute(ChatRoute):
+    """The endpoint."""
+
+    keep_alive = KEEP_ALIVE
+    query = _QUERY
+
+    def describe(self) -> JsonObject:
+        responses = {**describe_answers(MESSAGE_SCHEMA, "`message_stop`, or `error`"), **_FAILURES}
+        return {
+            "path": "/v1/messages",
+            "endpoint": _described,
+            "methods": ["POST"],
+            "tags": ["messages"],
+            "summary": "Continue a thread, or begin one, in the words of Anthropic's API",
+            "description": "Anthropic's Messages. Threads, runs and what else is said of "
+            "`POST /v1/chat/completions` are the same.",
+            "operation_id": "create_message",
+            "response_model": None,
+            "responses": responses,
+        }
+
+    async def read(self, body: JsonObject, scope: ASGIScope) -> Exchange:
+        reading = partial(_read, body, self.check_model)
+        made, asked = await self._bodies.off_loop(reading) if _is_heavy(body) else reading()
+        try:
+            call = await self.parse(made.body, scope)
+        except DrSaiError as error:
+            made.rename(error)
+            raise
+        request = call.request
+        results = [replace(each, is_error=each.call_id in made.failed) for each in request.tool_results]
+        call = call._replace(request=replace(request, tool_results=results))
+        made.body.clear()  # the call has it
+        thinks = asked.thinking is not None and asked.thinking.is_told
+        return _MessagesExchange(call, made, thinks)
+
+    async def _answer(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        await _spoken(super()._answer, scope, receive, send)
+
+
+class CountTokensRoute(ChatRoute):
+    """How many tokens a request has, estimated: of what the client sends. What agents add is not counted."""
+
+    def describe(self) -> JsonObject:
+        return {
+            "path": "/v1/messages/count_tokens",
+            "endpoint": _described_count,
+            "methods": ["POST"],
+            "tags": ["messages"],
+            "summary": "Estimate the tokens of a message request",
+            "description": "Of what the client sends. What a team's agents add is not counted.",
+            "operation_id": "count_message_tokens",
+            "response_model": None,
+            "responses": {**answers(200, _COUNT_SCHEMA, "The estimate."), **_FAILURES},
+        }
+
+    async def _answer(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        await _spoken(self._count, scope, receive, send)
+
+    async def _count(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        check_query(scope, _QUERY)
+        await self._access.principal(scope, self.scope, None)
+        async with self._bodies.read(scope, receive) as body:
+            counting = partial(_count, body, self.check_model)
+            count = await self._bodies.off_loop(counting) if _is_heavy(body) else counting()
+        await json_response({"input_tokens": count})(scope, receive, send)
+
+
+def _is_heavy(body: JsonObject) -> bool:
+    messages: object = body.get("messages")
+    return isinstance(messages, list) and len(cast(list[object], messages)) > _FEW
+
+
+def _checked(kind: type[_Asked], body: JsonObject) -> _Asked:
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        raise refusal(error, body, TEXTS) from None
+
+
+def _read(body: JsonObject, check_model: Callable[[str], None]) -> tuple[Translation, MessagesBody]:
+    """A request, and the same in the words of Chat Completions. Raises InvalidRequest."""
+    for name in _OF_CHAT:
+        if body.get(name) is not None:
+            raise InvalidRequest(f"`{name}` is no field of this API", param=name)
+    asked = _checked(MessagesBody, body)
+    check_model(asked.model)
+    made = translate(asked)
+    rest = dict(asked.model_extra or {})
+    if rest.pop("context_management", None):
+        made.aside.append("context_management")  # about what Anthropic's models are shown; agents keep their own
+    made.body = {**rest, **made.body}
+    return made, asked
+
+
+def _count(body: JsonObject, check_model: Callable[[str], None]) -> int:
+    asked = _checked(Prompt, body)
+    check_model(asked.model)
+    said = translate_prompt(asked).body
+    messages: list[JsonObject] = said.get("messages", [])
+    tools: list[JsonObject] = said.get("tools", [])
+    tokens = TOKENS_PER_MESSAGE
+    for message in messages:
+        content: str | list[JsonObject] = message["content"]
+        parts: list[JsonObject] = [{"text": content}] if isinstance(content, str) else content
+        tokens += TOKENS_PER_MESSAGE
+        tokens += sum(estimate_text(part["text"]) if "text" in part else TOKENS_PER_IMAGE for part in parts)
+        calls: list[JsonObject] = [call["function"] for call in message.get("tool_calls", ())]
+        tokens += sum(estimate_text(call["name"]) + estimate_text(call["arguments"]) for call in calls)
+    return tokens + sum(estimate_text(json.dumps(tool["function"], ensure_ascii=False)) for tool in tools)
+
+
+_Name = Annotated[str | None, Header(alias="X-Thread-Id", json_schema_extra=NAME_SCHEMA)]
+_Again = Annotated[str | None, Header(alias="Idempotency-Key", json_schema_extra=NAME_SCHEMA)]
+_Version = Annotated[str | None, Header(alias="anthropic-version", description="Any; they are answered alike.")]
+
+
+async def _described(body: MessagesBody, thread_id: _Name = None, key: _Again = None, version: _Version = None) -> None:
+    """What the OpenAPI document says of the endpoint; never called."""
+
+
+async def _described_count(body: Prompt, version: _Version = None) -> None:
+    """Likewise."""
+
+
+async def _spoken(answer: ASGIApp, scope: ASGIScope, receive: Receive, send: Send) -> None:
+    """An application whose errors are told as Anthropic's, and whose answers have its header `request-id`."""
+    request_id = log_context.current_request()
+
+    async def send_named(message: Message) -> None:
+        if message["type"] == "http.response.start" and request_id is not None:
+            message["headers"] = [*message["headers"], (b"request-id", request_id.encode())]
+        await send(message)
+
+    try:
+        await answer(scope, receive, send_named)
+    except DrSaiError as error:
+        await anthropic_response(error)(scope, receive, send_named)
+    except HTTPException as error:
+        await login_response(error)(scope, receive, send_named)

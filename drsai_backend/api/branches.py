@@ -1,0 +1,130 @@
+"""`/v1/threads/{thread_id}/turns`, `…/branches`, `…/fork`, `…/rewind`: a thread's past, and how it goes back to it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+from pydantic import ConfigDict, Field
+from starlette.responses import Response
+
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, read_body
+from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.parameters import BranchNumber, Limit, ThreadId, ThreadOwner
+from drsai_backend.api.objects import (
+    BRANCH_SCHEMA,
+    THREAD_SCHEMA,
+    TURN_SCHEMA,
+    branch_object,
+    thread_object,
+    turn_object,
+)
+from drsai_backend.api.threads import named
+from drsai_backend.datamodel.thread import NAME_SCHEMA
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs import Engine
+from drsai_backend.state.travel import Place
+
+Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
+Writer = Annotated[Principal | None, allowed_caller(Scope.THREADS_WRITE)]
+_MOST: Final = 2**31 - 1
+_NAMED: Final[JsonObject] = {"anyOf": [NAME_SCHEMA, {"type": "null"}]}
+_PLACES: Final = ("at", "turn", "branch")
+_ONE: Final[list[JsonObject]] = [{"required": [name], "properties": {name: {"type": "integer"}}} for name in _PLACES]
+_NONE: Final[JsonObject] = {"properties": {name: {"type": "null"} for name in _PLACES}}
+
+
+class PlaceBody(UserBody):
+    """A place of a thread: one of the three."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [*_ONE]})
+
+    at: int | None = Field(
+        default=None,
+        ge=0,
+        le=_MOST,
+        description="`seq` of a message: the turn that stored it is the last. Of an input: the place before it, so "
+        "that it can be sent anew. 0: the beginning.",
+    )
+    turn: int | None = Field(default=None, ge=0, le=_MOST, description="The turn that is the last. 0: the beginning.")
+    branch: int | None = Field(default=None, ge=0, le=_MOST, description="The end of this branch.")
+
+    @property
+    def place(self) -> Place:
+        return Place(self.at, self.turn, self.branch)
+
+
+class ForkBody(PlaceBody):
+    """Where a new thread is to begin, and whose it shall be. Without a place: where the thread is."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [*_ONE, _NONE]})
+
+    # Not `user`, which says who asks.
+    to_user: str | None = Field(
+        default=None, description="Whose the new thread is. Default: who asks.", json_schema_extra=_NAMED
+    )
+    thread_id: str | None = Field(
+        default=None, description="Its id. Default: one that is made up.", json_schema_extra=_NAMED
+    )
+
+
+def branch_routes(engine: Engine, bodies: Bodies) -> APIRouter:
+    router = APIRouter(prefix="/v1/threads", tags=["threads"])
+
+    @router.get("/{thread_id:path}/turns", responses=answers(200, page_of(TURN_SCHEMA)))
+    async def list_turns(
+        thread_id: ThreadId,
+        who: Reader,
+        owner: ThreadOwner = None,
+        after: Annotated[int, Query(ge=0, le=_MOST, description="The `turn` to continue after.")] = 0,
+        limit: Limit = 100,
+        branch: BranchNumber = None,
+    ) -> Response:
+        """The turns to which a thread can go back, oldest first."""
+        page = await engine.turns(who, named(who, thread_id, owner), after=after, limit=limit, branch=branch)
+        return list_response([turn_object(item) for item in page.items], page.next)
+
+    @router.get("/{thread_id:path}/branches", responses=answers(200, page_of(BRANCH_SCHEMA)))
+    async def list_branches(
+        thread_id: ThreadId,
+        who: Reader,
+        owner: ThreadOwner = None,
+        after: Annotated[int, Query(ge=-1, le=_MOST, description="The `number` to continue after.")] = -1,
+        limit: Limit = 100,
+    ) -> Response:
+        """The branches of a thread, oldest first; one that was never rewound has one."""
+        page = await engine.branches(who, named(who, thread_id, owner), after=after, limit=limit)
+        return list_response([branch_object(item) for item in page.items], page.next)
+
+    @router.post(
+        "/{thread_id:path}/fork",
+        status_code=201,
+        responses=answers(201, THREAD_SCHEMA),
+        openapi_extra=described(ForkBody),
+    )
+    async def fork_thread(
+        request: Request, thread_id: ThreadId, caller: Writer, user: NamedUser = None, owner: ThreadOwner = None
+    ) -> Response:
+        """Make a new thread of what a thread was at a place: its messages and its state, not its runs."""
+        body, who = await read_body(bodies, request, ForkBody, caller, user)
+        made = await engine.fork(
+            who,
+            named(who, thread_id, owner),
+            body.place,
+            new_thread_id=body.thread_id,
+            to_user=body.to_user,
+        )
+        return json_response(thread_object(made), 201)
+
+    @router.post("/{thread_id:path}/rewind", responses=answers(200, THREAD_SCHEMA), openapi_extra=described(PlaceBody))
+    async def rewind_thread(
+        request: Request, thread_id: ThreadId, caller: Writer, user: NamedUser = None, owner: ThreadOwner = None
+    ) -> Response:
+        """Have a thread go back to a place: the next input continues there, on a new branch. 409 while a run is live,
+        or inputs wait in the queue."""
+        body, who = await read_body(bodies, request, PlaceBody, caller, user)
+        return json_response(thread_object(await engine.rewind(who, named(who, thread_id, owner), body.place)))
+
+    return router

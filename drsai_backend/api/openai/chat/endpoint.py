@@ -1,0 +1,223 @@
+"""`POST /v1/chat/completions`: a user input for a thread, answered by a team.
+
+1. `http.body.Bodies` reads the JSON, `inputs.parse_call` makes a `RunRequest` of it.
+2. The engine starts the run, or queues it; from here on it is the engine's, whatever the client does.
+3. What happens is sent as it comes (or when it is over), in the words of `wire`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from typing import Annotated, Final, cast
+from urllib.parse import quote
+
+from fastapi import Header
+from fastapi.routing import APIRoute
+from starlette.responses import Response
+from starlette.types import Receive, Send
+from starlette.types import Scope as ASGIScope
+
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.auth import Access
+from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.http.errors import InternalError, RunMoved
+from drsai_backend.api.http.json import json_response
+from drsai_backend.api.http.parameters import check_query
+from drsai_backend.api.http.stream import PING, ClientLeft, EventStream, Frames, Watch
+from drsai_backend.api.objects import run_headers, run_object
+from drsai_backend.api.openai.chat.exchange import Exchange, StreamWriter, describe_answers
+from drsai_backend.api.openai.chat.inputs import MODEL_KEY, ChatBody, ChatCall, parse_call
+from drsai_backend.api.openai.chat.side_call import answer_on_the_side
+from drsai_backend.api.openai.chat.wire import BROKEN, COMPLETION_SCHEMA, failure
+from drsai_backend.datamodel.thread import NAME_SCHEMA
+from drsai_backend.errors import DrSaiError, IllegalTransition, NotFound, UnknownModel
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs import Engine, Handle, RunEnded, RunEvent
+
+_log = logging.getLogger(__name__)
+
+
+class ChatRoute(APIRoute):
+    """The endpoint. FastAPI describes it, and a plain ASGI application answers: FastAPI's own way costs more than all
+    the rest of a short answer. Other APIs that say something to a team are routes of this kind, too: `describe` and
+    `read` are theirs."""
+
+    scope = Scope.CHAT
+
+    query: tuple[str, ...] = ()
+    """The query parameters that it takes."""
+    takes_housekeeping = True
+    """Whether requests that ask about a chat are answered on the side."""
+    keep_alive = PING
+    """What a stream says when there is nothing to say."""
+
+    def __init__(self, engine: Engine, access: Access, bodies: Bodies, *, max_messages: int, ping: float) -> None:
+        super().__init__(**self.describe())
+        self.app = self._answer
+        self._engine = engine
+        self._access = access
+        self._bodies = bodies
+        self._max_messages = max_messages
+        self._ping = ping
+
+    def describe(self) -> JsonObject:
+        """The arguments of `APIRoute`."""
+        return {
+            "path": "/v1/chat/completions",
+            "endpoint": _described,
+            "methods": ["POST"],
+            "tags": ["chat"],
+            "summary": "Continue a thread, or begin one",
+            "description": "Say something to a team. Its run belongs to the thread and not to this request: it is "
+            "stored turn by turn, and continues when the client leaves.",
+            "operation_id": "create_chat_completion",
+            "response_model": None,
+            "responses": describe_answers(COMPLETION_SCHEMA, "`[DONE]`"),
+        }
+
+    async def read(self, body: JsonObject, scope: ASGIScope) -> Exchange:
+        """The request, understood. Raises UnknownModel and InvalidRequest as `parse_call`."""
+        return Exchange(await self.parse(body, scope))
+
+    def check_model(self, model: str) -> None:
+        """Raises UnknownModel unless a team of that name is served."""
+        if model not in self._engine.teams.names():
+            raise UnknownModel(f"there is no model {model!r} here; GET /v1/models lists them", param="model")
+
+    async def parse(self, body: JsonObject, scope: ASGIScope) -> ChatCall:
+        """The call that a body of Chat Completions is. Raises UnknownModel and InvalidRequest as `parse_call`."""
+        models = self._engine.teams.names()
+        return await parse_call(body, scope, self._bodies, models=models, max_messages=self._max_messages)
+
+    async def _answer(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        check_query(scope, self.query)
+        caller = await self._access.authenticate(scope, self.scope)
+        async with self._bodies.read(scope, receive) as body:
+            exchange = await self.read(body, scope)
+            call = self._asked_by(caller, exchange.call, scope)
+            del body
+            handle, kind = None, None
+            if self.takes_housekeeping and call.request.continues is None:
+                kind = self._engine.side_calls.kind_of(call.request.messages, call.housekeeping)
+            if kind is None:
+                handle = await exchange.start(self._engine, call)
+        if handle is None:
+            calls = self._engine.side_calls
+            await answer_on_the_side(calls, exchange, call, kind or "", scope, receive, send, ping=self._ping)
+            return
+        headers = run_headers(handle.thread_id, handle.run_id)
+        if ignored := exchange.ignored(handle):
+            headers.append((b"x-ignored-fields", ", ".join(ignored).encode()))
+        try:
+            with self._engine.repeats.listening(handle):
+                if call.request.stream:
+                    writer = exchange.streamed(handle)
+                    stream = EventStream(
+                        headers,
+                        opening=writer.opening(),
+                        failing=exchange.error_frame,
+                        what=f"the answer of run {handle.run_id}",
+                        ping=self._ping,
+                        keep_alive=self.keep_alive,
+                    )
+                    await stream.send(_frames(handle, writer), receive, send)
+                    return
+                if call.request.background:
+                    response = await self._accepted(call, handle, scope)
+                else:
+                    response = await self._whole(exchange, handle, receive)
+        except ClientLeft:
+            stops = call.cancel_on_disconnect
+            if stops is None:
+                stops = self._engine.stops_on_disconnect(call.request.team)
+            if stops and self._engine.repeats.withdraw(handle):
+                await self._cancel(call, handle)
+            return
+        response.raw_headers.extend(headers)
+        await response(scope, receive, send)
+
+    def _asked_by(self, caller: Principal | None, call: ChatCall, scope: ASGIScope) -> ChatCall:
+        """The call of whoever asks. What `user` says to a key that may not act as others is OpenAI's tag of an end
+        user: kept with the request, and nobody's identity."""
+        request, tag = call.request, call.user
+        if caller is not None and tag is not None and not caller.may(Scope.ACT_AS):
+            request, tag = replace(request, extra={**request.extra, "user": tag}), None
+        return call._replace(request=replace(request, principal=self._access.acting(caller, scope, tag)))
+
+    async def _whole(self, exchange: Exchange, handle: Handle, receive: Receive) -> Response:
+        writer = exchange.whole(handle)
+        with Watch(receive, self._ping):
+            async with aclosing(_events(handle)) as events:
+                async for event in events:
+                    writer.take((event, *handle.poll()))
+                    if writer.ended is not None:
+                        break
+        ended = writer.ended
+        if ended is None:
+            raise InternalError("the run ended without a result")
+        if ended.status not in BROKEN:
+            return json_response(writer.body(ended))
+        error = failure(ended)
+        response = exchange.error_response(error, ended.error_code)
+        if isinstance(error, RunMoved) and exchange.call.request.idempotency_key is None:
+            # The input is stored: to send it again by itself, as OpenAI's clients do, would say it twice.
+            response.headers["x-should-retry"] = "false"
+        return response
+
+    async def _accepted(self, call: ChatCall, handle: Handle, scope: ASGIScope) -> Response:
+        who = call.request.principal
+        # Where the application is mounted, or what a proxy in front has taken away.
+        path = quote(scope.get("root_path", "").rstrip("/"))
+        named = call.user is not None and who.user_id == call.user
+        whose = f"?user={quote(who.user_id, safe='')}" if named else ""
+        location = f"{path}/v1/runs/{quote(handle.run_id, safe='')}{whose}"
+        run = await self._engine.get_run(who, handle.run_id)
+        return json_response(run_object(run), 202, {"location": location})
+
+    async def _cancel(self, call: ChatCall, handle: Handle) -> None:
+        try:
+            with suppress(IllegalTransition, NotFound):  # it has just ended
+                await self._engine.cancel_run(call.request.principal, handle.run_id)
+        except DrSaiError as error:
+            _log.warning("run %s was not cancelled when its client left: %s", handle.run_id, error.message)
+        except Exception:  # noqa: BLE001 - nobody is left to be told
+            _log.exception("run %s was not cancelled when its client left", handle.run_id)
+
+
+def _header(name: str) -> object:
+    return Header(alias=name, json_schema_extra=NAME_SCHEMA)
+
+
+_KEY_SCHEMA: Final[JsonObject] = {"format": "password", "pattern": "^[!-~]*$"}
+
+
+async def _described(
+    body: ChatBody,
+    thread_id: Annotated[str | None, _header("X-Thread-Id")] = None,
+    chat_id: Annotated[str | None, _header("X-OpenWebUI-Chat-Id")] = None,
+    key: Annotated[str | None, _header("Idempotency-Key")] = None,
+    model_key: Annotated[
+        str | None, Header(alias=MODEL_KEY, description="The same as `api_key`.", json_schema_extra=_KEY_SCHEMA)
+    ] = None,
+) -> None:
+    """What the OpenAPI document says of the endpoint; never called."""
+
+
+async def _frames(handle: Handle, writer: StreamWriter) -> Frames:
+    """One write for all events that are ready."""
+    async with aclosing(_events(handle)) as events:
+        async for event in events:
+            batch = [event, *handle.poll()]
+            last = isinstance(batch[-1], RunEnded)
+            if (frames := writer.frames(batch)) or last:
+                yield frames, not last
+            if last:
+                return
+    raise InternalError("the run ended without a result")
+
+
+def _events(handle: Handle) -> AsyncGenerator[RunEvent]:
+    return cast("AsyncGenerator[RunEvent]", handle.events())

@@ -1,0 +1,266 @@
+"""From the body and headers of a chat request to a `RunRequest`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Annotated, Final, Literal, NamedTuple, cast
+
+from pydantic import ConfigDict, Field, SecretStr, ValidationError, WithJsonSchema, field_validator
+from starlette.types import Scope
+
+from drsai_backend.api.auth import USER_SCHEMA, user_of
+from drsai_backend.api.http.body import Bodies, header_of
+from drsai_backend.api.http.errors import refusal
+from drsai_backend.api.http.json import dumps
+from drsai_backend.api.openai.chat.parameters import TEXTS, ParameterFields, kept_fields, model_params
+from drsai_backend.api.openai.chat.tools import CALL_CHOICE, CHOICE, CallChoice, Function, Tool, ToolChoice, read_tools
+from drsai_backend.api.openai.messages import Message, ModelKey, Wire, has_images, read_messages, read_results
+from drsai_backend.config import usable_key
+from drsai_backend.datamodel.thread import check_name
+from drsai_backend.errors import InvalidRequest, UnknownModel
+from drsai_backend.json_types import JsonObject
+from drsai_backend.net.addresses import CallableUrl
+from drsai_backend.runs import OnBusy, OnQuestion, RunRequest
+from drsai_backend.runs.messages import CONTINUES, continued
+from drsai_backend.runs.requests import RunLimits, UseOfHistory
+from drsai_backend.teams.client_tools.definitions import STORED_AS
+
+MODEL_KEY: Final = "X-Model-Api-Key"
+"""The header that says the same as `api_key` in the body, for clients and gateways that set headers only."""
+WINDOW: Final = "X-OpenWebUI-Chat-Id"
+"""The header that names a chat of a window which sends all of it with every request."""
+_FEW: Final = 256
+"""Messages that are looked at in less than a millisecond."""
+_INT32: Final = 2**31 - 1
+_INT64: Final = 2**63 - 1
+_EXACT: Final = 2**53 - 1
+"""The greatest whole number that every reader of JSON holds exactly."""
+_TOOL_FIELDS: Final = ("tools", "tool_choice", "functions", "function_call")
+"""The fields of a request that are about the client's tools, in the order in which they are named to the client."""
+_TOOL_BYTES: Final = 262_144
+_NAME: Final = "must be a string of 1 to 128 characters"
+_TEXTS: Final = {
+    **TEXTS,
+    "messages.type": "is not supported; it must be 'text' or 'image_url'",
+    "tools.type": "must be 'function' or 'custom'",
+    "tools.function": "must be an object",
+    "tools.name": _NAME,
+    "functions.name": _NAME,
+    "tool_choice": CHOICE,
+    "function_call": CALL_CHOICE,
+}
+"""What is wrong, where that is more than a wrong type."""
+
+
+_optional: Final = partial(Field, None)
+
+
+class StreamOptions(Wire):
+    """`stream_options` of a request."""
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = _optional(description="Nothing is added to the chunks.")
+
+
+class ChatBody(ParameterFields):
+    """A chat completion request. Fields that are not listed are kept for the agents (`UserInput.extra_requests`)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str = Field(min_length=1, max_length=255, description="The team that is to answer.")
+    messages: list[Message] = Field(
+        min_length=1, fail_fast=True, description="The conversation; what the thread knows already is recognised."
+    )
+    thread_id: str | None = _optional(description="The conversation to continue; else a new one.")
+    chat_id: str | None = _optional(description="The same as `thread_id`.")
+    thread_owner: str | None = _optional(description="Whose thread it is, where another user of the tenant shares it.")
+    user: Annotated[object, WithJsonSchema(USER_SCHEMA)] = Field(
+        default=None, description="Whose thread it is. Default: anonymous."
+    )
+    stream: bool | None = _optional(description="Answer with server-sent events, as it is produced.")
+    stream_options: StreamOptions | None = None
+    api_key: ModelKey | None = _optional(description="For the model calls of this thread.")
+    tools: list[Tool] | None = _optional(
+        description="The client's own tools, beside those of the agents.", max_length=128, fail_fast=True
+    )
+    tool_choice: ToolChoice | None = _optional(description="Of the client's own tools.")
+    functions: list[Function] | None = _optional(description="As `tools`.", max_length=128, fail_fast=True)
+    function_call: CallChoice | None = _optional(description="As `tool_choice`.")
+    on_busy: OnBusy | None = _optional(description="What to do when a run is live on the thread. Default: enqueue.")
+    on_question: OnQuestion | None = _optional(
+        description="What this message is to a question that a run asks while it waits in the queue. Default: as the "
+        "server is set, which is wait."
+    )
+    history: UseOfHistory | None = _optional(
+        description="Whether the history continues the thread that it is of, or is imported. Default: continue."
+    )
+    on_disconnect: Literal["continue", "cancel"] | None = _optional(
+        description="What becomes of the run when the client leaves. Default: as the model and the server are set, "
+        "which is continue."
+    )
+    max_turns: int | None = _optional(description="Fewer turns than the server allows.", ge=1, le=_INT32)
+    max_run_seconds: float | None = _optional(description="Less time.", gt=0, allow_inf_nan=False)
+    max_run_tokens: int | None = _optional(description="Fewer tokens of model calls.", ge=1, le=_EXACT)
+    background: bool | None = _optional(description="Answer 202 with the run at once, do not wait for it.")
+    housekeeping: bool | None = _optional(
+        description="Whether it is a question about a chat and no part of it (a title, tags): a plain model call that "
+        "enters no thread. Default: as the server recognises it."
+    )
+    webhook_url: CallableUrl | None = _optional(
+        description="With `background`: where to tell when the run has ended, or waits."
+    )
+
+    @field_validator("api_key")
+    @classmethod
+    def _usable_key(cls, value: SecretStr | None) -> SecretStr | None:
+        return None if value is None else usable_key(value)
+
+
+class ChatCall(NamedTuple):
+    """A chat request that was understood, of nobody yet. `user`: whom it names; `tool_fields`: those about the client's
+    tools, with which nothing is done if no agent gets these; `cancel_on_disconnect`: None: as the model and the server
+    are set; `housekeeping`: whether it is, where that is certain; `form`: its `response_format`."""
+
+    request: RunRequest
+    user: str | None
+    include_usage: bool
+    cancel_on_disconnect: bool | None
+    tool_fields: Sequence[str]
+    housekeeping: bool | None = None
+    form: JsonObject | None = None
+
+    def ignored(self, fields: Sequence[str]) -> list[str]:
+        """What a handle says is ignored (`RunHandle.ignored`), in the words of the request."""
+        tools = self.tool_fields if "tools" in fields else ()
+        return [*tools, *(name for name in fields if name != "tools")]
+
+
+async def parse_call(
+    body: JsonObject, scope: Scope, bodies: Bodies, *, models: Collection[str], max_messages: int
+) -> ChatCall:
+    """Check a request's body and headers; what takes long in a thread of `bodies`.
+
+    Raises:
+        UnknownModel: `model` is none of `models`.
+        InvalidRequest: something cannot be used; `param` names the field or header.
+    """
+    given = body.get("messages")
+    messages = cast(list[object], given) if isinstance(given, list) else []
+    if len(messages) > max_messages:
+        text = f"`messages` has {len(messages)} messages; this server accepts {max_messages}"
+        raise InvalidRequest(text, param="messages")
+    parse = partial(_parse, body, scope, models)
+    return await bodies.off_loop(parse) if len(messages) > _FEW or has_images(messages) else parse()
+
+
+def _parse(body: JsonObject, scope: Scope, models: Collection[str]) -> ChatCall:
+    try:
+        chat = ChatBody.model_validate(body)
+    except ValidationError as error:
+        raise refusal(error, body, _TEXTS) from None
+    if chat.model not in models:
+        raise UnknownModel(f"there is no model {chat.model!r} here; GET /v1/models lists them", param="model")
+    beside = (("stream", chat.stream), ("on_disconnect", chat.on_disconnect == "cancel"))
+    for field, value in (*beside, ("housekeeping", chat.housekeeping)):
+        if chat.background and value:
+            raise InvalidRequest(f"`{field}` cannot be combined with `background`", param=field)
+    tool_fields = [name for name in _TOOL_FIELDS if body.get(name) not in (None, [])]
+    for field in ("tools", "functions"):
+        if field in tool_fields and len(dumps(body[field])) > _TOOL_BYTES:
+            raise InvalidRequest(f"`{field}` must have at most {_TOOL_BYTES} bytes as JSON", param=field)
+    api_key = model_key(chat.api_key, scope)
+    key = _header(scope, "Idempotency-Key")
+    thread_id = _thread_of(chat, scope)
+    owner = None if chat.thread_owner is None else check_name(chat.thread_owner, "thread_owner")
+    messages, raw = read_messages(chat.messages, body["messages"])
+    tools = None
+    if tool_fields:
+        tools = read_tools(chat.tools, chat.tool_choice, chat.functions, chat.function_call)
+    for own in (STORED_AS, CONTINUES):
+        if own in (chat.model_extra or {}):
+            raise InvalidRequest(f"`{own}` is a name of this server's own", param=own)
+    results = read_results(messages)
+    if (answer := continued(messages)) is not None:
+        messages, raw = messages[:-1], raw[:-1]
+    request = RunRequest(
+        team=chat.model,
+        messages=messages,
+        thread_id=thread_id,
+        owner=owner,
+        params=model_params(chat, body),
+        api_key=api_key,
+        stream=bool(chat.stream),
+        n=chat.n,
+        extra={**(chat.model_extra or {}), **kept_fields(chat)},
+        raw_messages=raw,
+        idempotency_key=check_name(key, "Idempotency-Key") if key is not None else None,
+        on_busy=chat.on_busy or "enqueue",
+        on_question=chat.on_question,
+        background=bool(chat.background),
+        history=chat.history or "continue",
+        resends=_header(scope, WINDOW) is not None,
+        webhook_url=chat.webhook_url,
+        limits=RunLimits(chat.max_turns, chat.max_run_seconds, chat.max_run_tokens),
+        repeated=repeated_of(scope),
+        client_tools=tools,
+        tool_results=results,
+        continues=answer,
+    )
+    include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
+    is_housekeeping = False if chat.housekeeping is None and (tool_fields or chat.background) else chat.housekeeping
+    return ChatCall(
+        request,
+        user_of(chat.user),
+        include_usage,
+        None if chat.on_disconnect is None else chat.on_disconnect == "cancel",
+        tool_fields,
+        is_housekeeping,
+        body.get("response_format"),
+    )
+
+
+def repeated_of(scope: Scope) -> int:
+    """How often OpenAI's clients say that they have sent the request before. What says so is a hint, not an input."""
+    text = header_of(scope, b"x-stainless-retry-count") or b""
+    return int(text) if text.isdigit() and len(text) < 6 else 0
+
+
+def _thread_of(chat: ChatBody, scope: Scope) -> str | None:
+    """The thread that the request names, in whichever place; all that do must agree."""
+    in_metadata = (chat.metadata or {}).get("thread_id")
+    if in_metadata is not None and not isinstance(in_metadata, str):
+        raise InvalidRequest("`metadata.thread_id` must be a string", param="metadata.thread_id")
+    named = {
+        "thread_id": chat.thread_id,
+        "chat_id": chat.chat_id,
+        "metadata.thread_id": in_metadata,
+        "X-Thread-Id": _header(scope, "X-Thread-Id"),
+        WINDOW: _header(scope, WINDOW),
+    }
+    given = {place: check_name(value, place) for place, value in named.items() if value is not None}
+    first = next(iter(given), "")
+    for place, value in given.items():
+        if value != given[first]:
+            raise InvalidRequest(f"`{first}` and `{place}` name different threads", param=place)
+    return given.get(first)
+
+
+def model_key(in_body: SecretStr | None, scope: Scope) -> SecretStr | None:
+    """The key for the run's model calls: the header's or the body's."""
+    text = _header(scope, MODEL_KEY)
+    try:
+        in_header = None if text is None else usable_key(SecretStr(text))
+    except ValueError as error:
+        raise InvalidRequest(f"`{MODEL_KEY}` {error}", param=MODEL_KEY) from None
+    if in_header and in_body and in_header != in_body:
+        raise InvalidRequest(f"`{MODEL_KEY}` and `api_key` are different keys: send one", param=MODEL_KEY)
+    return in_body or in_header
+
+
+def _header(scope: Scope, name: str) -> str | None:
+    value = header_of(scope, name.lower().encode())
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"the header `{name}` must be UTF-8", param=name) from None

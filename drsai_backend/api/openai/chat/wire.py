@@ -1,0 +1,212 @@
+"""The Chat Completions wire format: frames of a stream, and the object that is not streamed.
+
+Fields that OpenAI does not have, for programs (its clients keep unknown fields in `model_extra`):
+
+- `thread_id` in every chunk and body;
+- `drsai` in the chunk that has the `finish_reason`, and in the body: `run_id`, `status`, `stop_reason`, `stop_code`,
+  `duration` (seconds), `input_request`, `queued_behind`, and `messages`, the shown ones as
+  `{"seq", "source", "type", "content"}`;
+- `reasoning_content` in a delta or a message: what the models think before they answer, as other servers have it;
+- `drsai` in the other chunks of a group chat: `source`, who says it. Never in the delta: OpenAI's clients join all
+  strings there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from drsai_backend.api.http.errors import RunMoved, error_body
+from drsai_backend.api.http.json import dumps
+from drsai_backend.api.openai.chat.tools import call_deltas, call_fields, finish_reason_of
+from drsai_backend.api.openai.speech import Piece, Speech
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.errors import DrSaiError, ParameterRefused, RunFailed
+from drsai_backend.json_types import JsonObject
+from drsai_backend.models import DETAILS, Finish
+from drsai_backend.runs import Handle, MessageDone, RunEnded, RunEvent
+from drsai_backend.teams.client_tools.definitions import calls_of
+
+BROKEN: Final = frozenset({RunStatus.ERROR, RunStatus.RUNNING})
+"""What a run ends with when there is no answer: it failed, or it continues where it cannot be heard."""
+_NO_AUDIO: Final = {"audio_tokens": 0}
+_DONE: Final = b"data: [DONE]\n\n"
+_COUNTS: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
+_USAGE_SCHEMA: Final[JsonObject] = {
+    "type": "object",
+    "required": [*_COUNTS],
+    "properties": {**{name: {"type": "integer"} for name in _COUNTS}, **{name: {"type": "object"} for name in DETAILS}},
+}
+COMPLETION_SCHEMA: Final[JsonObject] = {
+    "type": "object",
+    "required": ["id", "object", "created", "model", "choices", "usage", "drsai"],
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"const": "chat.completion"},
+        "created": {"type": "integer", "description": "Unix time in seconds."},
+        "model": {"type": "string"},
+        "thread_id": {"type": "string", "description": "Left out of what a chat window asks about a chat."},
+        "choices": {"type": "array", "items": {"type": "object"}, "minItems": 1, "maxItems": 1},
+        "usage": _USAGE_SCHEMA,
+        "service_tier": {"type": ["string", "null"]},
+        "system_fingerprint": {"type": ["string", "null"]},
+        "drsai": {"type": "object"},
+    },
+}
+
+
+def error_frame(body: JsonObject) -> bytes:
+    """The frame that ends a stream which failed. No `[DONE]` follows: the answer is not complete."""
+    return b"data: " + dumps(body) + b"\n\n"
+
+
+def failure(ended: RunEnded) -> DrSaiError:
+    """The error of a run that ended without an answer (`BROKEN`)."""
+    if ended.status is RunStatus.RUNNING:
+        return RunMoved(ended.error_message or "the run continues, but not where this server can follow it")
+    if ended.error_code == ParameterRefused.code:
+        return ParameterRefused.stored(ended.error_message or "")
+    return RunFailed(ended.error_message or "the run failed")
+
+
+class _Writer:
+    """What both kinds of answer have in common."""
+
+    def __init__(self, handle: Handle, kind: str, after: str) -> None:
+        self._run_id = handle.run_id
+        self._speech = Speech(marks=handle.speakers > 1, thoughts=True, after=after)
+        self._shared = {
+            "id": f"chatcmpl-{handle.run_id}",
+            "object": kind,
+            "created": handle.created,
+            "model": handle.team,
+            "system_fingerprint": None,
+            "thread_id": handle.thread_id,
+        }
+
+    def _details(self, ended: RunEnded) -> JsonObject:
+        return {
+            "run_id": self._run_id,
+            "status": ended.status.value,
+            "stop_reason": ended.stop_reason,
+            "stop_code": ended.stop_code,
+            "duration": round(ended.duration, 3),
+            "input_request": ended.input_request,
+            "queued_behind": ended.queued_behind,
+            "messages": [_message(event) for event in self._speech.stored],
+        }
+
+
+class ChunkWriter(_Writer):
+    """Writes the frames of one streamed answer. What is the same in all of them is serialised once."""
+
+    def __init__(self, handle: Handle, *, include_usage: bool, after: str = "") -> None:
+        super().__init__(handle, "chat.completion.chunk", after)
+        self._include_usage = include_usage
+        self._head = b"data: " + dumps(self._shared)[:-1] + b',"choices":['
+        self._before = self._head + b'{"index":0,"delta":{"content":'
+        self._before_thought = self._head + b'{"index":0,"delta":{"reasoning_content":'
+        self._tail = b',"usage":null' if include_usage else b""
+        self._after = b'},"logprobs":null,"finish_reason":null}]' + self._tail
+        # By speaker of a group chat, what follows the text of a delta.
+        self._ends: dict[str, bytes] = {}
+        self._marks = handle.speakers > 1
+
+    def opening(self) -> bytes:
+        """The first frame: the role, and no text yet."""
+        first = b'{"index":0,"delta":{"role":"assistant","content":"","refusal":null'
+        return self._head + first + self._after + b"}\n\n"
+
+    def frames(self, events: Iterable[RunEvent]) -> bytes:
+        """The frames of events, in order; empty when nothing of them can be shown yet."""
+        parts: list[bytes] = []
+        for event in events:
+            if not isinstance(event, RunEnded):
+                parts += map(self._piece, self._speech.hear(event))
+            elif event.status in BROKEN:
+                parts.append(error_frame(error_body(failure(event), code=event.error_code)))
+            else:
+                parts += map(self._piece, self._speech.hear(event))
+                parts.append(self._ending(event))
+        return b"".join(parts)
+
+    def _piece(self, piece: Piece) -> bytes:
+        end = self._ends.get(piece.source)
+        if end is None:
+            said_by = b',"drsai":' + dumps({"source": piece.source}) if self._marks else b""
+            end = self._ends[piece.source] = self._after + said_by + b"}\n\n"
+        return (self._before_thought if piece.thought else self._before) + dumps(piece.text) + end
+
+    def _delta(self, delta: bytes) -> bytes:
+        return self._head + b'{"index":0,"delta":' + delta + self._after[1:] + b"}\n\n"
+
+    def _ending(self, ended: RunEnded) -> bytes:
+        head, finish, before = self._head, ended.finish, b""
+        reason: str = finish.reason
+        if finish.service_tier or finish.system_fingerprint:
+            head = b"data: " + dumps({**self._shared, **_endpoint(finish)})[:-1] + b',"choices":['
+        if reason == "tool_calls":
+            calls = calls_of(ended.input_request)
+            reason = finish_reason_of(calls)
+            before = b"".join(self._delta(dumps(delta)) for delta in call_deltas(calls))
+        last = before + head + b'{"index":0,"delta":{},"logprobs":null,"finish_reason":"%b"}]' % reason.encode()
+        last += self._tail + b',"drsai":' + dumps(self._details(ended)) + b"}\n\n"
+        if self._include_usage:
+            last += head + b'],"usage":' + dumps(_usage(ended)) + b"}\n\n"
+        return last + _DONE
+
+
+class CompletionWriter(_Writer):
+    """Gathers the events of one answer that is not streamed."""
+
+    def __init__(self, handle: Handle, *, after: str = "") -> None:
+        super().__init__(handle, "chat.completion", after)
+        self._text: list[str] = []
+        self._thoughts: list[str] = []
+        self.ended: RunEnded | None = None
+
+    def take(self, events: Iterable[RunEvent]) -> None:
+        for event in events:
+            if isinstance(event, RunEnded):
+                self.ended = event
+            elif isinstance(event, MessageDone):
+                for piece in self._speech.hear(event):
+                    (self._thoughts if piece.thought else self._text).append(piece.text)
+
+    def body(self, ended: RunEnded) -> JsonObject:
+        """The completion object. Its text is made of what is stored, so it is the same whenever it is asked for."""
+        content = "".join([*self._text, *(piece.text for piece in self._speech.hear(ended))])
+        message: JsonObject = {"role": "assistant", "content": content, "refusal": None}
+        reason: str = ended.finish.reason
+        if self._thoughts:
+            message["reasoning_content"] = "".join(self._thoughts)
+        if reason == "tool_calls":
+            calls = calls_of(ended.input_request)
+            message |= {"content": content or None, **call_fields(calls)}
+            reason = finish_reason_of(calls)
+        return {
+            **self._shared,
+            **_endpoint(ended.finish),
+            "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": reason}],
+            "usage": _usage(ended),
+            "drsai": self._details(ended),
+        }
+
+
+def _endpoint(finish: Finish) -> JsonObject:
+    """What the endpoint of the answering call says of itself."""
+    return {"service_tier": finish.service_tier, "system_fingerprint": finish.system_fingerprint}
+
+
+def _usage(ended: RunEnded) -> JsonObject:
+    prompt, completion = ended.used.get("prompt_tokens", 0), ended.used.get("completion_tokens", 0)
+    total = ended.used.get("total_tokens", prompt + completion)
+    used = ended.used
+    details = {group: {name: used.get(name, 0) for name in names} | _NO_AUDIO for group, names in DETAILS.items()}
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total, **details}
+
+
+def _message(event: MessageDone) -> JsonObject:
+    message = event.message
+    kind = getattr(message, "type", type(message).__name__)
+    return {"seq": event.seq, "source": message.source, "type": kind, "content": message.to_text()}

@@ -1,0 +1,392 @@
+"""`/v1/conversations`: threads under OpenAI's name, and what was said in them as items.
+
+A conversation's id is that of its thread; any thread of the user may be named (one whose id holds a slash cannot be put
+into a path here). Items that are added wait, beside the thread, for the next response: its run takes them up, those of
+the assistant too while nobody has answered yet. What was said is kept: such an item cannot be deleted, but with the
+conversation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Sequence
+from functools import partial
+from typing import Annotated, Final, TypeVar
+
+from fastapi import APIRouter, Request
+from pydantic import Field, ValidationError
+from starlette.responses import Response
+
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.auth import NamedUser, allowed_caller, described
+from drsai_backend.api.http.errors import refusal
+from drsai_backend.api.http.json import answers, json_response
+from drsai_backend.api.http.parameters import ConversationId, ItemId, Limit
+from drsai_backend.api.openai.messages import Wire
+from drsai_backend.api.openai.responses.request.body import MessageItem, Messages, Metadata, User
+from drsai_backend.api.openai.responses.request.inputs import placed
+from drsai_backend.api.openai.responses.request.items import given_item
+from drsai_backend.api.openai.responses.routes import (
+    PAGE_SCHEMA,
+    AfterItem,
+    Deleter,
+    Include,
+    Order,
+    Reader,
+    acting,
+)
+from drsai_backend.api.openai.responses.service import Responses
+from drsai_backend.api.openai.responses.stored.places import conversation_of
+from drsai_backend.api.openai.responses.stored.stored import items_of, page_of_items, read_as_done, role_of
+from drsai_backend.database.responses import (
+    ConversationRows,
+    change_conversation,
+    make_conversation,
+    read_items,
+)
+from drsai_backend.database.runs.paths import Line
+from drsai_backend.datamodel import Thread
+from drsai_backend.datamodel.owner import ThreadName
+from drsai_backend.errors import Conflict, InvalidRequest, NotFound
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.requests import new_thread_id
+
+_MOST_ADDED: Final = 20
+"""Items of one request, as with OpenAI."""
+_MOST_WAITING: Final = 1000
+_PAGE: Final = 200
+"""Messages that are read at once."""
+_LOOKS: Final = 25
+"""Times that more messages are read for one page: most of a run's messages may be none that are shown."""
+_WAITING: Final = "msg_w"
+_STORED: Final = re.compile(r"[a-z]{2,4}_t([0-9]{1,9})(?:_[0-9]{1,3})?")
+"""The id of an item that was made of a stored message: the message's number, and which of its items it is."""
+_OBJECT: Final[JsonObject] = {
+    "type": "object",
+    "required": ["id", "object", "created_at", "metadata"],
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"const": "conversation"},
+        "created_at": {"type": "integer", "description": "Unix time in seconds."},
+        "metadata": {"type": "object"},
+    },
+}
+_DELETED: Final[JsonObject] = {
+    "type": "object",
+    "required": ["id", "object", "deleted"],
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"const": "conversation.deleted"},
+        "deleted": {"const": True},
+    },
+}
+_ITEM: Final[JsonObject] = {"type": "object", "required": ["id", "type"]}
+
+_TEXTS: Final = {
+    "items.type": "must be message: other items come with a request for a response. A part of a message is input_text, "
+    "output_text, refusal or input_image"
+}
+"""What is wrong, where that is more than a wrong type."""
+
+Chatter = Annotated[Principal | None, allowed_caller(Scope.CHAT)]
+Writer = Annotated[Principal | None, allowed_caller(Scope.THREADS_WRITE)]
+
+
+class ConversationBody(Wire):
+    """A new conversation."""
+
+    items: Annotated[Messages, Field(max_length=_MOST_ADDED)] | None = Field(
+        default=None, description="What was said before."
+    )
+    metadata: Metadata | None = None
+    user: User = Field(default=None, description="Whose it is, as in a chat request.")
+
+
+class MetadataBody(Wire):
+    """A change of a conversation."""
+
+    metadata: Metadata | None
+    user: User = Field(default=None, description="Whose it is, as in a chat request.")
+
+
+class ItemsBody(Wire):
+    """Items for a conversation."""
+
+    items: Messages = Field(min_length=1, max_length=_MOST_ADDED)
+    user: User = Field(default=None, description="Whose it is, as in a chat request.")
+
+
+_Body = TypeVar("_Body", bound=Wire)
+
+
+def conversation_routes(responses: Responses) -> APIRouter:
+    """The routes."""
+    router = APIRouter(prefix="/v1/conversations", tags=["conversations"])
+    conversations = _Conversations(responses)
+    bodies = responses.bodies
+
+    @router.post(
+        "",
+        responses=answers(200, _OBJECT),
+        openapi_extra=described(ConversationBody),
+    )
+    async def create_conversation(request: Request, caller: Chatter, user: NamedUser = None) -> Response:
+        """Make a conversation, empty or with what was said before."""
+        async with bodies.read(request.scope, request.receive, optional=True) as given:
+            body = _parse(ConversationBody, given)
+            who = acting(request, caller, user, body.user)
+            added = await conversations.checked(body.items or (), begun=False)
+        name = who.owner.thread(new_thread_id().replace("thread_", "conv_"))
+        return json_response(_shown(name.thread_id, await conversations.make(name, body.metadata or {}, added)))
+
+    @router.get("/{conversation_id}", responses=answers(200, _OBJECT))
+    async def get_conversation(conversation_id: ConversationId, who: Reader) -> Response:
+        """A conversation, without what was said."""
+        return json_response(_shown(conversation_id, await conversation_of(responses.engine, who, conversation_id)))
+
+    @router.post(
+        "/{conversation_id}",
+        responses=answers(200, _OBJECT),
+        openapi_extra=described(MetadataBody),
+    )
+    async def update_conversation(
+        request: Request, conversation_id: ConversationId, caller: Writer, user: NamedUser = None
+    ) -> Response:
+        """Change the metadata of a conversation; null: there is none any more."""
+        async with bodies.read(request.scope, request.receive) as given:
+            body = _parse(MetadataBody, given)
+        who = acting(request, caller, user, body.user)
+        await conversations.change(who, conversation_id, metadata=body.metadata or {})
+        return json_response(_shown(conversation_id, await conversation_of(responses.engine, who, conversation_id)))
+
+    @router.delete("/{conversation_id}", responses=answers(200, _DELETED))
+    async def delete_conversation(conversation_id: ConversationId, who: Deleter) -> Response:
+        """Delete a conversation with all that was said. 409 while a run is live."""
+        await conversation_of(responses.engine, who, conversation_id)
+        await responses.engine.delete_thread(who, conversation_id)
+        return json_response({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
+
+    @router.get("/{conversation_id}/items", responses=answers(200, PAGE_SCHEMA))
+    async def list_items(
+        conversation_id: ConversationId,
+        who: Reader,
+        limit: Limit = 20,
+        order: Order = "desc",
+        after: AfterItem = None,
+        include: Include = [],  # noqa: B006 - FastAPI copies it
+    ) -> Response:
+        """What was said in a conversation: messages, thoughts and approvals."""
+        newest_first = order == "desc"
+        found: list[JsonObject] = []
+        async for item in conversations.items(who, conversation_id, after, newest_first=newest_first):
+            found.append(item)
+            if len(found) > limit:
+                break
+        return json_response(page_of_items(found[:limit], has_more=len(found) > limit))
+
+    @router.post(
+        "/{conversation_id}/items",
+        responses=answers(200, PAGE_SCHEMA),
+        openapi_extra=described(ItemsBody),
+    )
+    async def create_items(
+        request: Request,
+        conversation_id: ConversationId,
+        caller: Chatter,
+        user: NamedUser = None,
+        include: Include = [],  # noqa: B006 - FastAPI copies it
+    ) -> Response:
+        """Add items for the next response. Once the conversation has begun, only messages of the user, or of the
+        system, can be added."""
+        async with bodies.read(request.scope, request.receive) as given:
+            body = _parse(ItemsBody, given)
+            who = acting(request, caller, user, body.user)
+            rows = await conversation_of(responses.engine, who, conversation_id)
+            begun = await conversations.has_begun(rows)
+            added = await conversations.checked(body.items, begun=begun)
+        if len(rows.value.get("items", ())) + len(added) > _MOST_WAITING:
+            text = f"more than {_MOST_WAITING} items wait for the next response already"
+            raise InvalidRequest(text, param="items")
+        value = await conversations.change(who, conversation_id, add=added)
+        shown = [_waiting(each) for each in value["items"][len(value["items"]) - len(added) :]]
+        return json_response(page_of_items(shown, has_more=False))
+
+    @router.get("/{conversation_id}/items/{item_id}", responses=answers(200, _ITEM))
+    async def get_item(
+        conversation_id: ConversationId,
+        item_id: ItemId,
+        who: Reader,
+        include: Include = [],  # noqa: B006 - FastAPI copies it
+    ) -> Response:
+        """One item."""
+        return json_response(await conversations.item(who, conversation_id, item_id))
+
+    @router.delete("/{conversation_id}/items/{item_id}", responses=answers(200, _OBJECT))
+    async def delete_item(conversation_id: ConversationId, item_id: ItemId, who: Deleter) -> Response:
+        """Take an item away that waits for the next response. What was said cannot be deleted by itself: 409."""
+        await conversations.item(who, conversation_id, item_id)
+        number = _number(item_id, _WAITING)
+        if number is None:
+            raise Conflict("what was said is kept; delete the conversation instead", param="item_id")
+        await conversations.change(who, conversation_id, remove=number)
+        return json_response(_shown(conversation_id, await conversation_of(responses.engine, who, conversation_id)))
+
+    return router
+
+
+class _Conversations:
+    """The conversations of one engine."""
+
+    def __init__(self, responses: Responses) -> None:
+        self._responses = responses
+        self._db = responses.engine.db
+
+    async def checked(self, given: Sequence[MessageItem], *, begun: bool) -> list[JsonObject]:
+        """Items that may be added, as they are kept. Raises InvalidRequest, which names the one that may not."""
+        kept: list[JsonObject] = []
+        for index, item in enumerate(given):
+            path = f"items[{index}]"
+            if begun and item.role == "assistant":
+                reason = "the conversation has begun, and an answer cannot be put into it afterwards"
+                raise InvalidRequest(f"`{path}.role` is 'assistant': {reason}", param=f"{path}.role")
+            kept.append(item.model_dump(mode="json", exclude_none=True))
+        await self._responses.items.check(placed(given, "items"))
+        return kept
+
+    async def has_begun(self, rows: ConversationRows) -> bool:
+        """Whether anything was said."""
+        return bool(
+            await self._db.database.read(
+                lambda session: read_items(session, rows.line, after=None, newest_first=True, limit=1)
+            )
+        )
+
+    async def make(self, name: ThreadName, metadata: JsonObject, added: Sequence[JsonObject]) -> ConversationRows:
+        """A new conversation."""
+        thread = Thread(**name._asdict())
+        await self._db.upsert(thread)
+        items = [{"number": number, "item": item} for number, item in enumerate(added, 1)]
+        value: JsonObject = {"metadata": metadata, "items": items, "next": len(items) + 1}
+        if not await self._db.database.write(lambda session: make_conversation(session, name, value)):
+            raise NotFound(f"no conversation {name.thread_id!r}", param="conversation_id")
+        return ConversationRows(Line(0), thread.created_at, value, None)
+
+    async def change(
+        self,
+        who: Principal,
+        conversation: str,
+        *,
+        metadata: JsonObject | None = None,
+        add: Sequence[JsonObject] = (),
+        remove: int | None = None,
+    ) -> JsonObject:
+        """Change a conversation; see `database.responses.change_conversation`. Raises NotFound."""
+        name = who.owner.thread(conversation)
+        changed = await self._db.database.write(
+            partial(change_conversation, name=name, metadata=metadata, add=add, remove=remove)
+        )
+        if changed is None:
+            raise NotFound(f"no conversation {conversation!r}", param="conversation_id")
+        return changed
+
+    async def items(
+        self, who: Principal, conversation: str, after: str | None, *, newest_first: bool
+    ) -> AsyncGenerator[JsonObject]:
+        """What was said, and what waits for the next response, after an item. Raises NotFound, InvalidRequest."""
+        rows = await conversation_of(self._responses.engine, who, conversation)
+        waiting = [_waiting(each) for each in rows.value.get("items", ())]
+        if newest_first:
+            waiting.reverse()
+        stored, of_waiting = _seq_of(after), _number(after, _WAITING)
+        if after is not None and stored is None and of_waiting is None:
+            raise InvalidRequest(f"`after`: there is no item {after!r}", param="after")
+        if of_waiting is not None:
+            place = next((index for index, each in enumerate(waiting) if each["id"] == after), len(waiting))
+            waiting = waiting[place + 1 :]
+        if newest_first and stored is None:
+            for item in waiting:
+                yield item
+        if newest_first or of_waiting is None:
+            passed = stored is None
+            async for item in self._said(rows.line, stored, newest_first=newest_first):
+                if passed or not _is_of(item, stored):
+                    yield item
+                passed = passed or item["id"] == after
+        if not newest_first:
+            for item in waiting:
+                yield item
+
+    async def _said(self, line: Line, start: int | None, *, newest_first: bool) -> AsyncGenerator[JsonObject]:
+        """The items of the stored messages from number `start` on."""
+        at = None if start is None else start + (1 if newest_first else -1)
+        for _ in range(_LOOKS):
+            found = await self._db.database.read(
+                partial(read_items, line=line, after=at, newest_first=newest_first, limit=_PAGE)
+            )
+            for seq, config, run_id, shown in found:
+                at = seq
+                done = read_as_done(seq, config, shown)
+                if done is not None and (done.shown or role_of(done) not in (None, "system") or _is_thought(config)):
+                    told = items_of(done, f"t{seq}", run_id or "")
+                    for item in reversed(told) if newest_first else told:
+                        yield item
+            if len(found) < _PAGE:
+                return
+
+    async def item(self, who: Principal, conversation: str, item_id: str) -> JsonObject:
+        """One item, also by the id that it has in its response. Raises NotFound."""
+        rows = await conversation_of(self._responses.engine, who, conversation)
+        for each in rows.value.get("items", ()):
+            if _waiting(each)["id"] == item_id:
+                return _waiting(each)
+        number = _seq_of(item_id)
+        if number is not None:
+            async for item in self._said(rows.line, number, newest_first=False):
+                if item["id"] == item_id:
+                    return item
+                if not _is_of(item, number):
+                    break
+        elif (found := await self._responses.items.item_of(who, conversation, item_id)) is not None:
+            return found
+        raise NotFound(f"no item {item_id!r} in conversation {conversation!r}", param="item_id")
+
+
+def _parse(kind: type[_Body], given: JsonObject) -> _Body:
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        raise refusal(error, given, _TEXTS) from None
+
+
+def _shown(conversation: str, rows: ConversationRows) -> JsonObject:
+    return {
+        "id": conversation,
+        "object": "conversation",
+        "created_at": int(rows.created_at.timestamp()),
+        "metadata": rows.value.get("metadata", {}),
+    }
+
+
+def _waiting(kept: JsonObject) -> JsonObject:
+    item: JsonObject = kept["item"]
+    return given_item(f"{_WAITING}{kept['number']}", item["role"], item["content"])
+
+
+def _number(item_id: str | None, kind: str) -> int | None:
+    """The number that an id of that kind has; None: it is of another kind."""
+    rest = "" if item_id is None or not item_id.startswith(kind) else item_id.removeprefix(kind)
+    return int(rest) if rest.isascii() and rest.isdigit() and len(rest) < 10 else None
+
+
+def _seq_of(item_id: str | None) -> int | None:
+    """The number of the message that such an id names; None: it is of another kind."""
+    found = None if item_id is None else _STORED.fullmatch(item_id)
+    return None if found is None else int(found[1])
+
+
+def _is_of(item: JsonObject, seq: int | None) -> bool:
+    return _seq_of(item["id"]) == seq
+
+
+def _is_thought(config: JsonObject) -> bool:
+    return config.get("type") == "ThoughtEvent"

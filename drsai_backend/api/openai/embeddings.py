@@ -1,0 +1,73 @@
+"""`POST /v1/embeddings`: passed to the configured endpoint."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from pydantic import Field, SecretStr, ValidationError
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from drsai_backend.access.principal import Scope
+from drsai_backend.api.auth import Body, allowed, described
+from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.http.errors import refusal
+from drsai_backend.api.http.json import ERROR_CONTENT, answers
+from drsai_backend.api.http.stream import ClientLeft, Watch
+from drsai_backend.api.openai.chat.inputs import model_key
+from drsai_backend.json_types import JsonObject
+from drsai_backend.models.embeddings import MAX_INPUTS, Embeddings, EmbeddingsRequest, Encoding, Inputs
+
+_TEXTS = {
+    "input": f"must be a text, a list of tokens, or a list of 1 to {MAX_INPUTS} of them, none of them empty",
+    "encoding_format": "must be 'float' or 'base64'",
+}
+_SCHEMA: JsonObject = {
+    "type": "object",
+    "required": ["object", "data", "model", "usage"],
+    "properties": {
+        "object": {"const": "list"},
+        "data": {"type": "array", "items": {"type": "object"}},
+        "model": {"type": "string"},
+        "usage": {"type": "object"},
+    },
+}
+_FAILURES: dict[int | str, JsonObject] = {
+    404: {"description": "There are no embeddings of that model.", "content": ERROR_CONTENT},
+    429: {"description": "The endpoint's rate limit is used up.", "content": ERROR_CONTENT},
+    502: {"description": "The endpoint gives no embeddings.", "content": ERROR_CONTENT},
+    504: {"description": "The endpoint did not answer in time.", "content": ERROR_CONTENT},
+}
+
+
+class EmbeddingsBody(Body):
+    """A request for embeddings."""
+
+    model: str = Field(min_length=1, max_length=255)
+    input: Inputs
+    encoding_format: Encoding | None = None
+    dimensions: int | None = Field(None, ge=1, le=2**20)
+    user: str | None = Field(None, max_length=1024, description="OpenAI's tag of an end user; it is not passed on.")
+
+
+def embedding_routes(embeddings: Embeddings, bodies: Bodies, *, ping: float) -> APIRouter:
+    """The route. `ping`: seconds between looks whether the client is still there."""
+    router = APIRouter(prefix="/v1/embeddings", tags=["embeddings"], dependencies=[allowed(Scope.CHAT)])
+
+    @router.post("", responses={**answers(200, _SCHEMA), **_FAILURES}, openapi_extra=described(EmbeddingsBody))
+    async def create_embedding(request: Request) -> Response:
+        """Vectors of texts, by the configured endpoint (`DRSAI_EMBEDDINGS_MODEL`)."""
+        async with bodies.read(request.scope, request.receive) as fields:
+            try:
+                asked = EmbeddingsBody.model_validate(fields)
+            except ValidationError as error:
+                raise refusal(error, fields, _TEXTS) from None
+            embeddings.check(asked.model)
+            key: SecretStr | None = model_key(None, request.scope)
+            given = EmbeddingsRequest(asked.input, asked.encoding_format or "float", asked.dimensions, key)
+            try:
+                with Watch(request.receive, ping):
+                    return Response(await embeddings.create(given), media_type="application/json")
+            except ClientLeft:
+                raise ClientDisconnect from None
+
+    return router

@@ -1,0 +1,282 @@
+"""The body of `POST /v1/responses`, as pydantic models; the names are those of `openai.types.responses`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+
+from pydantic import BeforeValidator, ConfigDict, Field, SecretStr, WithJsonSchema, field_validator
+
+from drsai_backend.api.openai.messages import ModelKey, Wire
+from drsai_backend.api.openai.responses.request.tools import CHOICE, Tool, ToolChoice
+from drsai_backend.config import usable_key
+from drsai_backend.datamodel.thread import NAME_SCHEMA
+from drsai_backend.json_types import JsonObject
+from drsai_backend.net.addresses import CallableUrl
+from drsai_backend.runs import OnBusy
+from drsai_backend.runs.requests import UseOfHistory
+
+MAX_ITEMS: Final = 4096
+"""Items of one request; `DRSAI_MAX_MESSAGES` may allow fewer."""
+_INT32: Final = 2**31 - 1
+_INT64: Final = 2**63 - 1
+_optional: Final = partial(Field, None)
+
+
+# --- input items --------------------------------------------------------------------------------------------------
+
+
+class TextPart(Wire):
+    type: Literal["input_text", "output_text", "text", "summary_text", "reasoning_text"]
+    text: str
+
+
+class RefusalPart(Wire):
+    type: Literal["refusal"]
+    refusal: str
+
+
+class ImagePart(Wire):
+    type: Literal["input_image"]
+    image_url: str | None = None
+    file_id: str | None = None
+    detail: str | None = None
+
+
+Part: TypeAlias = Annotated[TextPart | RefusalPart | ImagePart, Field(discriminator="type")]
+
+
+class MessageItem(Wire):
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | Annotated[list[Part], Field(fail_fast=True)]
+
+
+class FunctionCallItem(Wire):
+    """A call of one of the client's tools, which was given out."""
+
+    type: Literal["function_call"]
+    call_id: str = Field(min_length=1, max_length=255)
+    name: str = Field(min_length=1, max_length=128)
+    arguments: str
+
+
+class CustomCallItem(Wire):
+    """The same of a tool that takes free text."""
+
+    type: Literal["custom_tool_call"]
+    call_id: str = Field(min_length=1, max_length=255)
+    name: str = Field(min_length=1, max_length=128)
+    input: str
+
+
+class CallOutputItem(Wire):
+    """What one of the client's tools has returned."""
+
+    type: Literal["function_call_output", "custom_tool_call_output"]
+    call_id: str = Field(min_length=1, max_length=255)
+    output: str | Annotated[list[Part], Field(fail_fast=True)]
+
+
+class ReasoningItem(Wire):
+    """Thoughts that were given out. Models are not shown them again."""
+
+    type: Literal["reasoning"]
+
+
+class ReferenceItem(Wire):
+    """An item that was given out, by its id."""
+
+    type: Literal["item_reference"]
+    id: str = Field(min_length=1, max_length=255)
+
+
+class ApprovalRequestItem(Wire):
+    """A question that was given out. What answers it is the item after it."""
+
+    type: Literal["mcp_approval_request"]
+
+
+class ApprovalResponseItem(Wire):
+    type: Literal["mcp_approval_response"]
+    approval_request_id: str = Field(min_length=1, max_length=255)
+    approve: bool
+    reason: str | None = None
+
+
+class CompactionItem(Wire):
+    type: Literal["compaction"]
+    encrypted_content: str = Field(min_length=1, max_length=10_485_760)
+
+
+def _typed(items: object) -> object:
+    """The items, with the type of a message or a reference that leaves it out."""
+    if not isinstance(items, list):
+        return items
+    return [_typed_item(item) for item in cast(list[object], items)]
+
+
+def _typed_item(item: object) -> object:
+    fields = cast(JsonObject, item) if isinstance(item, dict) else None
+    if fields is None or fields.get("type") is not None:
+        return cast(object, item)
+    return {**fields, "type": "item_reference" if "id" in fields and "role" not in fields else "message"}
+
+
+Item: TypeAlias = Annotated[
+    MessageItem
+    | FunctionCallItem
+    | CustomCallItem
+    | CallOutputItem
+    | ReasoningItem
+    | ReferenceItem
+    | ApprovalRequestItem
+    | ApprovalResponseItem
+    | CompactionItem,
+    Field(discriminator="type"),
+]
+Items: TypeAlias = Annotated[list[Item], Field(fail_fast=True, max_length=MAX_ITEMS), BeforeValidator(_typed)]
+Messages: TypeAlias = Annotated[list[MessageItem], Field(fail_fast=True), BeforeValidator(_typed)]
+"""Items that are messages, all of them."""
+
+
+# --- what is asked ------------------------------------------------------------------------------------------------
+
+
+class TextFormat(Wire):
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = Field(default=None, min_length=1, max_length=64)
+    description: str | None = None
+    schema_: JsonObject | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class TextOptions(Wire):
+    format: TextFormat | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class Reasoning(Wire):
+    effort: str | None = Field(default=None, max_length=32)
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+
+
+class StreamOptions(Wire):
+    include_obfuscation: bool | None = None
+
+
+class NamedConversation(Wire):
+    id: str = Field(min_length=1, max_length=255)
+
+
+Metadata: TypeAlias = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
+]
+
+
+User: TypeAlias = Annotated[str | None, WithJsonSchema({"anyOf": [NAME_SCHEMA, {"type": "null"}]})]
+"""Whose it is. Not an object, as Open WebUI sends it with a chat: nothing that speaks this interface does."""
+
+
+class InputBody(Wire):
+    """What a request for a response and one for a compaction have in common."""
+
+    model: str = Field(min_length=1, max_length=255, description="The team that is to answer.")
+    input: str | Items | None = _optional(description="What is new: a text, or items.")
+    instructions: str | None = _optional(description="A system message of this request only.")
+
+
+class ResponseBody(InputBody):
+    """A request for a response. Fields that are not listed are kept for the agents (`UserInput.extra_requests`)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    previous_response_id: str | None = _optional(description="The response that this one follows.", max_length=255)
+    conversation: Annotated[str, Field(min_length=1, max_length=255)] | NamedConversation | None = _optional(
+        description="The thread to continue, by its id."
+    )
+    store: bool | None = _optional(description="Whether the response may be asked for later. Default: true.")
+    background: bool | None = _optional(description="Answer at once, and do not wait.")
+    webhook_url: CallableUrl | None = _optional(
+        description="With `background`: where to tell when the run has ended, or waits."
+    )
+    history: UseOfHistory | None = _optional(
+        description="Whether items of a known conversation continue its thread, or are imported. Default: continue."
+    )
+    stream: bool | None = _optional(description="Answer with server-sent events, as it is produced.")
+    stream_options: StreamOptions | None = None
+    temperature: float | None = _optional(ge=0, le=2)
+    top_p: float | None = _optional(ge=0, le=1)
+    max_output_tokens: int | None = _optional(ge=1, le=_INT32, description="Of each of the agents' model calls.")
+    reasoning: Reasoning | None = None
+    text: TextOptions | None = None
+    tools: list[Tool] | None = _optional(
+        description="The client's own tools, beside those of the agents.", max_length=128, fail_fast=True
+    )
+    tool_choice: ToolChoice | None = _optional(description="Of the client's own tools.")
+    parallel_tool_calls: bool | None = None
+    max_tool_calls: None = _optional(description="Cannot be bounded.")
+    top_logprobs: Literal[0] | None = _optional(description="There are none.")
+    truncation: Literal["auto", "disabled"] | None = _optional(description="The agents' model contexts decide it.")
+    include: list[Annotated[str, Field(max_length=64)]] | None = _optional(max_length=32)
+    prompt: None = _optional(description="No prompts are stored here.")
+    access_programs: None = _optional(description="Not supported, as are the next four.")
+    background_options: None = None
+    context_management: None = None
+    image: None = None
+    moderation: None = None
+    service_tier: str | None = _optional(max_length=64)
+    metadata: Metadata | None = None
+    user: User = Field(default=None, description="As in a chat request, but no object.")
+    safety_identifier: str | None = _optional(max_length=255)
+    prompt_cache_key: str | None = _optional(max_length=255)
+    prompt_cache_options: JsonObject | None = None
+    prompt_cache_retention: str | None = _optional(max_length=64)
+    api_key: ModelKey | None = _optional(description="For the model calls of this thread.")
+    on_busy: OnBusy | None = _optional(description="What to do when a run is live on the thread. Default: enqueue.")
+    max_turns: int | None = _optional(description="Fewer turns than the server allows.", ge=1, le=_INT32)
+    max_run_seconds: float | None = _optional(description="Less time.", gt=0, allow_inf_nan=False)
+    max_run_tokens: int | None = _optional(description="Fewer tokens of model calls.", ge=1, le=_INT64)
+
+    @field_validator("api_key")
+    @classmethod
+    def _usable_key(cls, value: SecretStr | None) -> SecretStr | None:
+        return None if value is None else usable_key(value)
+
+
+class CompactBody(InputBody):
+    """A request for a compaction."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    previous_response_id: None = _optional(description="Send the items themselves.")
+    user: User = Field(default=None, description="As in a chat request, but no object.")
+
+
+_GONE: Final = "is not supported; leave it out"
+TEXTS: Final[dict[str, str]] = {
+    "input.type": "is not an item that is taken here; it must be message, function_call, function_call_output, "
+    "custom_tool_call, custom_tool_call_output, reasoning, item_reference, mcp_approval_request, "
+    "mcp_approval_response or compaction, and a part of a message input_text, output_text, refusal or input_image",
+    "tools.type": "must be 'function' or 'custom': hosted tools are not run here, agents have tools of their own",
+    "tool_choice": CHOICE,
+    "max_tool_calls": "must be null: the agents' tool calls cannot be bounded; `max_turns` and `max_run_tokens` can",
+    "top_logprobs": "must be 0: there are no log probabilities",
+    "prompt": "must be null: no prompts are stored here",
+    "access_programs": _GONE,
+    "background_options": _GONE,
+    "context_management": "must be null: the agents' model contexts decide what a model is shown",
+    "image": "must be null: answers are text",
+    "moderation": _GONE,
+    "previous_response_id": "must be null here: send the items themselves",
+}
+"""What is wrong, where that is more than a wrong type."""
+
+
+def texts_of(kind: type[Any]) -> dict[str, str]:
+    """`TEXTS`, as far as they are true of a body of this kind."""
+    return TEXTS if kind is CompactBody else {name: text for name, text in TEXTS.items() if name != _PREVIOUS}
+
+
+_PREVIOUS: Final = "previous_response_id"

@@ -1,0 +1,160 @@
+"""From the body of a request for a response to what the engine is asked, and to what is kept of the request."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from hashlib import sha256
+from typing import Final, TypeVar, cast
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from drsai_backend.api.http.errors import refusal
+from drsai_backend.api.http.json import dumps
+from drsai_backend.api.openai.responses.request.body import (
+    InputBody,
+    Item,
+    MessageItem,
+    ResponseBody,
+    TextPart,
+    texts_of,
+)
+from drsai_backend.api.openai.responses.request.items import Placed, ReadItems
+from drsai_backend.api.openai.responses.request.tools import shown_tool
+from drsai_backend.errors import InvalidRequest, NotFound, UnknownModel
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs import InputMessage
+
+_TOOL_BYTES: Final = 262_144
+_Body = TypeVar("_Body", bound=InputBody)
+
+
+class PreviousNotFound(NotFound, code="previous_response_not_found", status=400):
+    """The response to be continued is none of this user's, or was not stored."""
+
+
+def parse(kind: type[_Body], body: JsonObject, models: Collection[str], max_items: int) -> _Body:
+    """The checked body of a request.
+
+    Raises:
+        UnknownModel: `model` is none of `models`.
+        InvalidRequest: something cannot be used; `param` names the field.
+    """
+    given = body.get("input")
+    items = cast(list[object], given) if isinstance(given, list) else []
+    if len(items) > max_items:
+        raise InvalidRequest(f"`input` has {len(items)} items; this server accepts {max_items}", param="input")
+    try:
+        asked = kind.model_validate(body)
+    except ValidationError as error:
+        raise refusal(error, body, texts_of(kind)) from None
+    if asked.model not in models:
+        raise UnknownModel(f"there is no model {asked.model!r} here; GET /v1/models lists them", param="model")
+    return asked
+
+
+def fingerprint_of(body: JsonObject) -> str:
+    """SHA-256 of what makes a request with an idempotency key the same request: all that it says, but how it is told.
+    Takes a while for a large one."""
+    said = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
+    return sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def check(asked: ResponseBody) -> None:
+    """What no type tells. Raises InvalidRequest."""
+    if asked.conversation is not None and asked.previous_response_id is not None:
+        text = "`conversation` and `previous_response_id` cannot be combined: either names what is continued"
+        raise InvalidRequest(text, param="previous_response_id")
+    if asked.webhook_url is not None and not asked.background:
+        text = "`webhook_url` is for runs of the background: say `background: true`"
+        raise InvalidRequest(text, param="webhook_url")
+    if asked.background and asked.store is False:
+        raise InvalidRequest("`background` needs `store`: nobody could ask for the response", param="background")
+    for place, name in enumerate(asked.include or ()):
+        if name == "message.output_text.logprobs":
+            raise InvalidRequest("there are no log probabilities", param=f"include[{place}]")
+    if (
+        asked.tools is not None
+        and len(dumps([tool.model_dump(exclude_none=True) for tool in asked.tools])) > _TOOL_BYTES
+    ):
+        raise InvalidRequest(f"`tools` must have at most {_TOOL_BYTES} bytes as JSON", param="tools")
+
+
+def placed(given: str | Sequence[Item] | None, place: str = "input") -> list[Placed]:
+    """The items of a request, and what names each."""
+    if given is None:
+        return []
+    if isinstance(given, str):
+        return [(place, MessageItem(role="user", content=given))]
+    return [(f"{place}[{index}]", item) for index, item in enumerate(given)]
+
+
+def record_of(asked: ResponseBody, conversation: str | None, system: str | None, added: Sequence[str]) -> JsonObject:
+    """What a response tells of its request again (see `wire`); besides, for requests that follow it, `system`: the
+    texts that the conversation's own system messages have, and `system_items`: those that came with this request."""
+    record: JsonObject = {}
+    for name in ("instructions", "previous_response_id", "temperature", "top_p", "max_output_tokens", "truncation"):
+        record[name] = getattr(asked, name)
+    for name in ("parallel_tool_calls", "service_tier", "store", "background", "metadata"):
+        record[name] = getattr(asked, name)
+    choice = asked.tool_choice
+    record["tool_choice"] = choice.model_dump(mode="json") if isinstance(choice, BaseModel) else choice
+    record |= {"safety_identifier": asked.safety_identifier, "prompt_cache_key": asked.prompt_cache_key}
+    record["user"] = asked.user
+    record["tools"] = [shown_tool(tool) for tool in asked.tools or ()] or None
+    record["conversation"] = None if conversation is None else {"id": conversation}
+    if asked.reasoning is not None:
+        record["reasoning"] = {
+            "effort": asked.reasoning.effort,
+            "summary": asked.reasoning.summary or asked.reasoning.generate_summary,
+        }
+    if asked.text is not None:
+        record["text"] = {"format": _format(asked), "verbosity": asked.text.verbosity or "medium"}
+    record = {name: value for name, value in record.items() if value is not None}
+    return {**record, "system": system, **({"system_items": list(added)} if added else {})}
+
+
+def _format(asked: ResponseBody) -> JsonObject:
+    form = None if asked.text is None else asked.text.format
+    if form is None or form.type != "json_schema":
+        return {"type": "text" if form is None else form.type}
+    return {
+        "type": "json_schema",
+        "name": form.name,
+        "description": form.description,
+        "schema": form.schema_,
+        "strict": bool(form.strict),
+    }
+
+
+def joined_system(instructions: str | None, system: str | None) -> str | None:
+    """The system message of one request: its instructions, then what the conversation's own system messages say."""
+    texts = [text for text in (system, instructions) if text is not None]
+    return "\n\n".join(text for text in texts if text.strip()) if texts else None
+
+
+def with_system(read: ReadItems, text: str | None) -> tuple[list[InputMessage], list[JsonObject]]:
+    """The messages of a run, with one system message in front, and the same in the shape of Chat Completions."""
+    pairs = [pair for pair in zip(read.messages, read.raw, strict=True) if pair[0].role != "system"]
+    if text is not None:
+        pairs.insert(0, (InputMessage("system", text), {"role": "system", "content": text}))
+    return [message for message, _ in pairs], [raw for _, raw in pairs]
+
+
+def check_last(read: ReadItems, place: str) -> None:
+    """Raises InvalidRequest unless the newest item is a user's message that says something, or a tool's result."""
+    if not read.messages or read.messages[-1].role not in ("user", "tool"):
+        text = f"the last item of `{place}` must be a message of the user's, or the result of a tool"
+        raise InvalidRequest(text, param=place)
+    if read.messages[-1].role == "user" and read.messages[-1].is_empty:
+        raise InvalidRequest(f"the last message of `{place}` must not be empty", param=place)
+
+
+def is_heavy(items: Sequence[Placed]) -> bool:
+    """Whether reading them takes long: many, or images."""
+    return len(items) > 256 or any(
+        isinstance(item, MessageItem)
+        and not isinstance(item.content, str)
+        and any(not isinstance(part, TextPart) for part in item.content)
+        for _, item in items
+    )

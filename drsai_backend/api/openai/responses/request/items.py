@@ -1,0 +1,241 @@
+"""Items: from those of a request to the messages of a run, and from what a run has said to the items of an answer.
+
+Pure functions; who looks items up that are only named (`item_reference`, `compaction`) is `service`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, TypeAlias
+
+from autogen_core import FunctionCall, Image
+
+from drsai_backend.api.openai.messages import Images, read_results
+from drsai_backend.api.openai.responses.request.body import (
+    ApprovalResponseItem,
+    CallOutputItem,
+    CustomCallItem,
+    FunctionCallItem,
+    ImagePart,
+    Item,
+    MessageItem,
+    Part,
+    RefusalPart,
+    TextPart,
+)
+from drsai_backend.errors import InvalidRequest
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs import Answer, InputMessage
+from drsai_backend.teams.client_tools.definitions import CUSTOM_INPUT, ToolOutput
+
+RUN: Final = "run_"
+RESPONSE: Final = "resp_"
+Status: TypeAlias = Literal["in_progress", "completed", "incomplete"]
+_ROLES: Final[dict[str, Literal["system", "user", "assistant"]]] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+}
+
+
+def response_id(run_id: str) -> str:
+    """The id of the response that a run is."""
+    return RESPONSE + run_id.removeprefix(RUN)
+
+
+def run_of(response: str) -> str:
+    """The id of the run that a response is; of something that is no response's id, one that no run has."""
+    return RUN + response.removeprefix(RESPONSE) if response.startswith(RESPONSE) else ""
+
+
+def approval_id(run_id: str, question: str) -> str:
+    """The id of the item that asks for an approval. It names the run, so that an answer finds its thread by itself."""
+    return f"mcpr_{run_id.removeprefix(RUN)}_{question}"
+
+
+def read_approval_id(text: str) -> tuple[str, str] | None:
+    """The run and the question that such an id names; None: it is none."""
+    kind, _, rest = text.partition("_")
+    run, _, question = rest.partition("_")
+    return (RUN + run, question) if kind == "mcpr" and run and question else None
+
+
+# --- from a request ------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ReadItems:
+    """The input of a request: its messages, the same in the shape of Chat Completions (`raw`), what names each in the
+    request (`paths`), the texts of those that are the system's, and an approval, where it is the newest thing said."""
+
+    messages: list[InputMessage] = field(default_factory=list[InputMessage])
+    raw: list[JsonObject] = field(default_factory=list[JsonObject])
+    paths: list[str] = field(default_factory=list[str])
+    system: list[str] = field(default_factory=list[str])
+    approval: ApprovalResponseItem | None = None
+
+    def add(self, path: str, message: InputMessage, raw: JsonObject) -> None:
+        self.approval = None
+        self.messages.append(message)
+        self.raw.append(raw)
+        self.paths.append(path)
+
+    def call(self, path: str, call: FunctionCall, raw: JsonObject) -> None:
+        """A call of one of the client's tools: part of the answer before it, as calls are in Chat Completions."""
+        if not self.messages or self.messages[-1].role != "assistant":
+            self.add(path, InputMessage("assistant", ""), {"role": "assistant", "content": None})
+        last, shown = self.messages[-1], self.raw[-1]
+        self.messages[-1] = replace(last, calls=[*last.calls, call])
+        self.raw[-1] = {**shown, "tool_calls": [*shown.get("tool_calls", ()), raw]}
+
+    def after(self, first: ReadItems) -> ReadItems:
+        """Both, one after the other; the system's texts are those of this one."""
+        messages, raw, paths = [*first.messages, *self.messages], [*first.raw, *self.raw], [*first.paths, *self.paths]
+        return ReadItems(messages, raw, paths, self.system, self.approval)
+
+    def results(self) -> list[ToolOutput]:
+        """The results of the client's tools that it ends with. Raises InvalidRequest, as `messages.read_results`."""
+        return read_results(self.messages, [f"{path}.call_id" for path in self.paths])
+
+
+Placed: TypeAlias = tuple[str, Item]
+"""An item, and what names it in the request, as `input[0]`."""
+
+
+def read_items(items: Sequence[Placed]) -> ReadItems:
+    """The input that these items are. Decodes images, which takes a while. Reasoning is left out.
+
+    Raises:
+        InvalidRequest: `param` names what cannot be used, as in `input[0].content[1].image_url`.
+    """
+    read, images = ReadItems(), Images()
+    for path, item in items:
+        match item:
+            case MessageItem():
+                content, raw = _read_content(item, f"{path}.content", images)
+                role = _ROLES[item.role]
+                if role == "system" and isinstance(content, str):
+                    read.system.append(content)
+                read.add(path, InputMessage(role, content), {"role": item.role, "content": raw})
+            case FunctionCallItem():
+                function = {"name": item.name, "arguments": item.arguments}
+                raw_call: JsonObject = {"id": item.call_id, "type": "function", "function": function}
+                read.call(path, FunctionCall(item.call_id, item.arguments, item.name), raw_call)
+            case CustomCallItem():
+                arguments = json.dumps({CUSTOM_INPUT: item.input}, ensure_ascii=False)
+                custom = {"name": item.name, "input": item.input}
+                raw_call = {"id": item.call_id, "type": "custom", "custom": custom}
+                read.call(path, FunctionCall(item.call_id, arguments, item.name), raw_call)
+            case CallOutputItem():
+                text = _text_of(item.output, f"{path}.output")
+                raw_result: JsonObject = {"role": "tool", "tool_call_id": item.call_id, "content": text}
+                read.add(path, InputMessage("tool", text, call_id=item.call_id), raw_result)
+            case ApprovalResponseItem():
+                read.approval = item
+            case _:
+                pass
+    return read
+
+
+def _text_of(content: str | Sequence[Part], path: str) -> str:
+    if isinstance(content, str):
+        return content
+    texts = [part.text for part in content if isinstance(part, TextPart)]
+    if len(texts) < len(content):
+        raise InvalidRequest(f"`{path}` must be text", param=path)
+    return "\n\n".join(texts)
+
+
+def _read_content(
+    item: MessageItem, path: str, images: Images
+) -> tuple[str | list[str | Image], str | list[JsonObject]]:
+    """The parts of a message, and the same in the shape of Chat Completions; one string when they are text only."""
+    if isinstance(item.content, str):
+        return item.content, item.content
+    parts: list[str | Image] = []
+    raw: list[JsonObject] = []
+    for index, part in enumerate(item.content):
+        where = f"{path}[{index}]"
+        match part:
+            case TextPart():
+                parts.append(part.text)
+                raw.append({"type": "text", "text": part.text})
+            case RefusalPart():
+                if item.role != "assistant":
+                    raise InvalidRequest(f"`{where}`: only assistants may refuse", param=where)
+                parts.append(part.refusal)
+                raw.append({"type": "refusal", "refusal": part.refusal})
+            case ImagePart():
+                if item.role != "user":
+                    raise InvalidRequest(f"`{where}`: only user messages may hold images", param=where)
+                if part.image_url is None:
+                    reason = "no files are kept here; send the image as a `data:` URL in `image_url`"
+                    raise InvalidRequest(f"`{where}`: {reason}", param=f"{where}.file_id")
+                parts.append(images.read(part.image_url, f"{where}.image_url"))
+                raw.append({"type": "image_url", "image_url": {"url": part.image_url}})
+    texts = [part for part in parts if isinstance(part, str)]
+    return (parts if len(texts) < len(parts) else "\n\n".join(texts)), raw
+
+
+def answer_of(item: ApprovalResponseItem, question: str) -> Answer:
+    """What an approval says to the question of that id."""
+    return Answer(question, decision="approve" if item.approve else "deny", reason=item.reason)
+
+
+# --- from a run ----------------------------------------------------------------------------------------------------
+
+
+def text_part(text: str) -> JsonObject:
+    """The content of an answer."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def message_item(item_id: str, text: str | None, *, status: Status = "completed") -> JsonObject:
+    """An answer; None: it has no text yet."""
+    content = [] if text is None else [text_part(text)]
+    return {"type": "message", "id": item_id, "status": status, "role": "assistant", "content": content}
+
+
+def summary_part(text: str) -> JsonObject:
+    """The text of a thought. As a summary, because both OpenAI and Open Responses have events for those."""
+    return {"type": "summary_text", "text": text}
+
+
+def reasoning_item(item_id: str, text: str | None) -> JsonObject:
+    """What an agent has thought; None: it has no text yet."""
+    return {"type": "reasoning", "id": item_id, "summary": [] if text is None else [summary_part(text)]}
+
+
+def approval_item(run_id: str, asked: JsonObject, arguments: str) -> JsonObject:
+    """The question whether a tool may be called; `arguments` as JSON text. The server's label is the asking agent."""
+    tool: JsonObject = asked.get("tool") or {}
+    return {
+        "type": "mcp_approval_request",
+        "id": approval_id(run_id, str(asked["id"])),
+        "server_label": str(asked.get("source") or ""),
+        "name": str(tool.get("name") or ""),
+        "arguments": arguments,
+    }
+
+
+def approval_answer_item(run_id: str, asked: JsonObject, *, approve: bool, reason: str | None) -> JsonObject:
+    """The answer to such a question, as the conversation keeps it."""
+    question = str(asked["id"])
+    return {
+        "type": "mcp_approval_response",
+        "id": f"mcpa_{question}",
+        "approval_request_id": approval_id(run_id, question),
+        "approve": approve,
+        "reason": reason or "",
+    }
+
+
+def given_item(item_id: str | None, role: str, content: str | Sequence[JsonObject]) -> JsonObject:
+    """A message that came from a client; `content`: text, or parts as they are shown. None: it gets its id later."""
+    if isinstance(content, str):
+        content = [text_part(content) if role == "assistant" else {"type": "input_text", "text": content}]
+    item = {"type": "message", "status": "completed", "role": role, "content": list(content)}
+    return item if item_id is None else {"id": item_id, **item}

@@ -1,0 +1,127 @@
+"""The client's tools in the words of Responses: what a request offers and demands, and how calls are told.
+
+https://platform.openai.com/docs/api-reference/responses/create: `tools` and `tool_choice`, flat where those of Chat
+Completions are nested.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import ConfigDict, Field
+
+from drsai_backend.api.openai.messages import Wire
+from drsai_backend.errors import InvalidRequest
+from drsai_backend.json_types import JsonObject
+from drsai_backend.teams.client_tools.definitions import CUSTOM_INPUT, Choice, ClientTool, ClientTools
+
+_Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class Tool(Wire):
+    """A tool of the client's. Hosted tools are not run here: agents have tools of their own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["function", "custom"]
+    name: _Name
+    description: str | None = None
+    parameters: JsonObject | None = None
+    strict: bool | None = None
+    format: JsonObject | None = Field(default=None, description="Of a custom tool's input.")
+
+
+class NamedTool(Wire):
+    type: Literal["function", "custom"]
+    name: _Name
+
+
+class AllowedTools(Wire):
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: list[NamedTool]
+
+
+ToolChoice: TypeAlias = (
+    Literal["auto", "none", "required"] | Annotated[NamedTool | AllowedTools, Field(discriminator="type")]
+)
+CHOICE: Final = "must be 'auto', 'none', 'required', a function or custom tool by its name, or allowed_tools"
+
+
+def read_tools(tools: Sequence[Tool] | None, choice: ToolChoice | None) -> ClientTools | None:
+    """What a request says of the client's tools; None: it has none.
+
+    Raises:
+        InvalidRequest: two tools have the same name, or the choice names one that is not there; `param` names it.
+    """
+    names: set[str] = set()
+    for place, tool in enumerate(tools or ()):
+        if tool.name in names:
+            text = f"`tools[{place}].name` is {tool.name!r}, as that of another tool is"
+            raise InvalidRequest(text, param=f"tools[{place}].name")
+        names.add(tool.name)
+    mode, only = _choice(choice)
+    for name in only or ():
+        if name not in names:
+            text = f"`tool_choice` names {name!r}, which is none of the request's tools"
+            raise InvalidRequest(text, param="tool_choice")
+    if mode == "required" and not (names if only is None else only):
+        raise InvalidRequest("`tool_choice` demands a tool, and the request has none", param="tool_choice")
+    return ClientTools(tuple(map(_tool, tools)), mode, only) if tools else None
+
+
+def _tool(tool: Tool) -> ClientTool:
+    description = tool.description or ""
+    if tool.type == "function":
+        return ClientTool(tool.name, description, tool.parameters, strict=bool(tool.strict))
+    if tool.format is not None and tool.format.get("type") == "grammar":
+        grammar = json.dumps(tool.format, ensure_ascii=False)
+        description += f"\n\nThe input must follow this grammar: {grammar}"
+    return ClientTool(tool.name, description.strip(), kind="custom")
+
+
+def _choice(choice: ToolChoice | None) -> tuple[Choice, tuple[str, ...] | None]:
+    """What is to be done, and the names of the tools that may be called; None: all."""
+    match choice:
+        case None:
+            return "auto", None
+        case str():
+            return choice, None
+        case AllowedTools():
+            return choice.mode, tuple(tool.name for tool in choice.tools)
+        case NamedTool():
+            return "required", (choice.name,)
+
+
+def shown_tool(tool: Tool) -> JsonObject:
+    """A tool as a response tells it again."""
+    shown = tool.model_dump(mode="json", exclude_none=True)
+    return shown if tool.type == "custom" else {"description": None, "parameters": None, "strict": None, **shown}
+
+
+# --- how calls are told ----------------------------------------------------------------------------------------------
+
+
+def call_item(part: str, place: int, call: JsonObject) -> JsonObject:
+    """A call that a run waits for (`definitions.calls_of`), as an item. `part` is one of its id; `place`: among those
+    of one answer."""
+    head = {"call_id": call["id"], "name": call["name"], "status": "completed"}
+    if call["type"] == "custom":
+        return {"type": "custom_tool_call", "id": f"ctc_{part}_{place}", **head, "input": custom_input(call)}
+    return {"type": "function_call", "id": f"fc_{part}_{place}", **head, "arguments": call["arguments"]}
+
+
+def custom_input(call: JsonObject) -> str:
+    """The text that a custom tool is called with."""
+    written: str = call["arguments"]
+    arguments: object = json.loads(written)
+    given: object = arguments.get(CUSTOM_INPUT) if isinstance(arguments, dict) else arguments  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return given if isinstance(given, str) else written
+
+
+def output_item(item_id: str | None, call_id: str, output: str) -> JsonObject:
+    """The result of a call, as the client gave it. None: it gets its id later."""
+    item = {"type": "function_call_output", "call_id": call_id, "output": output, "status": "completed"}
+    return item if item_id is None else {"id": item_id, **item}

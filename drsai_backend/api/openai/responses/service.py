@@ -1,0 +1,310 @@
+"""What can be done with responses: one verb each, whether asked for over HTTP or over a WebSocket.
+
+**store: false.** A run needs its thread while it lives. The thread that such a response made is deleted when it is
+over, if all that ever ran on it were such responses; where that cannot be done (the process dies first), what is left
+goes with `DRSAI_RETENTION_DAYS`. Nobody can ask for it, or continue it, but a WebSocket's own connection. No history is
+recognised for it; where it names a stored conversation, it adds to that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import takewhile
+from typing import Final, cast
+
+from drsai_backend.access.principal import Principal
+from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.openai.responses.events import EventWriter
+from drsai_backend.api.openai.responses.request import items
+from drsai_backend.api.openai.responses.request.body import ApprovalResponseItem, CompactBody, MessageItem, ResponseBody
+from drsai_backend.api.openai.responses.request.compaction import seal
+from drsai_backend.api.openai.responses.request.inputs import (
+    check,
+    check_last,
+    joined_system,
+    parse,
+    placed,
+    record_of,
+    with_system,
+)
+from drsai_backend.api.openai.responses.request.items import ReadItems
+from drsai_backend.api.openai.responses.request.parameters import extra_of, left_aside, parameters
+from drsai_backend.api.openai.responses.request.tools import output_item, read_tools
+from drsai_backend.api.openai.responses.stored.places import Call, Continued, PlaceMoved, conversation_of, find_place
+from drsai_backend.api.openai.responses.stored.reading import ItemReader
+from drsai_backend.api.openai.responses.stored.stored import DELETED, StoredResponse, find
+from drsai_backend.api.openai.responses.stored.storing import Storing
+from drsai_backend.api.openai.responses.wire import Subject
+from drsai_backend.database.responses import drop_response, is_temporary, row_of
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, StaleAnswer, ThreadBusy
+from drsai_backend.json_types import JsonObject
+from drsai_backend.models import ModelParams
+from drsai_backend.runs import Engine, Handle, Logged, RunRequest
+from drsai_backend.runs.feed.live_run import as_done
+from drsai_backend.runs.intake.request_digest import digest_of_own
+from drsai_backend.runs.requests import ForkOf, RunLimits
+from drsai_backend.state.travel import Place
+from drsai_backend.teams.client_tools.definitions import ClientTools
+
+_log = logging.getLogger(__name__)
+_ATTEMPTS: Final = 20
+_LOOKS: Final = (0.0, 0.02, 0.1, 0.5, 2.0)
+"""Seconds between the attempts to delete the thread of a response that is not stored: its run has just ended."""
+
+
+_PLACES: Final = frozenset({"at", "turn", "branch"})
+"""What names a place to fork at: here, a response does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A response under way. `handle` reads its run; `is_temporary`: its thread is to be deleted when it is over, if it
+    holds nothing that was to be stored."""
+
+    handle: Handle
+    subject: Subject
+    left_aside: Sequence[str]
+    is_temporary: bool
+
+    def writer(self) -> EventWriter:
+        """Tells it to somebody."""
+        return EventWriter(self.subject, self.handle.speakers)
+
+
+@dataclass(eq=False)
+class Responses:
+    """The responses of one engine. `max_items`: most items of a request."""
+
+    engine: Engine
+    bodies: Bodies
+    max_items: int
+    items: ItemReader = field(init=False)
+    _dropping: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]], init=False)
+
+    def __post_init__(self) -> None:
+        self.items = ItemReader(self.engine, self.bodies)
+
+    def read(self, body: JsonObject) -> ResponseBody:
+        """The checked body of a request. Raises as `inputs.parse` and `inputs.check`."""
+        asked = parse(ResponseBody, body, self.engine.teams.names(), self.max_items)
+        check(asked)
+        return asked
+
+    # --- create ---------------------------------------------------------------------------------------------------
+
+    async def create(self, call: Call) -> Started:
+        """Start the run of a response, or resume the one that waits for the approval, or the tools' results, that are
+        given. What the response tells of its request is stored with it.
+
+        Raises:
+            PreviousNotFound, NotFound: what is to be continued is none of this user's.
+            InvalidRequest: something cannot be used; `param` names the field.
+            DrSaiError: as `Engine.start`; then nothing was stored.
+        """
+        made, tools = parameters(call.asked), read_tools(call.asked.tools, call.asked.tool_choice)
+        read = await self.items.read(await self.items.expand(call.who, placed(call.asked.input)))
+        if read.approval is None:
+            check_last(read, "input")
+        for _ in range(_ATTEMPTS):
+            place = await find_place(self.engine, call, read.approval)
+            try:
+                if read.approval is not None:
+                    return await self._approve(call, place, read.approval, made)
+                return await self._start(call, place, read, made, tools)
+            except PlaceMoved:
+                continue  # Somebody was faster: what follows an older response is a fork.
+        raise ThreadBusy("the conversation is continued by others all the time; try again", param="input")
+
+    async def _start(
+        self, call: Call, place: Continued, read: ReadItems, made: ModelParams, tools: ClientTools | None
+    ) -> Started:
+        asked, engine = call.asked, self.engine
+        results = read.results()
+        waiting = await self.items.waiting(place)
+        known = place.record
+        system = joined_system(None, (known or {}).get("system"))
+        for text in (*waiting.system, *read.system):
+            system = joined_system(text, system)
+        prompt = joined_system(asked.instructions, system)
+        if known is not None and prompt is None:
+            prompt = ""  # Instructions of a request before this one do not count any more.
+        said = list(takewhile(lambda each: each.role not in ("assistant", "tool"), reversed(read.messages)))[::-1]
+        given = [items.given_item(None, each.role, each.text) for each in said if each.role == "user"]
+        given = [*(output_item(None, each.call_id, each.content) for each in results), *given]
+        storing = Storing(place, record_of(asked, place.conversation, system, read.system), given)
+        messages, raw = with_system(read.after(waiting), prompt)
+        request = RunRequest(
+            team=asked.model,
+            messages=messages,
+            principal=call.who,
+            # The calls' ids find the run that waits for results.
+            thread_id=None if place.forks_at is not None else place.thread_id,
+            fork_of=_fork_of(call, place),
+            params=made,
+            api_key=asked.api_key,
+            stream=bool(asked.stream),
+            extra=extra_of(asked),
+            raw_messages=raw,
+            idempotency_key=call.idempotency_key,
+            fingerprint=call.fingerprint,
+            own_key=call.own_key,
+            repeated=call.repeated,
+            on_busy=asked.on_busy or "enqueue",
+            background=bool(asked.background),
+            limits=RunLimits(asked.max_turns, asked.max_run_seconds, asked.max_run_tokens),
+            client_tools=tools,
+            tool_results=results,
+            # What is not to be stored does not go into a conversation that is.
+            history=(asked.history or "continue") if call.is_stored else "import",
+            webhook_url=asked.webhook_url,
+            webhook_kind="response",
+            also=storing,
+        )
+        try:
+            handle = await engine.start(request)
+        except StaleAnswer as error:
+            if not results:
+                raise
+            raise InvalidRequest(error.message, param=error.param) from None  # As OpenAI; clients repeat a conflict.
+        except InvalidRequest as error:
+            if error.param not in _PLACES:
+                raise
+            raise InvalidRequest(error.message, param="previous_response_id") from None
+        return await self._started(call, handle, storing, left_aside(asked, handle.ignored))
+
+    async def _approve(self, call: Call, place: Continued, given: ApprovalResponseItem, made: ModelParams) -> Started:
+        found = items.read_approval_id(given.approval_request_id)
+        if found is None or place.thread_id is None:
+            text = "`approval_request_id` is none that was given out here"
+            raise InvalidRequest(text, param="input")
+        answer = items.answer_of(given, found[1])
+        item = {**given.model_dump(mode="json"), "id": f"mcpa_{found[1]}", "reason": given.reason or ""}
+        record = record_of(call.asked, place.conversation, (place.record or {}).get("system"), ())
+        # What waits for the conversation is for its next message.
+        storing = Storing(replace(place, waiting=()), record, [item])
+        keyed = {"idempotency_key": call.key, "fingerprint": call.fingerprint or ""}
+        handle = await self.engine.answer(call.who, place.thread_id, answer, **keyed, also=storing)
+        # The run resumes with the parameters that it has.
+        return await self._started(call, handle, storing, left_aside(call.asked, list(made.create_args())))
+
+    async def _started(self, call: Call, handle: Handle, storing: Storing, aside: Sequence[str]) -> Started:
+        run_id = storing.row_id or await self._row_of(call, handle)
+        record = {**storing.record, "speakers": handle.speakers}
+        subject = Subject(run_id, handle.created, handle.team, handle.thread_id, record)
+        temporary = not call.is_stored and storing.place.conversation is None
+        if temporary and call.remembered is not None:
+            call.remembered[subject.id] = handle.thread_id
+        return Started(handle, subject, aside, temporary)
+
+    async def _row_of(self, call: Call, handle: Handle) -> str:
+        """The id of the row that another try of the request has made."""
+        name = handle.name
+        known_by = (call.key, digest_of_own(call.who.owner, handle.team, call.fingerprint or ""))
+        read = self.engine.db.database.read
+        return await read(lambda session: row_of(session, name, handle.run_id, *known_by)) or handle.run_id
+
+    # --- afterwards -----------------------------------------------------------------------------------------------
+
+    async def shown(self, who: Principal, response: str) -> StoredResponse:
+        """A response that may be asked for. Raises NotFound."""
+        stored = await find(self.engine, who, response)
+        if not stored.is_shown:
+            raise NotFound(f"no response {response!r}", param="response_id")
+        return stored
+
+    async def follow(self, who: Principal, stored: StoredResponse) -> AsyncGenerator[list[JsonObject]]:
+        """All events of a response, from its beginning to its end."""
+        writer, events = stored.writer()
+        if writer.ended is not None:
+            yield events
+            return
+        # The log tells what is stored again, and what is produced now.
+        writer = EventWriter(stored.subject, stored.speakers)
+        yield writer.opening(queued=stored.request.run["status"] is RunStatus.CREATED)
+        log = self.engine.follow_run(who, stored.run_id, stored.start)
+        async with aclosing(cast("AsyncGenerator[Logged]", log)) as logged:
+            async for each in logged:
+                yield writer.take(as_done(each.event))
+
+    async def cancel(self, who: Principal, response: str) -> StoredResponse:
+        """Stop the run of a response. Raises NotFound, and IllegalTransition where it is over."""
+        stored = await self.shown(who, response)
+        if stored.ended is None or stored.ended.status is not RunStatus.STOPPED:
+            await self.engine.cancel_run(who, stored.request.run["run_id"])
+        return await find(self.engine, who, response)
+
+    async def delete(self, who: Principal, response: str) -> None:
+        """Forget a response: with its thread, where nothing else was said there and nobody has made that a conversation
+        by itself; else what it told of its request, and that it can be asked for. What was said stays in the
+        conversation.
+
+        Raises:
+            NotFound: there is none.
+            ThreadBusy: its run is live.
+        """
+        stored = await self.shown(who, response)
+        if stored.ended is None:
+            raise ThreadBusy(f"response {response!r} is not over; cancel it first", param="response_id")
+        name = who.owner.thread(stored.request.head.thread_id)
+        if stored.is_only and not (await conversation_of(self.engine, who, name.thread_id)).value:
+            await self.engine.delete_thread(who, name.thread_id)
+            return
+        kept: JsonObject = {DELETED: True, "system": stored.record.get("system")}
+        await self.engine.db.database.write(lambda session: drop_response(session, name, stored.run_id, kept))
+
+    async def compact(self, who: Principal, asked: CompactBody) -> list[JsonObject]:
+        """The items that a conversation is compacted to: one, sealed for this user. No model is asked.
+
+        Raises as `create`, of what `input` holds.
+        """
+        given = await self.items.expand(who, placed(asked.input))
+        await self.items.read(given)
+        messages = [item for _, item in given if isinstance(item, MessageItem)]
+        if asked.instructions is not None:
+            messages.insert(0, MessageItem(role="system", content=asked.instructions))
+        if not messages:
+            raise InvalidRequest("`input` has no message", param="input")
+        return [await self.bodies.off_loop(partial(seal, self.engine.db.secrets, who.owner, messages))]
+
+    def drop(self, who: Principal, handle: Handle) -> None:
+        """Delete the thread of a response that is not stored, once its run is over."""
+        self._later(self._drop(who, handle))
+
+    def drop_later(self, who: Principal, thread_id: str) -> None:
+        """Delete a thread, whatever it waits for; not while a run is live."""
+        self._later(self._drop_thread(who, thread_id))
+
+    def _later(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._dropping.add(task)
+        task.add_done_callback(self._dropping.discard)
+
+    async def _drop(self, who: Principal, handle: Handle) -> None:
+        ended = await handle.wait()
+        if ended.status.is_final:
+            await self._drop_thread(who, handle.thread_id)
+
+    async def _drop_thread(self, who: Principal, thread_id: str) -> None:
+        for pause in _LOOKS:
+            await asyncio.sleep(pause)
+            try:
+                # In the same transaction: a thread with something else in it stays, whatever was thought of it.
+                name = who.owner.thread(thread_id)
+                await self.engine.delete_thread(who, thread_id, only_if=partial(is_temporary, name=name))
+            except ThreadBusy:
+                continue
+            except DrSaiError as error:
+                _log.info("thread %s of a response that is not stored is left: %s", thread_id, error.message)
+            return
+
+
+def _fork_of(call: Call, place: Continued) -> ForkOf | None:
+    if place.forks_at is None or place.thread_id is None:
+        return None
+    return ForkOf(call.who.owner.thread(place.thread_id), Place(at=place.forks_at), place.problem)

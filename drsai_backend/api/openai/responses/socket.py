@@ -1,0 +1,218 @@
+"""`/v1/responses` over a WebSocket, as Open Responses has it: one JSON message `response.create` after the other, each
+answered by the events of its response. One response at a time; a message that comes meanwhile waits.
+
+A response that is not stored can be continued on its own connection, and is deleted with that. A turn that fails makes
+the connection forget the response that it was to continue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection
+from contextlib import aclosing
+from typing import Final
+from uuid import uuid4
+
+from starlette.types import Receive, Send
+from starlette.types import Scope as Connection
+
+from drsai_backend import log_context
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.auth import Access, acting_as
+from drsai_backend.api.http.body import header_of
+from drsai_backend.api.http.errors import HostNotAllowed, InternalError, error_body
+from drsai_backend.api.http.json import dumps
+from drsai_backend.api.http.middleware import Hosts
+from drsai_backend.api.openai.responses.answers import told
+from drsai_backend.api.openai.responses.service import Responses
+from drsai_backend.api.openai.responses.stored.places import Call
+from drsai_backend.errors import DrSaiError, InvalidRequest, Unauthenticated
+from drsai_backend.json_types import JsonObject
+
+_log = logging.getLogger(__name__)
+_SECONDS: Final = 3600.0
+"""How long a connection may last."""
+_REMEMBERED: Final = 64
+"""Responses that a connection can continue although they are not stored."""
+_ONLY_HTTP: Final = ("stream", "stream_options", "background")
+_POLICY_VIOLATION: Final = 1008
+
+
+class ConnectionLimit(DrSaiError, code="websocket_connection_limit_reached", status=400):
+    """The connection has lasted for as long as one may."""
+
+
+class _Left(Exception):
+    """Nobody is listening any more."""
+
+
+class ResponsesSocket:
+    """The endpoint.
+
+    Args:
+        hosts: those that are served; None: any.
+        origins: of web pages that may connect. Others may not: a browser asks nobody before it opens a WebSocket.
+    """
+
+    def __init__(
+        self,
+        responses: Responses,
+        access: Access,
+        hosts: Hosts | None,
+        origins: Collection[str] = (),
+        *,
+        seconds: float = _SECONDS,
+    ) -> None:
+        self._responses = responses
+        self._access = access
+        self._hosts = hosts
+        self._origins = origins
+        self._seconds = seconds
+
+    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
+        if (await receive())["type"] != "websocket.connect":
+            return
+        # Access looks at requests: this one is the GET that asks for the upgrade.
+        asking: Connection = {**scope, "type": "http", "method": "GET"}
+        try:
+            self._check_place(scope)
+            self._responses.engine.check_open()
+            await self._access.authenticate(asking, Scope.CHAT)
+        except DrSaiError as error:
+            await _refuse(scope, send, error)
+            return
+        await send({"type": "websocket.accept"})
+        session = _Session(self._responses, self._access, asking, send)
+        try:
+            await self._serve(session, receive)
+        except _Left:
+            pass
+        finally:
+            session.close()
+
+    async def _serve(self, session: _Session, receive: Receive) -> None:
+        until = time.monotonic() + self._seconds
+        while True:
+            try:
+                async with asyncio.timeout(until - time.monotonic()):
+                    message = await receive()
+            except TimeoutError:
+                await session.fail(ConnectionLimit("this connection has lasted for an hour: open a new one"))
+                await session.end()
+                return
+            if message["type"] == "websocket.disconnect":
+                return
+            data: bytes | None = message.get("bytes")
+            if not await session.turn(message["text"].encode() if data is None else data):
+                return
+
+    def _check_place(self, scope: Connection) -> None:
+        """Raises HostNotAllowed for a host that is not served, or a page of another origin."""
+        host, origin = (header_of(scope, name) for name in (b"host", b"origin"))
+        if host is not None and self._hosts is not None and not self._hosts.allow(host.decode("latin-1")):
+            raise HostNotAllowed("this host is not served here; DRSAI_ALLOWED_HOSTS names those that are")
+        if origin is not None and "*" not in self._origins and origin.decode("latin-1") not in self._origins:
+            raise HostNotAllowed("pages of this origin may not connect; DRSAI_CORS_ORIGINS names those that may")
+
+
+async def _refuse(scope: Connection, send: Send, error: DrSaiError) -> None:
+    """Answer a handshake with an error, where the server can; else close."""
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": error.code})
+        return
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "websocket.http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": dumps(error_body(error))})
+
+
+class _Session:
+    """One connection. `remembered`: the threads of responses that are not stored, by the ids of those."""
+
+    def __init__(self, responses: Responses, access: Access, asking: Connection, send: Send) -> None:
+        self._responses = responses
+        self._access = access
+        self._asking = asking
+        self._send = send
+        self._remembered: dict[str, str] = {}
+        self._temporary: dict[str, Principal] = {}
+        """Threads that go with the connection, and whose they are."""
+
+    async def turn(self, data: bytes) -> bool:
+        """Answer one message. False: the connection is over."""
+        log_context.bind(f"req_{uuid4().hex}")
+        previous: object = None
+        try:
+            caller = await self._access.authenticate(self._asking, Scope.CHAT)
+            body = await self._responses.bodies.parse(data)
+            previous = body.get("previous_response_id")
+            await self._answer(caller, body)
+        except Unauthenticated as error:  # its key was revoked meanwhile
+            await self.fail(error)
+            await self.end()
+            return False
+        except DrSaiError as error:
+            self._forget(previous)
+            await self.fail(error)
+        except _Left:
+            raise
+        except Exception:  # noqa: BLE001 - a named boundary: the connection continues with the next turn
+            self._forget(previous)
+            _log.exception("a turn of a WebSocket failed")
+            await self.fail(InternalError("something went wrong here; the log has it"))
+        return True
+
+    async def _answer(self, caller: Principal | None, body: JsonObject) -> None:
+        if body.get("type") != "response.create":
+            raise InvalidRequest("`type` must be 'response.create'", param="type")
+        for name in _ONLY_HTTP:
+            if name in body:
+                raise InvalidRequest(f"`{name}` is for HTTP only: a WebSocket is sent events anyway", param=name)
+        if body.get("generate", True) is not True:
+            raise InvalidRequest("`generate` must be true: nothing is prepared without an answer", param="generate")
+        fields = {name: value for name, value in body.items() if name not in ("type", "generate")}
+        asked = self._responses.read({**fields, "stream": True})
+        who = acting_as(self._access, self._asking, caller, None, asked.user)
+        started = await self._responses.create(Call(who, asked, remembered=self._remembered))
+        thread_id = started.handle.thread_id
+        if started.is_temporary:
+            self._temporary[thread_id] = who
+        elif asked.store is not False:
+            self._temporary.pop(thread_id, None)  # It holds a response that is stored.
+        while len(self._remembered) > _REMEMBERED:
+            self._remembered.pop(next(iter(self._remembered)))
+        writer = started.writer()
+        async with aclosing(told(started, writer)) as batches:
+            async for events in batches:
+                for event in events:
+                    await self._write(event)
+        if writer.ended is None or writer.snapshot()["status"] == "failed":
+            self._forget(asked.previous_response_id)
+
+    def _forget(self, previous: object) -> None:
+        if isinstance(previous, str):
+            self._remembered.pop(previous, None)
+
+    async def fail(self, error: DrSaiError) -> None:
+        """Say that a turn, or the connection, has failed."""
+        await self._write({"type": "error", "status": error.status, **error_body(error)})
+
+    async def _write(self, event: JsonObject) -> None:
+        await self._tell({"type": "websocket.send", "text": dumps(event).decode()})
+
+    async def end(self) -> None:
+        """Close the connection."""
+        await self._tell({"type": "websocket.close", "code": _POLICY_VIOLATION})
+
+    async def _tell(self, message: JsonObject) -> None:
+        try:
+            await self._send(message)
+        except (OSError, RuntimeError) as error:  # how servers say that the client has left
+            raise _Left from error
+
+    def close(self) -> None:
+        """What was not stored goes with the connection."""
+        for thread_id, who in self._temporary.items():
+            self._responses.drop_later(who, thread_id)
+        self._temporary.clear()

@@ -1,0 +1,87 @@
+"""`/v1/webhooks`: what was told to webhooks, and the secret that signs it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.auth import allowed
+from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.parameters import DeliveryId, Limit, after_of
+from drsai_backend.api.objects import delivery_object
+from drsai_backend.database.webhook_views import CURSOR_PATTERN
+from drsai_backend.json_types import JsonObject
+from drsai_backend.webhooks.webhooks import NewSecret, Webhooks, subscriber_of
+
+Reader = Annotated[Principal, allowed(Scope.WEBHOOKS_READ)]
+Writer = Annotated[Principal, allowed(Scope.WEBHOOKS_WRITE)]
+After = Annotated[str | None, after_of(CURSOR_PATTERN)]
+
+_TIME: Final = {"type": ["integer", "null"]}
+_DELIVERY: Final[JsonObject] = {
+    "type": "object",
+    "required": ["id", "object", "type", "run_id", "url", "created_at", "attempts", "state"],
+    "properties": {
+        "id": {"type": "string", "description": "`webhook-id`: the same in all attempts."},
+        "object": {"const": "webhook.delivery"},
+        "type": {"type": "string", "description": "What happened: `run.completed`, `run.failed` …"},
+        "run_id": {"type": "string"},
+        "url": {"type": "string"},
+        "created_at": {"type": "integer", "description": "Unix time in seconds, as all that end in `_at`."},
+        "attempts": {"type": "integer", "minimum": 0},
+        "next_at": {**_TIME, "description": "When it is sent again, at the earliest; null: it is over."},
+        "delivered_at": _TIME,
+        "status_code": {"type": ["integer", "null"], "description": "What was answered to the last attempt."},
+        "error": {"type": ["string", "null"], "description": "Why the last attempt failed."},
+        "state": {"enum": ["pending", "delivered", "given_up"]},
+    },
+}
+_SECRET: Final[JsonObject] = {
+    "type": "object",
+    "required": ["object", "user", "secret", "created_at", "previous_until"],
+    "properties": {
+        "object": {"const": "webhook.secret"},
+        "user": {"type": "string", "description": "Whose webhooks it signs."},
+        "secret": {"type": "string", "description": "`whsec_…`: in this answer, and never again."},
+        "created_at": {"type": "integer", "description": "Unix time in seconds."},
+        "previous_until": {**_TIME, "description": "Until when the secret before signs, too; null: there was none."},
+    },
+}
+
+
+def webhook_routes(webhooks: Webhooks) -> APIRouter:
+    """Whoever asks here sees what they have asked to be told."""
+    router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
+
+    @router.get("/deliveries", responses=answers(200, page_of(_DELIVERY)))
+    async def list_deliveries(who: Reader, limit: Limit = 20, after: After = None) -> Response:
+        """The events that were, or are to be, sent to webhooks, newest first."""
+        page = await webhooks.list(who.owner, after, limit)
+        return list_response([delivery_object(item) for item in page.items], page.next)
+
+    @router.post("/deliveries/{delivery_id}/retry", responses=answers(200, _DELIVERY))
+    async def retry_delivery(delivery_id: DeliveryId, who: Writer) -> Response:
+        """Send an event now, and repeat it as a new one: one that was given up, or has arrived, too."""
+        return json_response(delivery_object(await webhooks.retry(who.owner, delivery_id)))
+
+    @router.post("/secret", status_code=201, responses=answers(201, _SECRET))
+    async def make_secret(who: Writer) -> Response:
+        """Make the secret that signs your webhooks, or another one in its place: for a day both sign. The answer is the
+        only place where it is ever shown."""
+        signer = subscriber_of(who)
+        made = await webhooks.make_secret(signer, actor=who.actor)
+        return json_response({"object": "webhook.secret", "user": signer.user_id, **_shown(made)}, 201)
+
+    return router
+
+
+def _shown(made: NewSecret) -> JsonObject:
+    until = made.previous_until
+    return {
+        "secret": made.secret.get_secret_value(),
+        "created_at": int(made.created_at.timestamp()),
+        "previous_until": None if until is None else int(until.timestamp()),
+    }

@@ -1,0 +1,333 @@
+"""Settings: `DRSAI_*` variables of the environment or of a `.env` file, and OpenAI's own two variables.
+
+Every field below is a variable: `database_url` is `DRSAI_DATABASE_URL`. A value that cannot be used raises
+`ConfigurationError` naming the variable; the value itself is never repeated, as it may be a secret.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from pydantic import ByteSize, Field, SecretStr, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+
+from drsai_backend.config.values import (
+    UPPER,
+    ApiKey,
+    Continues,
+    Delays,
+    Endpoint,
+    Hosts,
+    MessageRules,
+    Names,
+    Networks,
+    OldSecrets,
+    Origins,
+    StrippedSecret,
+)
+from drsai_backend.errors import ConfigurationError
+
+_PREFIX = "DRSAI_"
+_MIB = 1024 * 1024
+
+
+class Settings(BaseSettings):
+    """All settings, read once at start. Keyword arguments win over the environment, which wins over `.env`.
+
+    Raises:
+        ConfigurationError: a variable that cannot be used; the message names it.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX,
+        env_file=".env",
+        env_file_encoding="utf-8",
+        env_ignore_empty=True,
+        extra="ignore",
+        populate_by_name=True,
+        hide_input_in_errors=True,
+    )
+
+    database_url: str = Field(
+        default="sqlite:///drsai.db",
+        repr=False,
+        description="`sqlite:///file` or `postgresql://…`; may hold a password.",
+    )
+    sqlite_synchronous: Annotated[Literal["NORMAL", "FULL"], UPPER] = Field(
+        default="NORMAL", description="NORMAL survives the death of the process, FULL that of the machine."
+    )
+    secret_key: SecretStr | None = Field(default=None, description="Encrypts the API keys that are stored.")
+    secret_key_old: OldSecrets = Field(
+        default_factory=list,
+        description="Earlier secret keys, which only decrypt; separated by commas, without spaces.",
+    )
+
+    auth: Literal["auto", "required"] = Field(
+        default="auto",
+        description="auto: nobody needs an API key until the first one is made; required: everybody.",
+    )
+    user_header: str | None = Field(
+        default=None, description="The header in which a gateway with the scope `act-as` names the user."
+    )
+
+    api_key: ApiKey = Field(default=None, description="What `drsai chat --base-url` asks a server with.")
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=65535, description="0: any free port.")
+    ssl_certfile: Path | None = Field(default=None, description="The server's certificate and its chain, in PEM.")
+    ssl_keyfile: Path | None = Field(default=None, description="The certificate's private key, in PEM, unencrypted.")
+    trusted_proxies: Networks = Field(
+        default_factory=list,
+        description="Addresses and networks of proxies whose `X-Forwarded-For` and `-Proto` are believed.",
+    )
+    cors_origins: Origins = Field(
+        default_factory=list, description="Origins that browsers may call from, separated by commas."
+    )
+    allowed_hosts: Hosts = Field(
+        default_factory=list, description="Hosts that requests may name, besides loopback ones; separated by commas."
+    )
+    max_body_bytes: ByteSize = Field(
+        default=ByteSize(20 * _MIB), gt=0, description="Largest request body; `20MiB` is understood too."
+    )
+    max_bodies_bytes: ByteSize = Field(
+        default=ByteSize(64 * _MIB), gt=0, description="Of all request bodies that are read at a time, together."
+    )
+    max_messages: int = Field(default=4096, ge=1, description="Most messages of a request.")
+    max_connections: int = Field(default=4096, ge=1, description="Clients that may be connected at once.")
+    header_seconds: float = Field(
+        default=10.0, gt=0, description="How long a client may take from connecting to the end of a request's headers."
+    )
+    body_seconds: float = Field(default=60.0, gt=0, description="How long a request's body may take to arrive.")
+    keep_alive_seconds: float = Field(
+        default=75.0, ge=1, description="How long a connection stays open for another request."
+    )
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], UPPER] = "INFO"
+    log_format: Literal["console", "json"] = "console"
+
+    jwt_issuer: str | None = Field(default=None, description="Who makes the tokens that are accepted: their `iss`.")
+    jwt_audience: str | None = Field(default=None, description="For whom: their `aud`, or one of it.")
+    jwt_keys: str | None = Field(
+        default=None, description="The issuer's key set (JWKS): a file, or an https URL. For RS256, ES256 and EdDSA."
+    )
+    jwt_secret: StrippedSecret = Field(
+        default=None, description="Instead: a secret of 32 bytes or more that is shared with the issuer, for HS256."
+    )
+    jwt_user_claim: str = Field(default="sub", min_length=1, description="The claim that is the user's id.")
+    jwt_tenant_claim: str | None = Field(
+        default=None, description="The claim that is the tenant; unset: all users belong to the tenant `default`."
+    )
+    jwt_scopes_claim: str = Field(default="scope", min_length=1, description="The claim that names scopes or roles.")
+    jwt_roles_claim: str = Field(
+        default="roles", min_length=1, description="The claim with the user's roles in the application."
+    )
+    jwt_default_scopes: Names = Field(
+        default_factory=lambda: ["user"], description="Scopes or roles of tokens that name no scope known here."
+    )
+    jwt_leeway_seconds: float = Field(
+        default=30.0, ge=0, le=300, description="How much the issuer's clock may differ from this one."
+    )
+
+    resume_by_history: bool = Field(
+        default=True,
+        description="on: a request that names no thread and brings a known history continues its thread, and a thread "
+        "goes back to where the history of its client ends.",
+    )
+    other_model: Literal["continue", "refuse"] = Field(
+        default="continue",
+        description="What becomes of a message to another model than its thread's: that one continues the thread with "
+        "its history, or 409.",
+    )
+
+    heartbeat_seconds: float = Field(default=3.0, gt=0, description="How often the leases of a process are renewed.")
+    lease_seconds: float = Field(default=10.0, gt=0, description="How long a lease lives without renewal.")
+    max_stall_seconds: float = Field(
+        default=60.0, ge=0, description="How long the leases of a process whose event loop stands still are renewed."
+    )
+    recovery: Literal["continue", "fail"] = Field(
+        default="continue",
+        description="What becomes of a run whose process died: another resumes it, or it ends as error.",
+    )
+    max_attempts: int = Field(
+        default=3, ge=1, description="How often a process may die in the same turn of a run before the run is given up."
+    )
+    sweep_seconds: float = Field(default=3.0, gt=0, description="How often a process looks for runs that nobody runs.")
+    max_runs: int = Field(
+        default=200,
+        ge=1,
+        description="Most runs that a process begins by itself at a time: of dead processes, the background, queues.",
+    )
+    job_concurrency: int = Field(
+        default=10, ge=1, description="How many runs of the job queue a process begins at a time."
+    )
+    shutdown_grace_seconds: float = Field(
+        default=20.0,
+        ge=0,
+        description="How long runs may take to their next turn boundary when the process is stopped.",
+    )
+    outage_seconds: float = Field(
+        default=300.0, ge=0, description="How long a live run waits for a database that cannot be reached."
+    )
+    max_turns: int = Field(default=200, ge=0, description="Turns of a run, nested teams' included; 0: no bound.")
+    max_run_seconds: float = Field(default=86400.0, ge=0, description="How long a run may run; 0: no bound.")
+    max_run_tokens: int = Field(default=0, ge=0, description="Tokens of a run's model calls; 0: no bound.")
+    on_disconnect: Literal["continue", "cancel"] = Field(
+        default="continue",
+        description="What becomes of a run when the client of its chat request leaves, unless the team or the request "
+        "says it: it continues, or is stopped.",
+    )
+    on_question: Literal["wait", "answer"] = Field(
+        default="wait",
+        description="What a message in the queue is to a question that is asked before its turn, unless the request "
+        "says it: it waits on, or is the answer.",
+    )
+    join_repeats: Literal["left", "always", "off"] = Field(
+        default="left",
+        description="Which requests join the run of an equal one that is under way: those that say they are repeated, "
+        "and others once its client has left (left), or in any case (always); off: none.",
+    )
+    client_tools: Literal["offer", "ignore", "refuse"] = Field(
+        default="offer",
+        description="The tools that a client brings: the answering agent may call them; they are left aside; or a "
+        "request with tools is refused. A team's own word stands in for it.",
+    )
+    warm_threads: int = Field(default=256, ge=0, description="Thread states kept in memory; 0 keeps none.")
+    warm_bytes: ByteSize = Field(default=ByteSize(64 * _MIB), ge=0, description="Upper bound of their size in memory.")
+
+    allowed_addresses: Networks = Field(
+        default_factory=list,
+        description="Networks and addresses that are not public and may be reached where somebody else names a URL.",
+    )
+    webhook_timeout_seconds: float = Field(
+        default=15.0, gt=0, le=300, description="How long an attempt to deliver a webhook may take, altogether."
+    )
+    webhook_retry_seconds: Delays = Field(
+        default_factory=lambda: [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400],
+        description="How long is waited after each failed attempt; after one more, the webhook is given up.",
+    )
+    webhook_max_pending: int = Field(
+        default=10000, ge=1, description="Webhooks of a user that have not arrived yet; a run that asks for more: 429."
+    )
+    webhook_keep_days: float = Field(
+        default=30.0, gt=0, le=36500, description="For how long webhooks that arrived or were given up are listed."
+    )
+
+    retention_days: float | None = Field(
+        default=None, gt=0, description="Threads unchanged for longer are deleted; unset: all are kept."
+    )
+
+    openai_api_key: ApiKey = Field(default=None, validation_alias="OPENAI_API_KEY")
+    openai_base_url: Endpoint = Field(default=None, validation_alias="OPENAI_BASE_URL")
+    require_model: bool = Field(default=False, description="Refuse to start with the offline demo model.")
+    model: str | None = Field(default=None, description="The model's name at the endpoint. Default: gpt-4o-mini.")
+    model_timeout: float = Field(
+        default=300.0, gt=0, description="Seconds without a byte from the model's endpoint before a call is given up."
+    )
+    model_max_retries: int = Field(default=2, ge=0, le=10, description="Repeats of a call after 408, 409, 429, 5xx.")
+    model_context: int | None = Field(
+        default=None, gt=0, description="Context size in tokens, for models that AutoGen does not know."
+    )
+    model_vision: bool | None = Field(
+        default=None, description="What the model can do; unset: what AutoGen knows of it."
+    )
+    model_function_calling: bool | None = None
+    model_json_output: bool | None = None
+    model_structured_output: bool | None = None
+    model_multiple_system_messages: bool | None = None
+    model_family: str | None = None
+    model_messages: MessageRules = Field(
+        default_factory=dict,
+        description="Which messages models take: one word for all, or a JSON object of words by model name (`*` fits "
+        "any characters); unset: by family, and learnt from an endpoint's first refusal.",
+    )
+    model_continues: Continues = Field(
+        default_factory=dict,
+        description="How models are asked to continue an answer that a history ends with: one word for all, or a JSON "
+        "object of words by model name; unset: as is known of the endpoint, and not at all elsewhere.",
+    )
+    housekeeping: str = Field(
+        default="auto",
+        description="Which requests ask about a chat and are no part of it (titles, tags): auto: the prompts of known "
+        "chat windows; off: none; or a regular expression that finds more, in the last message.",
+    )
+    task_model: str | None = Field(
+        default=None, description="The model at the endpoint that answers them. Default: as `DRSAI_MODEL`."
+    )
+    task_seconds: float = Field(default=60.0, gt=0, description="How long such an answer may take.")
+    tasks_at_once: int = Field(
+        default=16, ge=1, description="How many of them a process asks for at a time; a user, a quarter of it."
+    )
+    embeddings_model: str | None = Field(
+        default=None, min_length=1, description="The model of `/v1/embeddings`; unset: there are no embeddings."
+    )
+    embeddings_base_url: Endpoint = Field(
+        default=None, description="The endpoint of the embeddings. Default: that of the model."
+    )
+    embeddings_api_key: ApiKey = Field(
+        default=None,
+        description="Its key. Default: OPENAI_API_KEY, if the embeddings have no endpoint of their own.",
+    )
+    demo_delay: float = Field(default=0.015, ge=0, description="Seconds between two words of the offline demo model.")
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigurationError("; ".join(_explain(item) for item in error.errors())) from None
+        except SettingsError as error:
+            raise ConfigurationError(f"settings cannot be read: {error}") from None
+
+    @property
+    def is_demo(self) -> bool:
+        """True when no endpoint is set, and the offline demo model answers."""
+        return self.openai_api_key is None and self.openai_base_url is None
+
+    def secrets(self) -> list[str]:
+        """What must never be shown: keys, and the database's password."""
+        named = (self.openai_api_key, self.embeddings_api_key, self.secret_key, self.jwt_secret, self.api_key)
+        keys = [key.get_secret_value() for key in named if key is not None]
+        password = urlsplit(self.database_url).password
+        keys += [key.get_secret_value() for key in self.secret_key_old]
+        return keys if password is None else [*keys, password, unquote(password)]
+
+    @model_validator(mode="after")
+    def _tokens_are_set_up_whole(self) -> Settings:
+        if self.jwt_keys is not None and self.jwt_secret is not None:
+            raise ValueError("DRSAI_JWT_KEYS and DRSAI_JWT_SECRET cannot both be set: tokens are checked in one way")
+        is_set = [self.jwt_keys or self.jwt_secret, self.jwt_issuer, self.jwt_audience]
+        if any(is_set) and not all(is_set):
+            raise ValueError(
+                "DRSAI_JWT_ISSUER, DRSAI_JWT_AUDIENCE, and DRSAI_JWT_KEYS or DRSAI_JWT_SECRET must be set together: "
+                "otherwise tokens that were made for others would be accepted"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _certificate_has_its_key(self) -> Settings:
+        if (self.ssl_certfile is None) != (self.ssl_keyfile is None):
+            raise ValueError(
+                "--ssl-certfile and --ssl-keyfile (DRSAI_SSL_CERTFILE, DRSAI_SSL_KEYFILE) must be given together"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _lease_outlives_a_lost_heartbeat(self) -> Settings:
+        if self.lease_seconds < 2 * self.heartbeat_seconds:
+            raise ValueError(
+                "DRSAI_LEASE_SECONDS must be at least twice DRSAI_HEARTBEAT_SECONDS, or one late heartbeat loses a run"
+            )
+        return self
+
+
+def _explain(error: ErrorDetails) -> str:
+    """One validation error as `VARIABLE: reason`, without the value."""
+    reason = error["msg"].removeprefix("Value error, ")
+    if not error["loc"]:
+        return reason
+    name = str(error["loc"][0])
+    field = Settings.model_fields.get(name)
+    alias = field.validation_alias if field else None
+    variable = alias if isinstance(alias, str) else name if name.isupper() else _PREFIX + name.upper()
+    return f"{variable}: {reason}"

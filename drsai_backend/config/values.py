@@ -1,0 +1,129 @@
+"""The types of settings: how a value is written in a variable, and what makes one unusable.
+
+Each says in words what a value must be and never repeats it, as it may be a secret.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Callable
+from typing import Annotated, Final, Literal, TypeAlias, cast
+
+from pydantic import AfterValidator, BeforeValidator, SecretStr
+from pydantic_settings import NoDecode
+
+
+def _read(value: object, shorter: Callable[[str], object]) -> object:
+    """What a variable holds: JSON, or what is shorter to write."""
+    if not isinstance(value, str):
+        return value
+    if not value.lstrip().startswith(("[", "{")):
+        return shorter(value)
+    try:
+        return cast(object, json.loads(value))
+    except ValueError:
+        raise ValueError("is not valid JSON; one word, or names separated by commas, need none") from None
+
+
+def _names(value: object) -> object:
+    return _read(value, lambda text: [name.strip() for name in text.split(",") if name.strip()])
+
+
+def _secrets(value: object) -> object:
+    """White space counts: it does in DRSAI_SECRET_KEY."""
+    return _read(value, lambda text: [secret for secret in text.split(",") if secret])
+
+
+def _by_model(value: object) -> object:
+    """One word is for all models."""
+    return _read(value, lambda text: {"*": text.strip()})
+
+
+def _upper(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
+def _check_origins(value: list[str]) -> list[str]:
+    for origin in value:
+        if origin != "*" and not re.fullmatch(r"https?://[^/\s]+", origin):
+            raise ValueError("must be origins such as https://example.org: a scheme, a host, no path")
+    return value
+
+
+def _check_hosts(value: list[str]) -> list[str]:
+    if any("/" in host for host in value):
+        raise ValueError("must be hosts such as example.org or *.example.org: no scheme, no path")
+    return value
+
+
+def _check_networks(value: list[str]) -> list[str]:
+    """uvicorn would take what is no address for a name that no client ever has, and trust nobody by it."""
+    for item in value:
+        try:
+            ipaddress.ip_network(item)
+        except ValueError:
+            raise ValueError(
+                "must be IP addresses or networks, separated by commas: 10.0.0.7, 10.1.0.0/16 (and not 10.1.2.3/16)"
+            ) from None
+    return value
+
+
+def _check_delays(value: list[float]) -> list[float]:
+    if len(value) > 100 or not all(0 <= each <= 30 * 86400 for each in value):
+        raise ValueError("must be at most 100 numbers of seconds, separated by commas, none above 30 days")
+    return value
+
+
+def _check_endpoint(value: str | None) -> str | None:
+    if value is not None and not value.startswith(("http://", "https://")):
+        raise ValueError("must start with http:// or https://")
+    if value is not None and "@" in value:
+        raise ValueError(
+            "must not hold a user name or password; a key belongs in a variable of its own, as OPENAI_API_KEY"
+        )
+    return value.rstrip("/") if value else value
+
+
+def usable_key(key: SecretStr) -> SecretStr | None:
+    """An API key without the white space around it, which mounted secrets and copied lines end with. None: it is empty.
+
+    Raises:
+        ValueError: no HTTP header can hold it; the text does not repeat it.
+    """
+    text = key.get_secret_value().strip()
+    if not all("!" <= character <= "~" for character in text):
+        raise ValueError("must be an API key: letters, digits and signs of ASCII, without spaces")
+    return SecretStr(text) if text else None
+
+
+def _check_key(value: SecretStr | None) -> SecretStr | None:
+    return None if value is None else usable_key(value)
+
+
+def _strip(value: SecretStr | None) -> SecretStr | None:
+    """Mounted secrets and copied lines end with white space."""
+    return None if value is None else SecretStr(value.get_secret_value().strip())
+
+
+UPPER: Final = BeforeValidator(_upper)
+"""Words that are written in any case."""
+
+Names: TypeAlias = Annotated[list[str], NoDecode, BeforeValidator(_names)]
+"""Separated by commas, or JSON."""
+Origins: TypeAlias = Annotated[Names, AfterValidator(_check_origins)]
+Hosts: TypeAlias = Annotated[Names, AfterValidator(_check_hosts)]
+Networks: TypeAlias = Annotated[Names, AfterValidator(_check_networks)]
+Delays: TypeAlias = Annotated[list[float], NoDecode, BeforeValidator(_names), AfterValidator(_check_delays)]
+OldSecrets: TypeAlias = Annotated[list[SecretStr], NoDecode, BeforeValidator(_secrets)]
+MessageRules: TypeAlias = Annotated[
+    dict[str, Literal["any", "alternating", "no_system"]], NoDecode, BeforeValidator(_by_model)
+]
+Continues: TypeAlias = Annotated[
+    dict[str, Literal["no", "plain", "prefix", "vllm"]], NoDecode, BeforeValidator(_by_model)
+]
+
+ApiKey: TypeAlias = Annotated[SecretStr | None, AfterValidator(_check_key)]
+StrippedSecret: TypeAlias = Annotated[SecretStr | None, AfterValidator(_strip)]
+Endpoint: TypeAlias = Annotated[str | None, AfterValidator(_check_endpoint)]

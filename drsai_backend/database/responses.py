@@ -1,0 +1,207 @@
+"""What is stored of responses and conversations beside their runs and threads: rows of `ThreadField`, which go with the
+thread. Synchronous functions of a `Session`.
+
+`response:<run_id>` is what a response tells of its request again; `conversation` has the metadata of a conversation and
+the items that were added to it and no run has taken yet. Neither is part of a plain chat, which has no such row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database.owned import of_thread
+from drsai_backend.database.runs.log import thread_of_run
+from drsai_backend.database.runs.paths import Line, on_path
+from drsai_backend.database.runs.reads import RunRow, ThreadHead, read_head_of, read_run
+from drsai_backend.database.runs.repeats import find_part
+from drsai_backend.database.runs.statements import branch, message, run, thread
+from drsai_backend.datamodel import ThreadField
+from drsai_backend.datamodel.base import table_of
+from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.json_types import JsonObject
+
+_CONVERSATION: Final = "conversation"
+_field = table_of(ThreadField)
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseRows:
+    """The rows of a response: the head of its thread, the row that its id names, what of its request is kept, whether
+    its run is the only one that the thread ever had, and the number of the newest message of the path that the thread
+    is on."""
+
+    head: ThreadHead
+    row: RunRow
+    record: JsonObject
+    is_only: bool
+    newest_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationRows:
+    """A thread as a conversation: the path that it is on, when it was made, and the field `conversation`, empty where
+    there is none; `record` is that of the response that ran last, None where another API began its run."""
+
+    line: Line
+    created_at: datetime
+    value: JsonObject
+    record: JsonObject | None
+
+
+class StoredItem(NamedTuple):
+    """A message row, as a list of items needs it."""
+
+    seq: int
+    config: JsonObject
+    run_id: str | None
+    shown: bool | None
+
+
+def read_response(session: Session, owner: Owner, run_id: str) -> ResponseRows | None:
+    """The response of an owner that this run, or answer, is; None: there is none."""
+    found = thread_of_run(session, owner, run_id)
+    if found is None:
+        return None
+    head, row = read_head_of(session, found[0]), read_run(session, run_id)
+    if head is None or row is None:
+        return None
+    others = sa.select(run.c.run_id).where(run.c.thread_key == head.key).limit(2)
+    record = _read(session, head.key, _name_of(run_id)) or {}
+    is_only = len(session.connection().execute(others).all()) == 1
+    return ResponseRows(head, row, record, is_only, _newest_seq(session, head))
+
+
+def _newest_seq(session: Session, head: ThreadHead) -> int:
+    if head.branch is None:
+        return head.last_seq
+    here = (branch.c.thread_key == head.key, branch.c.number == head.branch)
+    first, at = session.connection().execute(sa.select(branch.c.first_seq, branch.c.at_seq).where(*here)).one()
+    return head.last_seq if first <= head.last_seq else at
+
+
+def answer_row(session: Session, name: ThreadName, idempotency_key: str) -> str | None:
+    """The id of the row that a request with that key has made on a thread."""
+    query = sa.select(run.c.run_id).join(thread, run.c.thread_key == thread.c.id)
+    mine = (*of_thread(thread, name), run.c.idempotency_key == idempotency_key)
+    return session.connection().execute(query.where(*mine)).scalar()
+
+
+def row_of(session: Session, name: ThreadName, run_id: str, idempotency_key: str, fingerprint: str) -> str | None:
+    """The id of the row that a request has made on a thread, as it is known by a key or, of that run, by its digest."""
+    if (found := answer_row(session, name, idempotency_key)) is not None:
+        return found
+    part = find_part(session, run_id, fingerprint)
+    return None if part is None else part["run_id"]
+
+
+def save_response(session: Session, key: int, run_id: str, record: JsonObject) -> None:
+    """Keep what a response tells of its request, on the thread of that key."""
+    _write(session, key, _name_of(run_id), record)
+
+
+def take_items(session: Session, key: int, numbers: Collection[int]) -> bool:
+    """Take items that wait on a conversation away, for the run that is stored in the same transaction. False: somebody
+    else has taken one of them."""
+    # Two that read the same items have both come here, and the second is to see what the first has left.
+    session.connection().execute(sa.select(thread.c.id).where(thread.c.id == key).with_for_update())
+    value = _read(session, key, _CONVERSATION) or {}
+    waiting: list[JsonObject] = value.get("items", [])
+    rest = [each for each in waiting if each["number"] not in numbers]
+    if len(waiting) - len(rest) < len(numbers):
+        return False
+    _write(session, key, _CONVERSATION, {**value, "items": rest})
+    return True
+
+
+def is_temporary(session: Session, name: ThreadName) -> bool:
+    """Whether nothing of a thread was to be stored: all that ever ran on it were responses that said so, and nobody has
+    made it a conversation by itself. The thread is locked."""
+    key = _key_of(session, name, lock=True)
+    connection = session.connection()
+    rows = connection.execute(sa.select(run.c.run_id).where(run.c.thread_key == key)).scalars().all()
+    query = sa.select(_field.c.name, _field.c.value).where(_field.c.thread_key == key)
+    fields: dict[str, JsonObject] = {each.name: each.value for each in connection.execute(query)}
+    kept = [fields.get(_name_of(run_id), {}) for run_id in rows]
+    return bool(kept) and _CONVERSATION not in fields and all(each.get("store") is False for each in kept)
+
+
+def drop_response(session: Session, name: ThreadName, run_id: str, kept: JsonObject) -> None:
+    """Forget what a response told of its request but `kept`."""
+    key = _key_of(session, name, lock=True)
+    if key is not None:
+        _write(session, key, _name_of(run_id), kept)
+
+
+def read_conversation(session: Session, name: ThreadName) -> ConversationRows | None:
+    """A thread as a conversation; None: there is no such thread."""
+    columns = (thread.c.id, thread.c.created_at, thread.c.run_id, thread.c.branch)
+    row = session.connection().execute(sa.select(*columns).where(*of_thread(thread, name))).first()
+    if row is None:
+        return None
+    names = [_CONVERSATION, *([] if row.run_id is None else [_name_of(row.run_id)])]
+    query = sa.select(_field.c.name, _field.c.value).where(_field.c.thread_key == row.id, _field.c.name.in_(names))
+    fields: dict[str, JsonObject] = {each.name: each.value for each in session.connection().execute(query)}
+    record = fields.get(names[1]) if len(names) > 1 else None
+    return ConversationRows(Line(row.id, row.branch), row.created_at, fields.get(_CONVERSATION, {}), record)
+
+
+def make_conversation(session: Session, name: ThreadName, value: JsonObject) -> bool:
+    """Keep `value` as the field of a new conversation, whose thread is there. False: it is not."""
+    key = _key_of(session, name, lock=True)
+    if key is not None:
+        _write(session, key, _CONVERSATION, value)
+    return key is not None
+
+
+def change_conversation(
+    session: Session, name: ThreadName, *, metadata: JsonObject | None, add: Sequence[JsonObject], remove: int | None
+) -> JsonObject | None:
+    """Change the metadata of a conversation, add items, or take one that waits away. Returns the field as it is now;
+    None: there is no such thread. An item that is not there (any more) is not missed."""
+    key = _key_of(session, name, lock=True)
+    if key is None:
+        return None
+    value = _read(session, key, _CONVERSATION) or {}
+    waiting: list[JsonObject] = [each for each in value.get("items", ()) if each["number"] != remove]
+    number: int = value.get("next", 1)
+    added = [{"number": number + place, "item": item} for place, item in enumerate(add)]
+    value = {**value, "items": waiting + added, "next": number + len(added)}
+    if metadata is not None:
+        value["metadata"] = metadata
+    _write(session, key, _CONVERSATION, value)
+    return value
+
+
+def read_items(session: Session, line: Line, *, after: int | None, newest_first: bool, limit: int) -> list[StoredItem]:
+    """Messages of a path in that order, after (or before) the `seq` given."""
+    query = on_path(message, line, "seq", message.c.seq, message.c.config, message.c.run_id, message.c.shown)
+    if after is not None:
+        query = query.where(message.c.seq < after if newest_first else message.c.seq > after)
+    order = message.c.seq.desc() if newest_first else message.c.seq
+    return [StoredItem(*row) for row in session.connection().execute(query.order_by(order).limit(limit))]
+
+
+def _name_of(run_id: str) -> str:
+    return f"response:{run_id}"
+
+
+def _key_of(session: Session, name: ThreadName, *, lock: bool) -> int | None:
+    query = sa.select(thread.c.id).where(*of_thread(thread, name))
+    return session.connection().execute(query.with_for_update() if lock else query).scalar()
+
+
+def _read(session: Session, key: int, name: str) -> JsonObject | None:
+    query = sa.select(_field.c.value).where(_field.c.thread_key == key, _field.c.name == name)
+    return session.connection().execute(query).scalar()
+
+
+def _write(session: Session, key: int, name: str, value: JsonObject) -> None:
+    connection = session.connection()
+    connection.execute(sa.delete(_field).where(_field.c.thread_key == key, _field.c.name == name))
+    connection.execute(sa.insert(_field).values(thread_key=key, name=name, value=value))

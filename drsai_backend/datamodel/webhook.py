@@ -1,0 +1,99 @@
+"""Webhooks: which runs are to be told of and where, the events that are on their way, and what signs them."""
+
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlmodel import Field, SQLModel
+
+from drsai_backend.datamodel.base import (
+    UTCDateTime,
+    big_key,
+    counter,
+    long_text,
+    secret_text,
+    short_text,
+    thread_key_field,
+    utcnow,
+)
+
+
+class RunWebhook(SQLModel, table=True):
+    """A run whose ends are to be told to a URL. Only runs that ask for it have a row."""
+
+    __table_args__ = (sa.UniqueConstraint("run_id"), sa.Index(None, "thread_key"), sa.Index(None, "tenant", "user_id"))
+
+    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
+    thread_key: int = thread_key_field()
+    run_id: str
+    tenant: str
+    user_id: str = Field(description="Who asked for it. The thread may be another user's.")
+    subscriber: str = Field(description="The user of the tenant whose secret signs: who asked, or who acted as them.")
+    kind: str = short_text(12, description="What the events call it: `run` or `response`.")
+    url: str = long_text(default=..., nullable=False)
+    endpoint: str = Field(description="Scheme, host and port of the URL.")
+
+
+class WebhookDelivery(SQLModel, table=True):
+    """An event for a webhook, stored in the transaction of what it tells, and sent until it arrives or is given up.
+
+    `next_at` is when it is due, or, while somebody sends it (`claim`), when they are taken for dead; NULL when it is
+    over. What is sent is made from the row: it names the run and holds nothing of it.
+    """
+
+    __table_args__ = (
+        sa.UniqueConstraint("event_id"),
+        sa.Index(None, "thread_key"),
+        sa.Index(None, "tenant", "user_id"),
+        sa.Index(
+            "ix_webhookdelivery_due",
+            "next_at",
+            sqlite_where=sa.text("next_at IS NOT NULL"),
+            postgresql_where=sa.text("next_at IS NOT NULL"),
+        ),
+        sa.Index(
+            "ix_webhookdelivery_pending",
+            "tenant",
+            "user_id",
+            sqlite_where=sa.text("next_at IS NOT NULL"),
+            postgresql_where=sa.text("next_at IS NOT NULL"),
+        ),
+        sa.Index(
+            "ix_webhookdelivery_over",
+            "created_at",
+            sqlite_where=sa.text("next_at IS NULL"),
+            postgresql_where=sa.text("next_at IS NULL"),
+        ),
+    )
+
+    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
+    event_id: str = Field(description="`webhook-id`: the same in all attempts.")
+    created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
+    thread_key: int = thread_key_field()
+    run_id: str
+    tenant: str
+    user_id: str = Field(description="Who asked for it.")
+    subscriber: str
+    kind: str = short_text(12)
+    type: str = short_text(32, description="What happened: `run.completed` …")
+    url: str = long_text(default=..., nullable=False)
+    endpoint: str
+    attempts: int = counter("How often it was sent, or was about to be.")
+    next_at: datetime | None = Field(default=None, sa_type=UTCDateTime)
+    claim: str | None = Field(default=None, description="Names the attempt under way.")
+    delivered_at: datetime | None = Field(default=None, sa_type=UTCDateTime)
+    status_code: int | None = Field(default=None, description="What the peer answered last.")
+    error: str | None = long_text(description="Why the last attempt failed.")
+
+
+class WebhookSecret(SQLModel, table=True):
+    """What signs the webhooks of a user, encrypted. After it was exchanged, the one before signs, too, for a while."""
+
+    __table_args__ = (sa.UniqueConstraint("tenant", "user_id"),)
+
+    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
+    tenant: str
+    user_id: str
+    created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
+    secret: str = secret_text(default=..., nullable=False)
+    previous_secret: str | None = secret_text()
+    previous_until: datetime | None = Field(default=None, sa_type=UTCDateTime)

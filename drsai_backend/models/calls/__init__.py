@@ -1,0 +1,1 @@
+"""A run's calls of models: the parameters that reach them, the client that makes them, and what is recorded of them."""

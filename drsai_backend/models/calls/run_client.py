@@ -1,0 +1,400 @@
+"""The model client of one run: the request's parameters go in, what it used comes out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Self, TypeAlias
+
+from autogen_core import Component, ComponentModel
+from autogen_core.models import (
+    ChatCompletionClient,
+    CreateResult,
+    LLMMessage,
+    ModelCapabilities,  # pyright: ignore[reportDeprecated]
+    ModelFamily,
+    ModelInfo,
+    RequestUsage,
+)
+from autogen_core.tools import Tool, ToolSchema
+from autogen_ext.models.openai import BaseOpenAIChatCompletionClient
+from pydantic import BaseModel
+
+from drsai_backend.errors import ConfigurationError, ParameterRefused
+from drsai_backend.json_types import JsonObject
+from drsai_backend.models.calls.params import ModelParams, of_a_manager, renames_max_tokens
+from drsai_backend.models.calls.requests import AnswerSteps, ModelRequest
+from drsai_backend.models.endpoints.answers import CallNotes, UsageMeter, noting
+from drsai_backend.models.endpoints.continuation import ContinuingClient
+from drsai_backend.models.endpoints.message_rules import (
+    MessageForm,
+    MessageRules,
+    Rules,
+    conform,
+    where_of,
+    with_prompt,
+    without_calls,
+)
+from drsai_backend.models.endpoints.refused import refused_parameter
+from drsai_backend.models.endpoints.thoughts import may_begin_thought, with_thought
+from drsai_backend.models.openai import PooledOpenAIClient
+from drsai_backend.models.tokens import count_tokens, remaining_tokens
+
+
+def takes_parameter(client: ChatCompletionClient, name: str) -> bool:
+    """Whether a model client takes a parameter of requests; see `ModelProvider`."""
+    if isinstance(client, RunModelClient):
+        return takes_parameter(client.inner, name)
+    takes: bool | Collection[str] = getattr(client, "takes_params", False)
+    return isinstance(client, BaseOpenAIChatCompletionClient) or (takes if isinstance(takes, bool) else name in takes)
+
+
+class RunModelClient(ChatCompletionClient):
+    """Wraps any model client for one run.
+
+    With an OpenAI-compatible client, or another that takes them, `params` are merged into the arguments of every call:
+    they win over the client's constructor, and an agent's own `extra_create_args` win over them. `with_steps` says
+    whose calls they are, and so which of them they get. Streams of OpenAI-compatible clients are asked for their usage.
+    A thought is told apart from the text of its answer (see `thoughts`). What calls used, and how they finished, is
+    added to `meter`, whose `check` may forbid them. In a
+    turn that is repeated, recorded answers are given again without asking (see `with_steps`). An endpoint that takes
+    messages in turns only gets them so (see `message_rules`). Everything else is the wrapped client's.
+
+    Args:
+        inner: the client that does the work. It is not closed by the run.
+        params: the request's parameters.
+        meter: shared by all clients of the run; a new one when omitted.
+        rules: what is known of endpoints; shared by all clients of the process.
+        messages: what this model takes; by the settings, its family and its refusals when omitted.
+    """
+
+    component_type = "model"
+
+    def __init__(
+        self,
+        inner: ChatCompletionClient,
+        *,
+        params: ModelParams | None = None,
+        meter: UsageMeter | None = None,
+        rules: MessageRules | None = None,
+        messages: MessageForm | None = None,
+    ) -> None:
+        self.inner = inner
+        self._asks: ChatCompletionClient | ContinuingClient = inner
+        self.params = params if params is not None else ModelParams()
+        self.meter = meter if meter is not None else UsageMeter()
+        self._openai = inner if isinstance(inner, BaseOpenAIChatCompletionClient) else None
+        given = self.params.create_args()
+        self._args: JsonObject = {name: value for name, value in given.items() if takes_parameter(inner, name)}
+        self._form: JsonObject | None = self._args.pop("response_format", None)
+        self._answers = False
+        self._speaker: str | None = None
+        self.rules = rules if rules is not None else MessageRules()
+        self.messages: MessageForm | None = messages
+        self._where = where_of(inner)
+        is_bounded = "max_tokens" in self._args and self._openai is not None
+        if is_bounded and renames_max_tokens(*self._where, inner.model_info["family"]):
+            self._args["max_completion_tokens"] = self._args.pop("max_tokens")
+        self._prompt: str | None = None
+        self._steps: AnswerSteps | None = None
+        self._offer: Callable[[JsonObject], JsonObject] | None = None
+
+    def with_steps(
+        self,
+        steps: AnswerSteps,
+        prompt: str | None = None,
+        offer: Callable[[JsonObject], JsonObject] | None = None,
+        *,
+        speaker: str | None = None,
+        manages: bool = False,
+        answers: bool = False,
+        asks: ContinuingClient | None = None,
+    ) -> Self:
+        """The same client for one agent, whose answers `steps` records, and gives again when a turn is repeated.
+
+        A recorded answer is no call, and is not counted again; in a stream it comes as the result alone.
+        `prompt` is one more system message of every request, after the agent's own. `offer` says what the options of
+        each request become that is really made. `speaker` is the agent's name; one that `answers` the user does so in
+        the request's `response_format`. With `manages` the calls are a group chat's own. `asks` makes calls, if given.
+        """
+        # `copy.copy` takes ten times as long, for every agent of every run.
+        client = object.__new__(type(self))
+        vars(client).update(vars(self))
+        client._steps = steps
+        client._prompt = prompt
+        client._offer = offer
+        client._speaker = speaker
+        client._answers = answers
+        client._asks = asks or self._asks
+        if manages and self._args:
+            client._args = of_a_manager(self._args)
+        return client
+
+    def _sent(self, messages: Sequence[LLMMessage], rules: Rules, options: Mapping[str, Any]) -> Sequence[LLMMessage]:
+        """What the endpoint gets of an agent's messages."""
+        if self._prompt is not None:
+            messages = with_prompt(messages, self._prompt)
+        if not rules.undeclared and not options.get("tools"):
+            messages = without_calls(messages)
+        if rules.names and not rules.alternate:
+            return messages
+        prefixed = False
+        if self._openai is not None:
+            self._openai._include_name_in_message = False  # pyright: ignore[reportPrivateUsage]
+            prefixed = self._openai._add_name_prefixes  # pyright: ignore[reportPrivateUsage]
+        return conform(messages, rules, prefixed=prefixed)
+
+    def _ask(
+        self, messages: Sequence[LLMMessage], options: Mapping[str, Any]
+    ) -> tuple[int, ModelRequest | None, CreateResult | None]:
+        """The number of this answer in the turn, what it is asked for, and the answer, where it is recorded."""
+        if self._steps is None:
+            return 0, None, None
+        request = ModelRequest.of(messages, options)
+        number, recorded = self._steps.next_answer(request)
+        return number, request, recorded
+
+    def _ready(self, options: JsonObject) -> tuple[Rules, JsonObject]:
+        """The rules for the messages of a call, and its options with the request's parameters. It may be forbidden."""
+        if self.meter.check is not None:
+            self.meter.check()
+        if self._offer is not None:
+            options = self._offer(options)
+        if self._args or self._form:
+            options = {**options, "extra_create_args": {**self._asked(options), **options.get("extra_create_args", {})}}
+        family = self.inner.model_info.get("family", ModelFamily.UNKNOWN)
+        return self.rules.of(self._where, family, self.messages), options
+
+    def _asked(self, options: JsonObject) -> JsonObject:
+        """The request's parameters for one call."""
+        args = self._args
+        if "parallel_tool_calls" in args and not options.get("tools"):
+            args = {name: value for name, value in args.items() if name != "parallel_tool_calls"}  # else refused
+        # An agent with a form of its own keeps it.
+        if self._answers and self._form is not None and options.get("json_output") is None:
+            args = {**args, "response_format": self._form}
+        return args
+
+    def _refused(self, error: Exception, options: JsonObject) -> ParameterRefused | None:
+        """What to raise where an endpoint has refused one of the request's parameters."""
+        sent = self._asked(options)
+        name = refused_parameter(error, [name for name in sent if options["extra_create_args"][name] is sent[name]])
+        return None if name is None else ParameterRefused.of(name)
+
+    def _answered(self, result: CreateResult, notes: CallNotes, *, counts: bool = True) -> None:
+        """Note an answer; one that was recorded before does not count again."""
+        if counts:
+            self.meter.add(result.usage, notes.usage)
+        if self._speaker is None:
+            return
+        if isinstance(result.content, str):
+            self.meter.finishes[self._speaker] = notes.finish(result)
+        else:
+            self.meter.finishes.pop(self._speaker, None)
+
+    async def create(self, messages: Sequence[LLMMessage], **options: Any) -> CreateResult:
+        """One answer. Options are those of AutoGen's `create` and the wrapped client's.
+
+        Raises:
+            ReplayMismatch: the turn is repeated, and the recorded answer is one to another request.
+        """
+        number, request, recorded = self._ask(messages, options)
+        notes = CallNotes()
+        if recorded is not None:
+            self._answered(recorded, notes, counts=False)
+            return recorded
+        try:
+            rules, options = self._ready(options)
+            while True:
+                try:
+                    with noting(notes):
+                        result = await self._asks.create(self._sent(messages, rules, options), **options)
+                    break
+                except Exception as error:
+                    lesson = self._lesson(rules, error, options)
+                    if lesson is None:
+                        raise
+                    rules = lesson
+        except BaseException:
+            if self._steps is not None:
+                self._steps.not_answered(number)
+            raise
+        result = with_thought(result)
+        self._answered(result, notes)
+        if self._steps is not None and request is not None:
+            await self._steps.answered(number, request, result)
+        return result
+
+    def _lesson(self, rules: Rules, error: Exception, options: JsonObject) -> Rules | None:
+        """The rules for another try; None: the error teaches nothing.
+
+        Raises:
+            ParameterRefused: the endpoint does not take a parameter of the request.
+        """
+        if (lesson := self.rules.learn(self._where, rules, error, self.messages)) is not None:
+            return lesson
+        refused = self._refused(error, options) if self._args or self._form else None
+        if refused is not None:
+            raise refused from error
+        return None
+
+    async def create_stream(
+        self, messages: Sequence[LLMMessage], **options: Any
+    ) -> AsyncGenerator[str | CreateResult, None]:
+        """Pieces of text, then the result. Options are those of AutoGen's `create_stream` and the wrapped client's.
+
+        A thought comes in front of the text, between `<think>` and `</think>`; the result has it apart.
+
+        Raises:
+            ReplayMismatch: the turn is repeated, and the recorded answer is one to another request.
+        """
+        number, request, recorded = self._ask(messages, options)
+        notes = CallNotes()
+        if recorded is not None:
+            self._answered(recorded, notes, counts=False)
+            yield recorded
+            return
+        stream: AsyncGenerator[str | CreateResult, None] | None = None
+        answered = began = False
+        said: list[str] = []
+        thinks = True  # or may still begin to
+        try:
+            rules, options = self._ready(options)
+            if self._openai is not None:
+                created_with = self._openai._create_args  # pyright: ignore[reportPrivateUsage]
+                given = options.get("extra_create_args", {}).keys() | created_with
+                if "stream_options" not in given:  # AutoGen raises when the two differ
+                    options = {"include_usage": True, **options}
+            while True:
+                stream = self._asks.create_stream(self._sent(messages, rules, options), **options)
+                try:
+                    with noting(notes):  # Its request is sent with the first step.
+                        item = await anext(stream, None)
+                    while item is not None:
+                        began = True
+                        if isinstance(item, CreateResult):
+                            item = with_thought(item, said)
+                            self._answered(item, notes, counts=not answered)
+                            if self._steps is not None and request is not None and not answered:
+                                await self._steps.answered(number, request, item)
+                            answered = True
+                        elif thinks:
+                            said.append(item)
+                            if len(said) == 1 and not may_begin_thought(item):
+                                thinks = False
+                                said.clear()
+                        yield item
+                        item = await anext(stream, None)
+                    break
+                except Exception as error:
+                    lesson = None if began else self._lesson(rules, error, options)
+                    if lesson is None:
+                        raise
+                    rules = lesson
+        finally:
+            if self._steps is not None and not answered:
+                self._steps.not_answered(number)
+            # `async for` does not close what it iterates; without this an abandoned answer keeps its connection.
+            if stream is not None:
+                await stream.aclose()
+
+    def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
+        """Tokens of a request, estimated (see `tokens`) where the exact count would need the network."""
+        if self._openai is None or isinstance(self._openai, PooledOpenAIClient):
+            return self.inner.count_tokens(messages, tools=tools)
+        return count_tokens(self.inner.count_tokens, self._where[1], messages, tools)
+
+    def remaining_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
+        """Tokens left of the model's context.
+
+        Raises:
+            ConfigurationError: AutoGen does not know the model's context size, and the settings do not say it.
+        """
+        if self._openai is None or isinstance(self._openai, PooledOpenAIClient):
+            return self.inner.remaining_tokens(messages, tools=tools)
+        return remaining_tokens(self.count_tokens(messages, tools=tools), self._where[1])
+
+    def actual_usage(self) -> RequestUsage:
+        """The wrapped client's count; `meter` is the run's."""
+        return self.inner.actual_usage()
+
+    def total_usage(self) -> RequestUsage:
+        """The wrapped client's count; `meter` is the run's."""
+        return self.inner.total_usage()
+
+    @property
+    def capabilities(self) -> ModelCapabilities:  # pyright: ignore[reportDeprecated]
+        return self.inner.capabilities  # pyright: ignore[reportDeprecated]
+
+    @property
+    def model_info(self) -> ModelInfo:
+        """What the model can do."""
+        return self.inner.model_info
+
+    async def close(self) -> None:
+        """Close the wrapped client. Those of a `ModelClientFactory` are shared and stay open."""
+        await self.inner.close()
+
+    def dump_component(self) -> ComponentModel:
+        """The wrapped client's config: a run is no part of a component."""
+        return self.inner.dump_component()
+
+
+ClientMaker: TypeAlias = Callable[[str | None, MessageForm | None], RunModelClient]
+"""Makes the run's client for a model name, or for the default model: `RunContext.model_client`."""
+
+_current: ContextVar[ClientMaker | None] = ContextVar("drsai_run_model_client", default=None)
+
+
+@contextmanager
+def run_model_clients(maker: ClientMaker) -> Generator[None]:
+    """While a team is being built: what `DefaultModelClient` stands for."""
+    token = _current.set(maker)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class DefaultModelClientConfig(BaseModel):
+    """The component config: `model` and `messages` as in `RunContext.model_client`."""
+
+    model: str | None = None
+    messages: MessageForm | None = None
+
+
+class DefaultModelClient(RunModelClient, Component[DefaultModelClientConfig]):
+    """The run's own model client, with the request's parameters and key. Only while a team is being built.
+
+    In a component config (`config` may also be `{}`, or `model_client` left out)::
+
+        model_client:
+          provider: drsai_backend.models.DefaultModelClient
+          config: {model: gpt-4o-mini}
+
+    Raises:
+        ConfigurationError: used outside of a team factory.
+    """
+
+    component_type = "model"
+    component_config_schema = DefaultModelClientConfig
+    component_provider_override = "drsai_backend.models.DefaultModelClient"
+
+    def __init__(self, model: str | None = None, messages: MessageForm | None = None) -> None:
+        maker = _current.get()
+        if maker is None:
+            raise ConfigurationError("DefaultModelClient stands for the client of a run: use it inside a team factory")
+        vars(self).update(vars(maker(model, messages)))
+        self._asked_for = model
+
+    def dump_component(self) -> ComponentModel:
+        """Itself, not the wrapped client: loaded again, it is the client of that run."""
+        return super(RunModelClient, self).dump_component()
+
+    def _to_config(self) -> DefaultModelClientConfig:
+        return DefaultModelClientConfig(model=self._asked_for, messages=self.messages)
+
+    @classmethod
+    def _from_config(cls, config: DefaultModelClientConfig) -> Self:
+        return cls(model=config.model, messages=config.messages)

@@ -1,0 +1,159 @@
+"""What an endpoint says of an answer besides its text, as far as AutoGen's `CreateResult` has no place for it, and what
+a run's calls have used."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from autogen_core.models import CreateResult, RequestUsage
+from openai import AsyncOpenAI, AsyncStream
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from pydantic import BaseModel
+
+DETAILS: Final[dict[str, tuple[str, ...]]] = {
+    "prompt_tokens_details": ("cached_tokens", "cache_write_tokens"),
+    "completion_tokens_details": ("reasoning_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens"),
+}
+"""The details of usage that are counted, as `openai.types.CompletionUsage` has them."""
+_DETAILS: Final = tuple(name for names in DETAILS.values() for name in names)
+
+
+FinishReason: TypeAlias = Literal["stop", "length", "content_filter", "tool_calls"]
+"""Why an answer ended, as OpenAI names it."""
+_REASONS: Final[dict[str, FinishReason]] = {"length": "length", "content_filter": "content_filter"}
+
+
+class Finish(NamedTuple):
+    """How the model call that gave an answer finished: why, and what the endpoint says of itself (None: nothing)."""
+
+    reason: FinishReason = "stop"
+    service_tier: str | None = None
+    system_fingerprint: str | None = None
+
+    def stored(self) -> dict[str, str] | None:
+        """As `Run.finish` keeps it: what is not usual; None: nothing."""
+        tells = (("service_tier", self.service_tier), ("system_fingerprint", self.system_fingerprint))
+        told = {name: value for name, value in tells if value is not None}
+        return ({} if self.reason == "stop" else {"finish_reason": self.reason}) | told or None
+
+
+@dataclass(slots=True)
+class CallNotes:
+    """What the endpoint has said of one call: `usage` has those of `DETAILS` that are not 0."""
+
+    usage: dict[str, int] = field(default_factory=dict[str, int])
+    service_tier: str | None = None
+    system_fingerprint: str | None = None
+
+    def finish(self, result: CreateResult) -> Finish:
+        """How the call finished. An endpoint that does not say why counts as one that was done."""
+        return Finish(_REASONS.get(result.finish_reason, "stop"), self.service_tier, self.system_fingerprint)
+
+    def take(self, answer: ChatCompletion | ChatCompletionChunk) -> None:
+        """Note what an answer, or a piece of one, says."""
+        self.service_tier = answer.service_tier or self.service_tier
+        self.system_fingerprint = answer.system_fingerprint or self.system_fingerprint
+        if answer.usage is not None:
+            for name, counted in DETAILS.items():
+                details: BaseModel | None = getattr(answer.usage, name, None)
+                if details is not None:
+                    self.usage |= {each: count for each in counted if (count := getattr(details, each, None))}
+
+
+@dataclass(slots=True)
+class UsageMeter:
+    """What the model calls of a run have used, over all its clients.
+
+    A call that failed or was cancelled is not counted, as no server says what it cost; a server that reports no
+    usage counts as a call of 0 tokens. Nothing here is estimated, but what the offline demo model reports of itself.
+
+    Attributes:
+        details: of `DETAILS`, what is not 0.
+        finishes: by the name of an agent, how the call that gave its newest text finished.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    calls: int = 0
+    details: dict[str, int] = field(default_factory=dict[str, int])
+    finishes: dict[str, Finish] = field(default_factory=dict[str, Finish])
+    check: Callable[[], None] | None = field(default=None, compare=False, repr=False)
+    """Called before every model call of the run; what it raises ends the run instead."""
+
+    def add(self, usage: RequestUsage, details: Mapping[str, int] | None = None) -> None:
+        """Count one finished call."""
+        for name, count in (details or {}).items():
+            self.details[name] = self.details.get(name, 0) + count
+        self.prompt_tokens += usage.prompt_tokens
+        self.completion_tokens += usage.completion_tokens
+        self.calls += 1
+
+    def start_from(self, usage: Mapping[str, int]) -> None:
+        """Count on from what the run has used in other processes, that of recorded answers included."""
+        self.prompt_tokens += usage.get("prompt_tokens", 0)
+        self.completion_tokens += usage.get("completion_tokens", 0)
+        for name in _DETAILS:
+            if count := usage.get(name):
+                self.details[name] = self.details.get(name, 0) + count
+
+    @property
+    def total_tokens(self) -> int:
+        """All tokens so far."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def as_dict(self) -> dict[str, int]:
+        """prompt_tokens, completion_tokens and total_tokens, as OpenAI names them, and the details that are not 0."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.total_tokens,
+            **self.details,
+        }
+
+
+_current: ContextVar[CallNotes | None] = ContextVar("drsai_call_notes", default=None)
+
+
+@contextmanager
+def noting(notes: CallNotes) -> Generator[None]:
+    """While a call is sent: where what its answer says goes, if its client is a `NotingOpenAI`."""
+    token = _current.set(notes)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class NotingOpenAI(AsyncOpenAI):
+    """The openai package's client; what answers say of themselves goes to the notes of the call."""
+
+    async def post(self, path: str, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - its overloads
+        """As the package's own."""
+        notes = _current.get()
+        if notes is not None and options.get("stream_cls") is not None and path == "/chat/completions":
+            options["stream_cls"] = _NotingStream
+        answer = await super().post(path, **options)
+        if notes is not None:
+            if isinstance(answer, _NotingStream):
+                answer.notes = notes
+            elif isinstance(answer, ChatCompletion):
+                notes.take(answer)
+        return answer
+
+
+class _NotingStream(AsyncStream[ChatCompletionChunk]):
+    notes: CallNotes
+
+    async def __anext__(self) -> ChatCompletionChunk:
+        chunk = await super().__anext__()
+        self.notes.take(chunk)
+        return chunk
+
+    async def __aiter__(self) -> AsyncIterator[ChatCompletionChunk]:
+        async for chunk in super().__aiter__():
+            self.notes.take(chunk)
+            yield chunk

@@ -1,0 +1,153 @@
+"""Answers that a model continues: which models can, how their endpoints are asked, and the client that asks.
+
+Most endpoints answer a conversation that ends with an answer by another one, or refuse it. The protocols of those that
+continue it: vLLM and SGLang take `continue_final_message`; Mistral's and DeepSeek's APIs `prefix` in that message;
+llama.cpp, Ollama and Anthropic's models up to Claude 4.5 continue it unasked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Final, Literal, TypeAlias, cast
+from urllib.parse import urlsplit
+
+from autogen_core.models import AssistantMessage, ChatCompletionClient, CreateResult, LLMMessage
+from autogen_ext.models.openai import BaseOpenAIChatCompletionClient
+
+from drsai_backend.json_types import JsonObject
+from drsai_backend.models.endpoints.message_rules import where_of
+from drsai_backend.models.endpoints.thoughts import with_thought
+
+ContinueForm: TypeAlias = Literal["no", "plain", "prefix", "vllm"]
+"""How a model is asked to continue an answer. `no`: it cannot. `plain`: the answer is the last message. `prefix`: and
+that has `prefix: true`. `vllm`: and the request has `continue_final_message: true`."""
+
+# Its later ones refuse it: "This model does not support assistant message prefill."
+_CLAUDE: Final = re.compile(r"claude-(2|3|instant)|claude-(opus|sonnet|haiku)-4(-[0-5])?(-\d{8})?$")
+_FIELDS: Final[JsonObject] = {"continue_final_message": True, "add_generation_prompt": False}
+_NOT_OFFERED: Final = ("tools", "tool_choice")
+
+
+class ContinueRules:
+    """How the models of one process continue answers.
+
+    Args:
+        forms: by model name, which may hold `*`; the first that fits counts. What fits none is known by its endpoint,
+            or cannot.
+    """
+
+    def __init__(self, forms: Mapping[str, ContinueForm] | None = None) -> None:
+        self._forms: dict[str, ContinueForm] = dict(forms or {})
+
+    def of(self, client: ChatCompletionClient) -> ContinueForm:
+        """How the model of a client continues an answer. `client` is no `RunModelClient`."""
+        url, model = where_of(client)
+        form = self._form(model) or _known(url, model)
+        is_openai = isinstance(client, BaseOpenAIChatCompletionClient)
+        return "no" if form in ("prefix", "vllm") and not is_openai else form
+
+    def _form(self, model: str) -> ContinueForm | None:
+        return next((form for name, form in self._forms.items() if fnmatchcase(model, name)), None)
+
+
+def _known(url: str, model: str) -> ContinueForm:
+    """What is certain of an endpoint by its address."""
+    where = urlsplit(url)
+    if where.hostname == "api.mistral.ai" or (
+        where.hostname == "api.deepseek.com" and where.path.strip("/").startswith("beta")
+    ):
+        return "prefix"
+    # Not by its API that is like OpenAI's, which has a path.
+    is_own = where.hostname == "api.anthropic.com" and not where.path.strip("/")
+    return "plain" if is_own and _CLAUDE.match(model) else "no"
+
+
+class ContinuingClient:
+    """Makes one model call whose answer continues `text`. Its result is the whole message, its pieces are the rest.
+
+    No tools are offered: the answer that is continued is in words, and ends so.
+    """
+
+    def __init__(self, inner: ChatCompletionClient, form: ContinueForm, text: str) -> None:
+        self._inner = inner
+        self._form = form
+        self._text = text
+        self._is_over = False
+
+    async def create(self, messages: Sequence[LLMMessage], **options: Any) -> CreateResult:
+        """As the client's own; after the answer, the same."""
+        if self._is_over:
+            return await self._inner.create(messages, **options)
+        messages, options = self._asked(messages, options)
+        return self._whole(with_thought(await self._inner.create(messages, **options)))
+
+    async def create_stream(
+        self, messages: Sequence[LLMMessage], **options: Any
+    ) -> AsyncGenerator[str | CreateResult, None]:
+        """As the client's own; after the answer, the same."""
+        if self._is_over:
+            stream = self._inner.create_stream(messages, **options)
+        else:
+            messages, options = self._asked(messages, options)
+            stream = self._rest(self._inner.create_stream(messages, **options))
+        try:
+            async for item in stream:
+                yield item
+        finally:
+            await stream.aclose()
+
+    async def _rest(self, stream: AsyncGenerator[str | CreateResult, None]) -> AsyncGenerator[str | CreateResult, None]:
+        said: list[str] = []
+        # What may yet turn out to be the text once more. Mistral's answers begin with it.
+        held: str | None = "" if self._form == "prefix" else None
+        try:
+            async for item in stream:
+                if isinstance(item, CreateResult):
+                    if held:
+                        yield held
+                    yield self._whole(with_thought(item, said))
+                    return
+                said.append(item)
+                if held is not None:
+                    held += item
+                    if len(held) < len(self._text) and self._text.startswith(held):
+                        continue
+                    item, held = held.removeprefix(self._text), None
+                if item:
+                    yield item
+        finally:
+            await stream.aclose()
+
+    def _asked(
+        self, messages: Sequence[LLMMessage], options: Mapping[str, Any]
+    ) -> tuple[Sequence[LLMMessage], dict[str, Any]]:
+        messages = [*messages, AssistantMessage(content=self._text, source="assistant")]
+        options = {name: value for name, value in options.items() if name not in _NOT_OFFERED}
+        inner = self._inner
+        if self._form == "plain" or not isinstance(inner, BaseOpenAIChatCompletionClient):
+            return messages, options
+        args: JsonObject = {**options.get("extra_create_args", {})}
+        args.pop("parallel_tool_calls", None)  # Refused where there are no tools.
+        fields: JsonObject = _FIELDS if self._form == "vllm" else {"messages": self._marked(inner, messages)}
+        args["extra_body"] = {**_body_of(inner), **args.get("extra_body", {}), **fields}
+        return messages, {**options, "extra_create_args": args}
+
+    def _marked(self, inner: BaseOpenAIChatCompletionClient, messages: Sequence[LLMMessage]) -> list[JsonObject]:
+        """The messages in OpenAI's shape, as AutoGen makes them, which knows no `prefix`."""
+        made = inner._process_create_args(messages, (), "auto", None, {})  # pyright: ignore[reportPrivateUsage]
+        wire = cast("list[JsonObject]", list(made.messages))
+        return [*wire[:-1], {**wire[-1], "prefix": True}]
+
+    def _whole(self, result: CreateResult) -> CreateResult:
+        self._is_over = True
+        if not isinstance(result.content, str):
+            return result
+        rest = result.content.removeprefix(self._text) if self._form == "prefix" else result.content
+        return result.model_copy(update={"content": self._text + rest})
+
+
+def _body_of(client: BaseOpenAIChatCompletionClient) -> JsonObject:
+    """The extra fields that a client was made with, which those of a call would replace."""
+    return cast(JsonObject, client._create_args.get("extra_body") or {})  # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,105 @@
+"""What a model thinks before it answers, told apart from the answer.
+
+Endpoints give reasoning apart (`reasoning_content`) or in the text, as `<think>…</think>` in front of the answer.
+AutoGen's stream has it in the text in both cases, and its result has it as `thought` (always, or for models of the R1
+family). Here a text that begins with `<think>` begins with a thought, whichever model it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from autogen_core.models import CreateResult
+
+_OPEN: Final = "<think>"
+_CLOSE: Final = "</think>"
+
+
+class ThoughtSplitter:
+    """Splits the pieces of one message into thought and text, as they come. What may be a mark is held back until it is
+    known to be one or not."""
+
+    __slots__ = ("_held", "_mark", "_skip")
+
+    def __init__(self) -> None:
+        self._mark: str | None = _OPEN  # the one that is looked for; None: all that follows is text
+        self._held = ""
+        self._skip = False  # blank space after a mark
+
+    @property
+    def is_text(self) -> bool:
+        """Whether all that follows is text."""
+        return self._mark is None and not self._skip
+
+    def feed(self, piece: str) -> list[tuple[bool, str]]:
+        """The parts of a piece that are known now: whether each is thought, and its text, which is not empty."""
+        found: list[tuple[bool, str]] = []
+        rest = self._held + piece
+        self._held = ""
+        if self._mark == _OPEN:
+            begun = rest.lstrip()
+            if not begun or (len(begun) < len(_OPEN) and _OPEN.startswith(begun)):
+                self._held = rest
+                return []
+            if not begun.startswith(_OPEN):
+                self._mark = None
+                return [(False, rest)]
+            rest, self._mark, self._skip = begun[len(_OPEN) :], _CLOSE, True
+        if self._skip and not (rest := rest.lstrip()):
+            return []
+        self._skip = False
+        if self._mark == _CLOSE:
+            thought, mark, after = rest.partition(_CLOSE)
+            if mark:
+                thought = thought.rstrip()
+            else:
+                thought, self._held = _without_begun_mark(rest)
+            if thought:
+                found.append((True, thought))
+            if not mark:
+                return found
+            rest, self._mark = after.lstrip(), None
+            self._skip = not rest
+        if rest:
+            found.append((False, rest))
+        return found
+
+    def end(self) -> list[tuple[bool, str]]:
+        """What was held back, when nothing follows."""
+        held, self._held = self._held, ""
+        return [(self._mark == _CLOSE, held)] if held.strip() or (held and self._mark == _OPEN) else []
+
+
+def _without_begun_mark(text: str) -> tuple[str, str]:
+    """A thought, and what at its end is blank or may be the beginning of the mark that ends it."""
+    place = text.rfind("<")
+    if place < 0 or not _CLOSE.startswith(text[place:]):
+        place = len(text)
+    thought = text[:place].rstrip()
+    return thought, text[len(thought) :]
+
+
+def split(pieces: Iterable[str]) -> tuple[str | None, str]:
+    """Thought and text of a message; the thought is None where there is no mark of one."""
+    splitter = ThoughtSplitter()
+    parts = [part for piece in pieces for part in splitter.feed(piece)] + splitter.end()
+    thought = "".join(text for is_thought, text in parts if is_thought)
+    return thought or None, "".join(text for is_thought, text in parts if not is_thought)
+
+
+def may_begin_thought(text: str) -> bool:
+    """Whether a message that begins so may begin with a thought."""
+    return text.lstrip()[:1] in ("", "<")
+
+
+def with_thought(result: CreateResult, streamed: Iterable[str] = ()) -> CreateResult:
+    """The result with its thought apart from its text. `streamed`: the pieces that came before it, for AutoGen loses
+    letters of a thought that was streamed (it strips the mark's letters off both ends)."""
+    thought, text = split(streamed)
+    if thought is not None and result.thought is not None and isinstance(result.content, str):
+        return result.model_copy(update={"thought": thought})
+    if result.thought is None and isinstance(result.content, str) and result.content.lstrip().startswith(_OPEN):
+        thought, text = split([result.content])
+        return result.model_copy(update={"thought": thought, "content": text})
+    return result

@@ -1,0 +1,103 @@
+"""Requests to hosts that somebody else names: resolved once, checked, and sent to the address that was checked.
+
+Between a check of a name and a connection by that name an attacker's DNS would change its answer (rebinding). So the
+connection goes by the address, while TLS and the `Host` header keep the name. Each hop of a redirect is a request of
+its own and is checked as the first one is.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, TypeAlias
+
+import anyio
+import anyio.to_thread
+import httpx
+
+from drsai_backend.net.addresses import Reachable
+
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a host, as text, for a port. Raises OSError where there are none."""
+
+_TRIES: Final = 3
+"""Addresses of a host that are tried."""
+_LOOKUPS: Final = 8
+"""Names that are looked up at a time: a resolver that hangs holds a thread for each."""
+
+
+class SystemResolver:
+    """Asks the system's resolver, in threads that nothing else waits for."""
+
+    def __init__(self, lookups: int = _LOOKUPS) -> None:
+        self._limiter = anyio.CapacityLimiter(lookups)
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        try:
+            found = await anyio.to_thread.run_sync(look_up, abandon_on_cancel=True, limiter=self._limiter)
+        except UnicodeError:
+            raise OSError("the host name is none") from None
+        return list(dict.fromkeys(str(row[4][0]) for row in found))
+
+
+class CheckedTransport(httpx.AsyncBaseTransport):
+    """A transport for `httpx.AsyncClient(transport=…, trust_env=False)`: a proxy would resolve by itself.
+
+    Connections are not kept: a pool goes by addresses, and a certificate was checked for one name.
+
+    Args:
+        reachable: what may be reached.
+        resolve: how a name is resolved; default: as the system does.
+        verify: which certificates are good; default: those of the authorities that httpx knows, or of `SSL_CERT_FILE`.
+
+    Raises (on requests):
+        RefusedAddress: one of the host's addresses may not be reached. Nothing was sent.
+        httpx.TransportError: as httpx's own transport; `ConnectError` where the name has no address.
+    """
+
+    def __init__(
+        self, reachable: Reachable, *, resolve: Resolve | None = None, verify: ssl.SSLContext | bool = True
+    ) -> None:
+        self._reachable = reachable
+        self._resolve = SystemResolver() if resolve is None else resolve
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._inner = httpx.AsyncHTTPTransport(verify=verify, limits=limits)  # Of the environment, it uses no proxy.
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request to the first address of its host that takes the connection."""
+        url = request.url
+        addresses = await self._addresses(request)
+        self._reachable.check(addresses, url.host)
+        extensions = {**request.extensions, "sni_hostname": url.host}
+        for last, address in enumerate(addresses[:_TRIES], 1 - min(len(addresses), _TRIES)):
+            target = httpx.Request(
+                request.method,
+                url.copy_with(host=address),
+                headers=request.headers,  # `Host` is among them.
+                stream=request.stream,
+                extensions=extensions,
+            )
+            try:
+                return await self._inner.handle_async_request(target)
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                if last == 0:
+                    raise
+        raise httpx.ConnectError("the host has no address", request=request)
+
+    async def _addresses(self, request: httpx.Request) -> Sequence[str]:
+        url, patience = request.url, request.extensions.get("timeout", {}).get("connect")
+        port = url.port or (443 if url.scheme == "https" else 80)
+        try:
+            with anyio.fail_after(patience):
+                return await self._resolve(url.host, port)
+        except TimeoutError:
+            raise httpx.ConnectTimeout("the host name was not resolved in time", request=request) from None
+        except OSError:
+            raise httpx.ConnectError("the host name cannot be resolved", request=request) from None
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._inner.aclose()

@@ -1,0 +1,219 @@
+"""How a history stands to the threads that are stored: where it ends, where it was, and where the two part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from drsai_backend.database.runs.history import StoredPoint, find_points, find_points_of
+from drsai_backend.database.runs.paths import Line, branch_of
+from drsai_backend.database.runs.reads import ThreadHead, find_run
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.runs.history.digest import Conversation, History, HistoryPoint, began, points
+from drsai_backend.runs.history.results import are_of
+from drsai_backend.runs.history.stored import read_conversation, reworded_point, walk_beginning
+from drsai_backend.runs.requests import KnownHistory, RunRequest
+from drsai_backend.state.travel import Place
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+_LOOKED_AT: Final = 256
+"""How many answers back the last common point is looked for."""
+_CANDIDATES: Final = 3
+"""Of threads that were where a history ends, so many are read to see whether they still stand there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """The history is an earlier point of a thread."""
+
+    source: ThreadHead
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """The thread continues from an earlier place. `is_busy`: not before what it does now has ended."""
+
+    place: Place
+    is_busy: bool
+
+
+def at_its_end(
+    point: StoredPoint, head: ThreadHead, request: RunRequest, history: History, last: HistoryPoint
+) -> RunRequest | None:
+    """The request on a thread that nothing was said on since a point; None: something was, or will be soon."""
+    if head.status is RunStatus.RUNNING or head.queued:
+        return None
+    if head.run_id != point.run_id or head.last_seq != point.last_seq or head.branch is not None:
+        return None
+    known = continued(history, last, Conversation(point.digest), head)
+    return None if known is None else replace(request, thread_id=head.thread_id, known=known)
+
+
+def find_end(
+    session: Session, request: RunRequest, digest: bytes, results: Mapping[str, str]
+) -> tuple[ThreadHead | None, bool]:
+    """The newest thread whose last answer is at that point; or the one on which the request was served before, and
+    whether it was."""
+    places = find_points(session, request.principal.owner, request.team, digest)
+    for point, head in _of_results(session, places, results):
+        if request.idempotency_key is not None and find_run(session, head.key, request.idempotency_key) is not None:
+            return head, True
+        is_idle = head.status is not RunStatus.RUNNING and not head.queued
+        if is_idle and (head.run_id, head.last_seq) == (point.run_id, point.last_seq):
+            return head, False
+    return None, False
+
+
+def find_thread(
+    session: Session,
+    places: Sequence[tuple[StoredPoint, ThreadHead]],
+    request: RunRequest,
+    history: History,
+    last: HistoryPoint,
+    results: Mapping[str, str],
+) -> RunRequest | Fork | None:
+    """The thread that stands where a history ends, of those that are or were there, newest first; else one that was.
+    Not one whose client's tools have returned something else than the history says."""
+    looked_at: set[int] = set()
+    fitting: list[tuple[StoredPoint, ThreadHead]] = []
+    reads = 0
+    for point, head in _of_results(session, places, results):
+        fitting.append((point, head))
+        if head.key in looked_at:
+            continue
+        looked_at.add(head.key)
+        if request.idempotency_key is not None and find_run(session, head.key, request.idempotency_key) is not None:
+            return replace(request, thread_id=head.thread_id)
+        if (found := at_its_end(point, head, request, history, last)) is not None:
+            return found
+        if head.status is RunStatus.RUNNING or head.queued or reads == _CANDIDATES:
+            continue  # It stands somewhere else soon.
+        reads += 1
+        if results and are_of(session, head.line, results) is False:
+            continue  # It stands on another branch.
+        conversation, _ = read_conversation(session, head, request.team)
+        known = continued(history, last, conversation, head)
+        if known is not None:
+            return replace(request, thread_id=head.thread_id, known=known)
+    # A question is no place to go back to: its turn is not stored.
+    earlier = next(((point, head) for point, head in fitting if not point.asks), None)
+    return None if earlier is None else Fork(earlier[1], Place(at=earlier[0].last_seq))
+
+
+def _of_results(
+    session: Session, places: Sequence[tuple[StoredPoint, ThreadHead]], results: Mapping[str, str]
+) -> Iterator[tuple[StoredPoint, ThreadHead]]:
+    """Of places, those where these results of the client's tools were brought; then those that have none."""
+    without: list[tuple[StoredPoint, ThreadHead]] = []
+    for place in places:
+        fits = not results or _has_results(session, *place, results)
+        if fits:
+            yield place
+        elif fits is None:
+            without.append(place)
+    yield from without
+
+
+def _has_results(session: Session, point: StoredPoint, head: ThreadHead, results: Mapping[str, str]) -> bool | None:
+    branch = None if head.branch is None else branch_of(session, head.key, "seq", point.last_seq)
+    return are_of(session, Line(head.key, branch, seq=point.last_seq), results)
+
+
+def compare(
+    session: Session,
+    head: ThreadHead,
+    request: RunRequest,
+    history: History,
+    last: HistoryPoint,
+    seed: bytes,
+    also: Sequence[HistoryPoint],
+) -> KnownHistory | Rewind | None:
+    """How a history stands to a thread of the request's team. `also`: its points with a team that had the thread."""
+    is_busy = head.status is RunStatus.RUNNING or bool(head.queued)
+    # What a window shows is what counts. Of others, an input that comes late must not end what somebody listens to.
+    may_stop = not head.queued and (request.resends or request.on_busy == "interrupt")
+    if is_busy and (request.on_busy == "steer" or not may_stop):
+        return None
+    conversation, seq = read_conversation(session, head, request.team)
+    known = continued(history, last, conversation, head)
+    if known is not None:
+        return None if is_busy else known
+    if conversation.point == last.digest:
+        # The same was said already and is not answered yet, or something else was.
+        repeats = is_busy and conversation.point_said.startswith(history.conversation.said)
+        return None if repeats else Rewind(Place(at=seq), is_busy)
+    if not is_busy and (found := _in_other_words(session, head, request, conversation, history)) is not None:
+        return found
+    return _parted(session, head, request, conversation, seed, is_busy, seq, history, also)
+
+
+def _in_other_words(
+    session: Session, head: ThreadHead, request: RunRequest, conversation: Conversation, history: History
+) -> KnownHistory | Rewind | None:
+    """The thread stands where the history ends, or was there, but for the words of questions. A client that puts a
+    date or what it found around its newest question resends it without that: the question stays as it was answered.
+    Of a window, whose view counts, only if the words that it shows are part of that."""
+    if history.last is None or not history.asked:
+        return None
+    point = reworded_point(session, head, request.team, history, more=request.resends)
+    if point is None:
+        return None
+    same = Conversation(history.last.digest)
+    if point.asks:
+        return continued(history, history.last, same, head)
+    if conversation.point == point.digest:
+        same.said += conversation.point_said
+        if (known := continued(history, history.last, same, head)) is not None:
+            return known
+    return Rewind(Place(at=point.last_seq), is_busy=False)
+
+
+def _parted(
+    session: Session,
+    head: ThreadHead,
+    request: RunRequest,
+    conversation: Conversation,
+    seed: bytes,
+    is_busy: bool,
+    seq: int,
+    history: History,
+    also: Sequence[HistoryPoint],
+) -> KnownHistory | Rewind | None:
+    """Where a thread and a history part that ends elsewhere."""
+    theirs = points(seed, request.messages)
+    if not theirs:
+        # Who names a thread and does not resend the conversation may mean any of its questions.
+        is_first = request.resends or began(request.messages) == walk_beginning(session, head).began
+        return Rewind(Place(at=0), is_busy) if is_first else None
+    counts = {each.digest: each.length for each in theirs[-_LOOKED_AT:]}
+    if conversation.point in counts and not is_busy:
+        if conversation.point_said:
+            return Rewind(Place(at=seq), is_busy)
+        # The thread is where they part: what comes after that is new to it, answers that were changed as well.
+        return history.known(counts[conversation.point], (head.epoch, head.branch))
+    counts.update((each.digest, each.length) for each in also[-_LOOKED_AT:])
+    stored = find_points_of(session, head.key, counts)
+    common = [each for each in stored.values() if not each.asks]
+    if common:
+        return Rewind(Place(at=max(common, key=lambda each: counts[each.digest]).last_seq), is_busy)
+    walk = walk_beginning(session, head)
+    # They part within what the thread has imported: it is imported anew. So is what a window shows otherwise of the
+    # first answer, as the beginning of one that was stopped; or later, if its first question was in other words.
+    first = began(request.messages)
+    parts_here = request.resends and (first == walk.began or (bool(first) and first in walk.began))
+    is_common = parts_here or any(each.digest in {*walk.passed, walk.conversation.point} for each in theirs)
+    return Rewind(Place(at=0), is_busy) if is_common else None
+
+
+def continued(
+    history: History, last: HistoryPoint, conversation: Conversation, head: ThreadHead
+) -> KnownHistory | None:
+    """What of a history is new to a thread that has this conversation; None: the thread is not where it ends."""
+    if conversation.point != last.digest:
+        return None
+    new_from = history.first_new(conversation.point_said)
+    return None if new_from is None else history.known(new_from, (head.epoch, head.branch))

@@ -1,0 +1,45 @@
+"""A thread that goes over to another model: what its team is told of the conversation so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from autogen_agentchat.messages import BaseChatMessage
+from autogen_agentchat.teams import BaseGroupChat
+
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.messages import as_message
+from drsai_backend.runs.requests import InputMessage
+from drsai_backend.runs.transcript import asked_after, is_shown, said_to
+from drsai_backend.teams.imported import answers, imported_role, mark
+from drsai_backend.teams.messages import is_received, read_message
+
+
+def told_before(
+    team: BaseGroupChat, messages: Iterable[tuple[int, JsonObject]], shown: Mapping[int, bool | None]
+) -> list[BaseChatMessage]:
+    """The stored messages of another team, numbered dumps, as a history that `team` has had: what the user said, and
+    what they were shown. `shown` says of each number whether it was (None: not known)."""
+    told: list[BaseChatMessage] = []
+    last: str | None = None
+    for seq, config in messages:
+        role = imported_role(config)
+        if is_received(config):
+            told += answers(team, asked_after(config.get("input_request"), last))
+            if (said := said_to(config)).strip():
+                told.append(as_message(InputMessage("user", said), mark("user")))
+            last = None
+            continue
+        message = read_message(config)
+        if not isinstance(message, BaseChatMessage) or role == "system":
+            continue
+        known = shown.get(seq)
+        if role in ("assistant", "calls") or (role is None and (is_shown(message) if known is None else known)):
+            last = message.to_text()
+            told += answers(team, last)
+        elif role == "user" or message.source == "user":
+            last = None
+            given = InputMessage("user", InputMessage.of(message).content)
+            if not given.is_empty:
+                told.append(as_message(given, mark("user")))
+    return told

@@ -1,0 +1,234 @@
+"""Which thread a history is of, and the way to the point where it ends. One step before `start`, for all APIs alike.
+
+Without a thread's id: the digest after the last answer finds the thread that stands there, which continues; or one that
+was there, which is forked; or nothing, and the history is imported. With an id, where the client sends its whole
+conversation: a thread that does not stand where the history ends is rewound to the last point that both have, and
+continues from there; what no point can be found for is taken as it comes, and changes nothing that is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from drsai_backend.access.principal import Principal
+from drsai_backend.database import Database
+from drsai_backend.database.runs.history import find_points
+from drsai_backend.database.runs.reads import read_head
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import Conflict, IllegalTransition, InvalidRequest, StateError, ThreadBusy
+from drsai_backend.runs.history.compared import Fork, Rewind, at_its_end, compare, continued, find_end, find_thread
+from drsai_backend.runs.history.digest import Histories, History, HistoryPoint, points, seed_of
+from drsai_backend.runs.history.results import are_of_first_run, asked_before, brought
+from drsai_backend.runs.requests import ForkOf, InputMessage, KnownHistory, RunRequest
+from drsai_backend.runs.threads.rights import Named
+from drsai_backend.runs.warm import WarmThreads
+from drsai_backend.state.travel import Place
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+_STEPS: Final = 4
+"""Rewinds of one request: a second one is needed where the first leads to the beginning."""
+_PAUSE: Final = 0.05
+"""Seconds until a thread is looked at again whose run has not quite ended."""
+
+
+class Travels(Protocol):
+    """Goes to places of threads, and says what teams refuse: the engine."""
+
+    async def outlook(self, request: RunRequest) -> object: ...
+
+    async def rewind(self, who: Principal, thread_id: Named, place: Place) -> object: ...
+
+    async def cancel(self, who: Principal, thread_id: Named) -> object: ...
+
+
+@dataclass(eq=False)
+class Recogniser:
+    """Recognises histories, for one engine."""
+
+    _database: Database
+    _warm: WarmThreads
+    _travels: Travels
+    _may_move: bool = True
+    _histories: Histories = field(default_factory=Histories)
+
+    async def place(self, request: RunRequest) -> RunRequest:
+        """The request with the thread that its history is of, which stands where it ends; as it came, where it brings
+        no history or an unknown one.
+
+        Raises:
+            ThreadBusy: a run is live on the thread that was to be rewound, and the request says `on_busy="reject"`.
+            InvalidRequest, TeamBuildError: it was to be rewound, and its team cannot take the request.
+            DatabaseError: the database refused or cannot be reached.
+        """
+        messages = request.messages
+        if request.history == "import" or not messages or messages[-1].message is not None:
+            return request
+        if request.thread_id is None:
+            if request.continues is not None and (placed := await self._continuing(request, request.continues)):
+                return placed
+            return request if len(messages) == 1 else await self._of_owner(request)
+        if len(messages) == 1 and not request.resends and request.continues is None:
+            return request
+        return await self._of_thread(request)
+
+    def forget(self, owner: Owner, teams: Iterable[str]) -> None:
+        """Drop the texts of an owner's conversations with these teams, of which some were deleted."""
+        self._histories.forget({seed_of(owner, team) for team in teams})
+
+    # --- no thread is named -------------------------------------------------------------------------------------
+
+    async def _continuing(self, request: RunRequest, answer: str) -> RunRequest | None:
+        """The request on the thread that ends with the answer that it continues; None: there is none to go back on."""
+        owner, whole = request.principal.owner, [*request.messages, InputMessage("assistant", answer)]
+        last = (await self._histories.digested(seed_of(owner, request.team), whole)).last
+        if last is None:
+            return None
+        results = brought(request.messages)
+        head, is_served = await self._database.read(lambda session: find_end(session, request, last.digest, results))
+        if head is None:
+            return None
+        named = replace(request, thread_id=head.thread_id)
+        if is_served:
+            return named
+        placed = await self._of_thread(named)
+        # Where it waits for a person, its client is told so.
+        return placed if placed.known is not None or head.status is RunStatus.AWAITING_INPUT else None
+
+    async def _of_owner(self, request: RunRequest) -> RunRequest:
+        owner = request.principal.owner
+        history = await self._histories.digested(seed_of(owner, request.team), request.messages)
+        last = history.last
+        new_from = history.first_new()
+        if last is None or new_from is None:
+            return request  # It has no answers, or ends with one.
+        if (warm := self._warm_at(request, history, last, new_from)) is not None:
+            return warm
+        places = await self._database.read(
+            lambda session: find_points(session, owner, request.team, last.digest),
+            short=self._database.dialect == "sqlite",
+        )
+        if not places:
+            return request
+        found, results = None, brought(request.messages[: last.length]) if history.has_results else {}
+        if request.idempotency_key is None and not results:
+            found = at_its_end(*places[0], request, history, last)
+        if found is None:
+            found = await self._database.read(
+                lambda session: find_thread(session, places, request, history, last, results)
+            )
+        if not isinstance(found, Fork):
+            return found or request
+        fork = ForkOf(found.source.name, found.place)
+        return replace(request, fork_of=fork, known=history.known(new_from))
+
+    def _warm_at(self, request: RunRequest, history: History, last: HistoryPoint, new_from: int) -> RunRequest | None:
+        """The request on a thread that is warm and stands where a history ends, as far as this process knows. Of what
+        others have done, its first write finds out: whether a query would have chosen the same (`at_its_end`). None:
+        there is none, or the query tells more than that."""
+        if history.has_results or request.idempotency_key is not None or request.continues is not None:
+            return None
+        warm = None if request.background else self._warm.at(last.digest)  # What is queued has no such write.
+        if warm is None:
+            return None
+        head = warm.head
+        stands = head.status is RunStatus.COMPLETED and not head.queued and head.branch is None
+        if not stands or head.name.owner != request.principal.owner or head.team != request.team:
+            return None
+        known = history.known(new_from, (head.epoch, head.branch), last.digest)
+        return replace(request, thread_id=head.thread_id, known=known)
+
+    async def with_results(self, request: RunRequest) -> RunRequest | None:
+        """A request whose history ends with results that its thread does not wait for, after a turn that failed, was
+        stopped or withdrawn, or whose answer was lost: the thread goes back to before the question of that turn, as if
+        that was asked anew, and gets question, calls and results as messages. None: it stays where it is. Raises as
+        `place`."""
+        messages, seed = request.messages, seed_of(request.name.owner, request.team)
+        length = asked_before(messages)
+        takes_tools = messages[-1].role == "user" or request.client_tools is not None
+        if request.history == "import" or length is None or not takes_tools:
+            return None
+        asked = replace(request, messages=messages[:length])
+        if not request.resends and (await self._histories.digested(seed, asked.messages)).last is None:
+            # Who sends its last turn only may mean any question of these words.
+            calls = brought(messages)
+            if not await self._database.read(lambda session: are_of_first_run(session, request.name, calls)):
+                return None
+        known = (await self._of_thread(asked, anew=True)).known
+        if known is None:
+            return None
+        whole = await self._histories.digested(seed, messages)
+        return replace(request, known=replace(known, conversation=whole.conversation, systems=whole.systems))
+
+    # --- a thread is named --------------------------------------------------------------------------------------
+
+    async def _of_thread(self, request: RunRequest, *, anew: bool = False) -> RunRequest:
+        seed = seed_of(request.name.owner, request.team)
+        history = await self._histories.digested(seed, request.messages)
+        if history.last is None and not (anew or request.resends) and request.continues is None:
+            return request
+        last = history.last or HistoryPoint(0, seed)
+        warm = self._warm.peek(request.name)
+        if warm is not None and warm.head.team == request.team and warm.conversation is not None:
+            known = continued(history, last, warm.conversation, warm.head)
+            if known is not None:
+                return replace(request, known=known)
+        for _ in range(_STEPS):
+            step = await self._database.read(lambda session: self._next_step(session, request, history, last, seed))
+            if isinstance(step, KnownHistory):
+                return replace(request, known=step)
+            if step is None or not await self._rewind(request, step):
+                break
+        return request
+
+    def _next_step(
+        self, session: Session, request: RunRequest, history: History, last: HistoryPoint, seed: bytes
+    ) -> KnownHistory | Rewind | None:
+        """How the history of its client stands to a thread; None: no point of it is known, or the thread is not."""
+        head = read_head(session, request.name)
+        if head is None:
+            return None
+        is_moved = head.team not in (None, request.team)
+        if request.continues is not None and (is_moved or head.status is RunStatus.AWAITING_INPUT):
+            return None  # Its last answer is none of this model's, or a question.
+        if not is_moved or head.team is None:
+            return compare(session, head, request, history, last, seed, ())
+        # As it stood to the model that has the thread, and before that perhaps to this one.
+        as_theirs, found = replace(request, team=head.team), None
+        theirs = seed_of(request.name.owner, head.team)
+        whole = self._histories.digest(theirs, request.messages)
+        is_busy = head.status is RunStatus.RUNNING or bool(head.queued)
+        if self._may_move and not is_busy:  # A run of another model is not ended: windows ask several at once.
+            also = points(seed, request.messages)
+            found = compare(session, head, as_theirs, whole, whole.last or HistoryPoint(0, theirs), theirs, also)
+        if isinstance(found, Rewind):
+            return found
+        new_from = history.first_new() if found is None else found.new_from
+        seen = None if found is None else found.seen
+        return None if new_from is None else history.known(new_from, seen)
+
+    async def _rewind(self, request: RunRequest, step: Rewind) -> bool:
+        """Take the thread to where its client's history parts from it. False: it stays where it is."""
+        await self._travels.outlook(request)  # Or a request that is refused would have moved it.
+        who, name = request.principal, request.name
+        if step.is_busy:
+            if request.on_busy == "reject":
+                raise ThreadBusy(f"a run is live on thread {name.thread_id!r}; try again when it has ended")
+            # It answers what is not in the conversation any more.
+            with suppress(IllegalTransition):
+                await self._travels.cancel(who, name)
+        try:
+            await self._travels.rewind(who, name, step.place)
+        except (InvalidRequest, StateError):
+            return False  # Its turns were not kept.
+        except ThreadBusy:
+            await asyncio.sleep(_PAUSE)  # Its run has not quite ended, or an input is in its queue now.
+        except Conflict:
+            pass  # Somebody was faster: look again.
+        return True

@@ -1,0 +1,99 @@
+"""What two tries of a request have in common, as 20 characters: all of it but the headers that differ.
+
+Nothing is left out for speed: requests of a batch often differ in one place far from their end. What was digested of a
+long history before is not digested again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Hashable, Sequence
+from typing import Final, NamedTuple
+
+import orjson
+from cachetools import LRUCache
+
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.runs.requests import InputMessage, RunRequest
+
+_SIZE: Final = 15
+_FEW: Final = 16
+"""Messages that are digested faster than it is found out whether they were digested before."""
+
+
+class _Prefix(NamedTuple):
+    """The first `length` messages of a history, known again by a hash, and the state after them."""
+
+    length: int
+    hash: int
+    state: hashlib.blake2b
+
+
+class RequestDigests:
+    """Digests requests. Of each of the newest `size` long histories, a hash and the state of a digest are kept."""
+
+    def __init__(self, size: int = 2_000) -> None:
+        self._prefixes: LRUCache[int, _Prefix] = LRUCache(size)
+
+    def of(self, request: RunRequest) -> str:
+        """The digest of a request: who asks whom on which thread, what is said, the client's tools, and all other
+        fields but keys; or what it brings of its own to be known by. 20 characters that can stand in a URL."""
+        if request.fingerprint is not None:
+            return digest_of_own(request.principal.owner, request.team, request.fingerprint)
+        who, tools = request.principal, request.client_tools
+        rest = (
+            *(who.tenant, who.user_id, request.owner, request.thread_id, request.team, len(request.messages)),
+            *(request.params.create_args(), request.extra, request.n, request.stream, request.limits.as_dict()),
+            *(request.on_busy, request.on_question, request.background, request.webhook_url, request.history),
+            None if tools is None else tools.to_json(),
+            [each.is_error for each in request.tool_results],
+            *(() if request.continues is None else (request.continues,)),
+        )
+        digest = self._said(request.messages)
+        digest.update(orjson.dumps(rest, default=str))
+        return base64.urlsafe_b64encode(digest.digest()).decode()
+
+    def _said(self, messages: Sequence[InputMessage]) -> hashlib.blake2b:
+        """The state of the digest after all messages."""
+        if len(messages) <= _FEW:
+            return _after(hashlib.blake2b(digest_size=_SIZE), messages)
+        roles = [each.role for each in messages]
+        values = [_value(each) for each in messages]
+        key, begin, state = hash(tuple(values[:4])), 0, hashlib.blake2b(digest_size=_SIZE)
+        known = self._prefixes.get(key)
+        if known is not None and known.hash == _hash(roles, values, known.length):
+            begin, state = known.length, known.state.copy()
+        # The client's next request has the same but for the last message, or more after it.
+        length = len(messages) - 1
+        state = _after(state, messages[begin:length])
+        self._prefixes[key] = _Prefix(length, _hash(roles, values, length), state.copy())
+        return _after(state, messages[length:])
+
+
+def digest_of_own(owner: Owner, team: str, fingerprint: str) -> str:
+    """The digest of a request that brings a fingerprint of all that it says."""
+    digest = hashlib.blake2b(orjson.dumps((*owner, team, fingerprint)), digest_size=_SIZE)
+    return base64.urlsafe_b64encode(digest.digest()).decode()
+
+
+def _hash(roles: list[str], values: list[Hashable], count: int) -> int:
+    return hash((tuple(roles[:count]), tuple(values[:count])))
+
+
+def _after(state: hashlib.blake2b, messages: Sequence[InputMessage]) -> hashlib.blake2b:
+    for message in messages:
+        state.update(orjson.dumps((message.role, _value(message)), option=orjson.OPT_APPEND_NEWLINE))
+    return state
+
+
+def _value(message: InputMessage) -> Hashable:
+    """What a message says; images by their bytes."""
+    content = message.content
+    if isinstance(content, str):
+        if message.call_id is None and not message.calls:
+            return content
+        parts = (content,)
+    else:
+        parts = tuple(part if isinstance(part, str) else ("image", part.to_base64()) for part in content)
+    return parts, message.call_id, tuple((call.id, call.name, call.arguments) for call in message.calls)

@@ -1,0 +1,132 @@
+"""Which agents and model clients of a built team take what a request asks for."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.teams import BaseGroupChat
+from autogen_core.models import ChatCompletionClient
+
+from drsai_backend.errors import InvalidRequest
+from drsai_backend.models import ContinueRules, ContinuingClient, ModelParams, run_client_of
+from drsai_backend.models.calls.run_client import takes_parameter
+from drsai_backend.runs.requests import RunRequest
+from drsai_backend.teams.answering import answering_agent, answering_name
+from drsai_backend.teams.client_tools.definitions import ClientTools
+from drsai_backend.teams.client_tools.policy import ToolPolicy, agent_for_tools
+from drsai_backend.teams.context import TeamFactory
+from drsai_backend.teams.team_tree import Part, Parts, is_a, leaf_agents
+
+_ASK: Final = "end `messages` with one of the user's that asks for it, such as 'Continue.'"
+_CANNOT: Final = f"this model continues no answer that `messages` ends with (see DRSAI_MODEL_CONTINUES): {_ASK}"
+_SEVERAL: Final = f"a group chat continues no answer that `messages` ends with, which several may have given: {_ASK}"
+
+
+class Outlook(NamedTuple):
+    """What is known of a run by its team alone: how many agents may speak, and which fields of the request nobody of
+    the team takes (`Allotment.ignored`)."""
+
+    speakers: int
+    ignored: tuple[str, ...] = ()
+
+
+class Allotment(NamedTuple):
+    """Who of a team takes what of a request. None: nobody, or the request asks for nothing of the kind.
+
+    Attributes:
+        speakers: how many agents may speak.
+        ignored: the parameters that no model client of the team takes; before them `tools`, where there are some of
+            the client's and no agent is offered them.
+        formed: the agent that answers in the `response_format`.
+        client: the agent that makes calls of the client's tools, or is given their results.
+        tools: those of the client's that it is offered.
+        continuing: what makes the calls of the lone agent, which continues an answer.
+    """
+
+    speakers: int
+    ignored: tuple[str, ...]
+    formed: Part | None
+    client: AssistantAgent | None
+    tools: ClientTools | None
+    continuing: ContinuingClient | None = None
+
+    @property
+    def outlook(self) -> Outlook:
+        """What a client is to know before the run begins."""
+        return Outlook(self.speakers, self.ignored)
+
+
+def allot(
+    team: BaseGroupChat,
+    members: Parts,
+    request: RunRequest,
+    factory: TeamFactory,
+    policy: ToolPolicy,
+    continues: ContinueRules,
+    *,
+    returned: bool = False,
+) -> Allotment:
+    """Find who takes what of a request. `returned`: results of the client's tools have come.
+
+    Raises:
+        InvalidRequest: no agent of the team can answer in the request's form, or none is offered the client's tools
+            and one is to be called; or an answer is to be continued, and it cannot.
+        TeamBuildError: the team has no participant of the name that its setting says.
+    """
+    params, tools = request.params, request.client_tools
+    needs_tools = tools is not None or returned
+    answering = client = None
+    if needs_tools or params.response_format is not None:
+        answering = answering_agent(team, answering_name(factory))
+    if needs_tools:
+        client = agent_for_tools(team, answering, policy)
+    offered = tools if client is not None and policy.mode == "offer" else None
+    ignored = ignored_parameters(members, params)
+    if tools is not None and offered is None:
+        if tools.choice == "required" and request.messages:
+            raise InvalidRequest(
+                f"model {request.team!r} calls no tools of its clients, so none can be demanded", param="tool_choice"
+            )
+        ignored = ("tools", *ignored)
+    speakers = sum(1 for _ in leaf_agents(team))
+    continuing = None if request.continues is None else _continuing(team, continues, request.continues)
+    return Allotment(speakers, ignored, _formed(answering, params), client, offered, continuing)
+
+
+def _continuing(team: BaseGroupChat, rules: ContinueRules, text: str) -> ContinuingClient:
+    """What continues an answer. Who of a group chat has given it, and what was said before it in the same run, is not
+    known; nor is how an agent of a class of its own asks its model."""
+    if len(team._participants) != 1 or is_a(team._participants[0], BaseGroupChat):  # pyright: ignore[reportPrivateUsage]
+        raise InvalidRequest(_SEVERAL, param="messages")
+    agent = answering_agent(team)
+    client: object = getattr(agent, "_model_client", None)
+    run_client = run_client_of(client)
+    inner = client if run_client is None else run_client.inner
+    if is_a(agent, AssistantAgent) and isinstance(inner, ChatCompletionClient):
+        form = rules.of(inner)
+        if form != "no":
+            return ContinuingClient(inner, form, text)
+    raise InvalidRequest(_CANNOT, param="messages")
+
+
+def _formed(answering: Part | None, params: ModelParams) -> Part | None:
+    form = params.response_format
+    if form is None:
+        return None
+    client: object = getattr(answering, "_model_client", None)
+    if isinstance(client, ChatCompletionClient) and takes_parameter(client, "response_format"):
+        return answering
+    if form.get("type") == "text":
+        return None
+    raise InvalidRequest("no agent of this team can answer in a form: leave it out", param="response_format")
+
+
+def ignored_parameters(team: Parts, params: ModelParams) -> tuple[str, ...]:
+    """The names of the parameters of a request that no model client of the team takes."""
+    names = list(params.create_args())
+    clients: list[ChatCompletionClient] = []
+    if names:
+        found: list[object] = [getattr(part, "_model_client", None) for _, part in team]
+        clients = [each for each in found if isinstance(each, ChatCompletionClient)]
+    return tuple(name for name in names if not any(takes_parameter(client, name) for client in clients))

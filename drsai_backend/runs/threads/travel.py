@@ -1,0 +1,138 @@
+"""Turns, branches, forks and rewinds of threads, for who asks: what the API, `DrSai` and the command line call.
+
+`drsai_backend.state.travel` says what a place is, and does it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, Field
+
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.database import Database
+from drsai_backend.database.runs.branches import list_branches, list_turns
+from drsai_backend.database.runs.paths import line_of
+from drsai_backend.database.runs.reads import ThreadHead, read_head
+from drsai_backend.datamodel import Right
+from drsai_backend.datamodel.base import JsonText
+from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.datamodel.thread import check_name
+from drsai_backend.errors import InsufficientScope, InvalidRequest, NotFound
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.requests import new_thread_id
+from drsai_backend.runs.start.plan import unanswered
+from drsai_backend.runs.threads.rights import Named, Rights
+from drsai_backend.state import travel
+from drsai_backend.state.travel import Place
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+
+class TurnView(BaseModel):
+    """A turn to which its thread can go back. It stored the messages from `first_seq` to `last_seq`; where that is the
+    smaller one, none. Times are aware and in UTC."""
+
+    turn: int = Field(description="Turns are numbered once in a thread, on all of its branches together.")
+    run_id: str = Field(description="The run whose turn it was; empty: the state was stored by a program.")
+    first_seq: int
+    last_seq: int
+    created_at: datetime
+    source: str | None = Field(default=None, description="Who said the last of its messages.")
+
+
+class TurnPage(BaseModel):
+    """A page of a thread's turns, `items`, oldest first. `next` is the `after` of the page that follows, if any."""
+
+    items: list[TurnView]
+    next: int | None = None
+
+
+class BranchView(BaseModel):
+    """A branch of a thread: what it has of its own, from `first_turn` and `first_seq` on, and before that its `parent`
+    up to `at_turn` and `at_seq`. One that has nothing of its own ends where it begins. Times are aware and in UTC."""
+
+    number: int = Field(description="0: the line that the thread began with.")
+    parent: int | None = Field(default=None, description="The branch that was left; null: none, it is number 0.")
+    at_turn: int
+    at_seq: int
+    first_turn: int
+    first_seq: int
+    last_turn: int
+    last_seq: int
+    created_at: datetime
+    is_current: bool = Field(description="Whether the thread continues on it.")
+
+
+class BranchPage(BaseModel):
+    """A page of a thread's branches, `items`, oldest first. `next` is the `after` of the page that follows, if any."""
+
+    items: list[BranchView]
+    next: int | None = None
+
+
+class Travel:
+    """The verbs, for one engine."""
+
+    def __init__(self, database: Database, rights: Rights) -> None:
+        self._database = database
+        self._rights = rights
+
+    async def turns(self, who: Principal, named: Named, *, after: int, limit: int, branch: int | None) -> TurnPage:
+        """See `Engine.turns`."""
+        name = await self._rights.thread(who, named, Right.READ)
+
+        def read(session: Session) -> list[JsonObject]:
+            head = _head(session, name)
+            line = head.line if branch is None else line_of(session, head.key, branch)
+            if line is None:
+                raise InvalidRequest(f"the thread has no branch {branch}", param="branch")
+            return list_turns(session, line, after, limit + 1)
+
+        items = [TurnView.model_validate(row) for row in await self._database.read(read)]
+        return TurnPage(items=items[:limit], next=items[limit - 1].turn if len(items) > limit else None)
+
+    async def branches(self, who: Principal, named: Named, *, after: int, limit: int) -> BranchPage:
+        """See `Engine.branches`."""
+        name = await self._rights.thread(who, named, Right.READ)
+
+        def read(session: Session) -> tuple[int, list[JsonObject]]:
+            head = _head(session, name)
+            return head.branch or 0, list_branches(session, head, after, limit + 1)
+
+        current, rows = await self._database.read(read)
+        items = [BranchView.model_validate({**row, "is_current": row["number"] == current}) for row in rows]
+        return BranchPage(items=items[:limit], next=items[limit - 1].number if len(items) > limit else None)
+
+    async def fork(
+        self, who: Principal, named: Named, place: Place, *, thread_id: str | None, to_user: str | None
+    ) -> ThreadName:
+        """See `Engine.fork`. Returns the name of the new thread."""
+        owner = who.owner if to_user is None else Owner(who.tenant, check_name(to_user, "to_user"))
+        # Whose key acts as somebody else may do so for anybody of the tenant.
+        if owner != who.owner and who.acted_by is None and not (who.may(Scope.ADMIN) or who.may(Scope.ACT_AS)):
+            text = "to fork a thread into another user's, your key needs the scope `act-as` or `admin`"
+            raise InsufficientScope(text, scope=Scope.ACT_AS, param="to_user")
+        target = owner.thread(new_thread_id() if thread_id is None else check_name(thread_id, "thread_id"))
+        name = await self._rights.thread(who, named, Right.READ)
+        actor = who.actor
+        await self._database.write(lambda session: travel.fork(session, name, place, target, actor))
+        return target
+
+    async def rewind(self, who: Principal, name: ThreadName, place: Place) -> None:
+        """See `Engine.rewind`, which has looked at the right, and at what this process runs."""
+        actor = who.actor
+
+        def withdrawn(question: JsonObject) -> JsonText:
+            return JsonText(unanswered(question, "withdrawn", who.user_id))
+
+        await self._database.write(lambda session: travel.rewind(session, name, place, actor, withdrawn=withdrawn))
+
+
+def _head(session: Session, name: ThreadName) -> ThreadHead:
+    head = read_head(session, name)
+    if head is None:
+        raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
+    return head

@@ -1,0 +1,46 @@
+"""Whether a team's run is stopped when its client leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import TypeVar, cast
+
+from drsai_backend.json_types import JsonObject
+
+F = TypeVar("F", bound=Callable[..., object])
+NAME = "stop_on_disconnect"
+
+
+def stop_on_disconnect(factory: F) -> F:
+    """Decorate a team factory whose runs are stopped when their client leaves, whatever `DRSAI_ON_DISCONNECT` says: for
+    teams that people talk to in windows with a stop button. A request's own `on_disconnect` comes first.
+
+    ::
+
+        @stop_on_disconnect
+        def writer(context: RunContext) -> AssistantAgent: ...
+    """
+
+    @wraps(factory)
+    def build(*args: object) -> object:
+        return factory(*args)
+
+    setattr(build, NAME, True)
+    return cast("F", build)
+
+
+def stops_on_disconnect(factory: object) -> bool | None:
+    """What a team factory says: by the decorator, or by the key `stop_on_disconnect` beside a component config. None:
+    nothing.
+
+    Raises:
+        ValueError: it is neither true nor false.
+    """
+    if isinstance(factory, Mapping):
+        value: object = cast("JsonObject", factory).get(NAME)
+    else:
+        value = cast(object, getattr(factory, NAME, None))  # pyright: ignore[reportUnknownArgumentType]
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"{NAME} must be true or false")
+    return value

@@ -1,0 +1,167 @@
+"""The verbs of webhooks: what a request may ask to be told, secrets, and what became of deliveries.
+
+A secret belongs to a user, not to a key, which is replaced more often, nor to a tenant, whose members could then sign
+for each other. It is that of whoever holds the credentials: a gateway that acts as others has one for all of them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final, NamedTuple
+
+from pydantic import SecretStr
+
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.config import Settings
+from drsai_backend.database import DatabaseManager, api_keys, webhook_views
+from drsai_backend.database.api_keys import KeyInfo
+from drsai_backend.database.webhook_views import DeliveryInfo, DeliveryPage
+from drsai_backend.database.webhooks import Kind, Wanted, prune_deliveries
+from drsai_backend.datamodel import utcnow
+from drsai_backend.datamodel.audit import PROGRAM, Actor
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.datamodel.thread import check_name
+from drsai_backend.errors import Conflict, InvalidRequest
+from drsai_backend.net.addresses import Reachable
+from drsai_backend.webhooks.signing import make_secret
+
+OVERLAP: Final = timedelta(days=1)
+"""For how long the secret before signs, too, after one was rotated."""
+
+
+class NewSecret(NamedTuple):
+    """A secret that was just made: it is shown here and never again. Until `previous_until` the one before signs, too;
+    None: there was none."""
+
+    secret: SecretStr
+    created_at: datetime
+    previous_until: datetime | None = None
+
+
+class Webhooks:
+    """Webhooks of a database.
+
+    Args:
+        db: encrypts the secrets. Not closed by this object.
+        settings: which addresses may be reached, how many deliveries may wait, and how long they are kept.
+    """
+
+    def __init__(self, db: DatabaseManager, settings: Settings) -> None:
+        self._db = db
+        self._reachable = Reachable(settings.allowed_addresses)
+        self._max_pending = settings.webhook_max_pending
+        self._keep = timedelta(days=settings.webhook_keep_days)
+
+    # --- what is asked for -----------------------------------------------------------------------------------------
+
+    def check_url(self, url: str) -> str:
+        """The URL, when it may be a webhook's. What its name stands for is checked at each attempt.
+
+        Raises:
+            InvalidRequest: it is none; `RefusedAddress` where its host is an address that is not to be reached.
+        """
+        self._reachable.check_url(url, "webhook_url")
+        return url
+
+    async def check(self, who: Principal, url: str) -> None:
+        """Whether `who` may have runs told to that URL.
+
+        Raises:
+            InsufficientScope: they lack `webhooks:write`.
+            InvalidRequest: it is no URL for this, or they have no secret yet, so that nobody could tell whose it is.
+        """
+        who.require(Scope.WEBHOOKS_WRITE)
+        self.check_url(url)
+        signer = subscriber_of(who)
+        if not await self._db.database.read(partial(webhook_views.has_secret, owner=signer), short=True):
+            raise InvalidRequest(
+                f"`webhook_url` needs a secret that signs, and {signer.user_id} has none: POST /v1/webhooks/secret, or "
+                "`drsai webhooks secret`, makes one",
+                param="webhook_url",
+            )
+
+    def wanted(self, who: Principal, url: str | None, kind: Kind) -> Wanted:
+        """What a background run of `who` asks to be told, with a URL of its own or none."""
+        return Wanted(who.owner, subscriber_of(who).user_id, url, who.key_id, kind, self._max_pending)
+
+    async def change_key(
+        self, tenant: str | None, key_id: str, url: str | None, *, actor: Actor = PROGRAM
+    ) -> tuple[KeyInfo, NewSecret | None]:
+        """Set where the background runs of a key are told of that name no URL, or remove it (None).
+
+        Returns:
+            The key; and a secret for its user, if they had none.
+
+        Raises:
+            InvalidRequest: the URL cannot be used.
+            NotFound: the tenant (None: any) has no such key.
+            Conflict: it was revoked.
+        """
+        if url is not None:
+            self.check_url(url)
+        change = partial(api_keys.change_webhook, tenant=tenant, key_id=key_id, url=url, actor=actor)
+        info = (await self._db.database.write(change)).info
+        return info, None if url is None else await self.ensure_secret(info.owner, actor=actor)
+
+    # --- secrets ---------------------------------------------------------------------------------------------------
+
+    async def ensure_secret(self, owner: Owner, *, actor: Actor = PROGRAM) -> NewSecret | None:
+        """Make a secret for a user who has none. None: they have one.
+
+        Raises:
+            InvalidRequest: no name of a user or tenant.
+            ConfigurationError: there is nothing to encrypt it with.
+        """
+        check_name(owner.tenant, "tenant")
+        check_name(owner.user_id, "user")
+        text = make_secret()
+        sealed = self._db.secrets.encrypt(text)
+        try:
+            await self._db.database.write(partial(webhook_views.add_secret, owner=owner, sealed=sealed, actor=actor))
+        except Conflict:
+            return None
+        return NewSecret(SecretStr(text), utcnow())
+
+    async def make_secret(self, owner: Owner, *, actor: Actor = PROGRAM) -> NewSecret:
+        """Make a user's secret, or another one in its place: for a day both sign. Raises as `ensure_secret`."""
+        if (made := await self.ensure_secret(owner, actor=actor)) is not None:
+            return made
+        text, until = make_secret(), utcnow() + OVERLAP
+        sealed = self._db.secrets.encrypt(text)
+        await self._db.database.write(
+            partial(webhook_views.replace_secret, owner=owner, sealed=sealed, until=until, actor=actor)
+        )
+        return NewSecret(SecretStr(text), utcnow(), until)
+
+    # --- deliveries ------------------------------------------------------------------------------------------------
+
+    async def list(self, owner: Owner, after: str | None = None, limit: int = 20) -> DeliveryPage:
+        """A page of the events that a user has asked for, newest first. `after` is the `next` of the page before.
+
+        Raises:
+            InvalidRequest: it is none.
+        """
+        return await self._db.database.read(
+            partial(webhook_views.list_deliveries, owner=owner, after=after, limit=limit)
+        )
+
+    async def retry(self, owner: Owner, event_id: str) -> DeliveryInfo:
+        """Have an event sent now, and repeated as a new one is: one that was given up, or has arrived, too.
+
+        Raises:
+            NotFound: the user has no such event.
+        """
+        return await self._db.database.write(partial(webhook_views.retry_delivery, owner=owner, event_id=event_id))
+
+    async def prune(self) -> int:
+        """Delete events that arrived or were given up, once they are old. Returns how many."""
+        total = 0
+        while gone := await self._db.database.write(partial(prune_deliveries, older_than=self._keep)):
+            total += gone
+        return total
+
+
+def subscriber_of(who: Principal) -> Owner:
+    """Whose secret signs what `who` asks to be told."""
+    return Owner(who.tenant, who.acted_by or who.user_id)

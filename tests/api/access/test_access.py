@@ -1,0 +1,172 @@
+"""Who may ask what: every route of the application, asked by everybody who might. A new route is in it by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from drsai_backend import DrSai
+from drsai_backend.access.principal import Scope
+from drsai_backend.datamodel import UserInput
+from drsai_backend.datamodel.owner import Owner
+from tests.api.access.conftest import GUARDED, HELLO, OPERATIONS, SECRET, World
+from tests.support.threads import settings
+
+# What an admin does to the tenant: nobody is named by its query, and nobody acts as another.
+# Whoever asks: no row is read, and there is no endpoint.
+EMBEDDINGS = "/v1/embeddings"
+# Their bodies name whom they act as, if anybody; their queries do not.
+SAID = ("/v1/chat/completions", "/v1/completions", "/v1/messages")
+OF_ADMINS = ("/v1/keys", "/v1/users", "/v1/audit")
+
+
+def test_only_health_is_open_to_all() -> None:
+    assert {path for _, path, needed in OPERATIONS if needed is None} == {"/healthz", "/readyz"}
+
+
+def _error(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["code"]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(("method", "path", "needed"), GUARDED)
+async def test_without_a_valid_key(lasting: World, method: str, path: str, needed: Scope) -> None:
+    key = lasting.keys["ann"]
+    mistyped = key[:-1] + ("y" if key.endswith("x") else "x")
+    for who in (None, "expired", "revoked", "sk-unused", mistyped):
+        response = await lasting.ask(who, method, path)
+        assert _error(response) == (401, "invalid_api_key"), who
+        assert response.headers["www-authenticate"].startswith("Bearer")
+        assert who is None or lasting.keys.get(who, who) not in response.text
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(("method", "path", "needed"), GUARDED)
+async def test_with_every_other_scope(lasting: World, method: str, path: str, needed: Scope) -> None:
+    for scope in Scope:
+        if scope in (needed, Scope.ADMIN):
+            continue
+        response = await lasting.ask(scope, method, path)
+        assert _error(response) == (403, "insufficient_scope"), scope
+        assert f"`{needed}`" in response.json()["error"]["message"]
+
+
+_OTHERS = [
+    (who, method, path)
+    for method, path, _ in GUARDED
+    for who in ("bob", "elsewhere")
+    if who == "elsewhere" or not path.startswith(OF_ADMINS)  # an admin of the tenant manages its keys
+]
+
+
+@pytest.mark.parametrize(("who", "method", "path"), _OTHERS)
+async def test_what_is_anothers_does_not_exist(world: World, who: str, method: str, path: str) -> None:
+    response = await world.ask(who, method, path)
+    assert SECRET not in response.text
+    if "{run_id}" not in path:  # which the error names
+        assert world.names["run_id"] not in response.text
+    if any(
+        f"{{{name}}}" in path
+        for name in ("thread_id", "run_id", "key_id", "user_id", "response_id", "conversation_id", "delivery_id")
+    ):
+        assert _error(response) == (404, "not_found")
+    elif path == EMBEDDINGS:
+        assert _error(response) == (404, "model_not_found")
+    else:
+        assert response.status_code < 300
+    assert (await world.drsai.get_thread("ann", "t", tenant="acme")).message_count == 2
+
+
+@pytest.mark.parametrize(("method", "path", "needed"), GUARDED)
+@pytest.mark.parametrize("who", ["ann", "needed", "gateway"])
+async def test_ones_own(world: World, who: str, method: str, path: str, needed: Scope) -> None:
+    named = (
+        {"headers": {"X-OpenWebUI-User-Email": "ann"}} if who == "gateway" and not path.startswith(OF_ADMINS) else {}
+    )
+    response = await world.ask(needed if who == "needed" else who, method, path, **named)
+    kept = (method, path) == ("delete", "/v1/conversations/{conversation_id}/items/{item_id}")  # What was said.
+    if kept or path.endswith(("/cancel", "/pause", "/resume", "/input")):  # The run is over: only its owner is told.
+        assert response.status_code == 409
+    elif path == EMBEDDINGS:
+        assert _error(response) == (404, "model_not_found")
+    else:
+        assert response.status_code < 300, response.text
+
+
+@pytest.mark.parametrize(("method", "path", "needed"), GUARDED)
+async def test_naming_another_user(world: World, method: str, path: str, needed: Scope) -> None:
+    """In the query: with `act-as` it is as if they asked, else it is refused."""
+    if path.startswith((*SAID, *OF_ADMINS, "/v1/models")):
+        assert (await world.ask("gateway", method, path, params={"user": "ann"})).status_code in (200, 201, 400)
+        return
+    assert _error(await world.ask("bob", method, path, params={"user": "ann"})) == (403, "insufficient_scope")
+    as_ann = await world.ask("gateway", method, path, params={"user": "ann"})
+    assert as_ann.status_code < 300 or as_ann.status_code == 409 or path == EMBEDDINGS, as_ann.text
+
+
+async def test_a_gateway_stays_in_its_tenant_and_gives_no_right_away(world: World) -> None:
+    as_eve = {"headers": {"X-OpenWebUI-User-Email": "eve"}}
+    assert _error(await world.ask("gateway", "get", "/v1/threads/{thread_id}", **as_eve)) == (404, "not_found")
+    body = {**HELLO, "thread_id": "t"}
+    chat = {"headers": {"Authorization": f"Bearer {world.keys['gateway']}", **as_eve["headers"]}, "json": body}
+    assert (await world.http.post("/v1/chat/completions", **chat)).status_code == 200
+    [thread] = (await world.drsai.list_threads("eve", tenant="acme")).items
+    assert thread.thread_id == "t"
+
+
+async def test_user_in_a_chat_request_is_a_tag_of_an_end_user(world: World) -> None:
+    headers = {"Authorization": f"Bearer {world.keys['bob']}"}
+    body = {**HELLO, "thread_id": "t", "user": "ann"}
+    assert (await world.http.post("/v1/chat/completions", json=body, headers=headers)).status_code == 200
+    [given] = await world.drsai.db.get(UserInput, {"tenant": "acme", "user_id": "bob", "thread_id": "t"})
+    assert given.extra_requests == {"user": "ann"}
+    assert (await world.drsai.get_thread("ann", "t", tenant="acme")).message_count == 2
+
+
+@pytest.mark.parametrize("header", ["Authorization", "api-key", "x-api-key"])
+async def test_where_a_key_may_be(world: World, header: str) -> None:
+    key = world.keys["ann"]
+    value = f"Bearer {key}" if header == "Authorization" else key
+    assert (await world.http.get("/v1/threads/t", headers={header: value})).status_code == 200
+    other = {"Authorization": f"Bearer {world.keys['bob']}", "x-api-key": key}
+    assert _error(await world.http.get("/v1/threads/t", headers=other)) == (401, "invalid_api_key")
+
+
+async def test_a_key_is_shown_once(world: World) -> None:
+    made = (await world.ask("ann", "post", "/v1/keys")).json()
+    assert made["key"].startswith("sk-drsai-")
+    assert (made["user"], made["tenant"], made["state"]) == ("eve", "acme", "active")
+    listed = await world.ask("ann", "get", "/v1/keys")
+    assert made["id"] in listed.text
+    assert made["key"] not in listed.text
+    assert (await world.ask(made["key"], "get", "/v1/threads")).status_code == 200
+    world.names["key_id"] = made["id"]
+    assert (await world.ask("ann", "delete", "/v1/keys/{key_id}")).json()["state"] == "revoked"
+    assert (await world.ask(made["key"], "get", "/v1/threads")).status_code == 401
+
+
+async def test_nobody_needs_a_key_before_the_first_one_is_made(sqlite_template: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "a.db"
+    file.write_bytes(sqlite_template)
+    async with DrSai(None, f"sqlite:///{file}", settings=settings()) as drsai:
+        transport = httpx.ASGITransport(drsai.app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+            assert (await http.get("/v1/threads", params={"user": "ann"})).status_code == 200
+            unused = {"Authorization": "Bearer sk-unused"}
+            assert (await http.get("/v1/threads", headers=unused)).status_code == 200
+            made = await drsai.keys.create(Owner("default", "ann"), ["user"])
+            assert _error(await http.get("/v1/threads", headers=unused)) == (401, "invalid_api_key")
+            key = {"Authorization": f"Bearer {made.key.get_secret_value()}"}
+            assert (await http.get("/v1/threads", headers=key)).status_code == 200
+
+
+async def test_a_key_is_needed_where_the_settings_say_so(sqlite_template: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "a.db"
+    file.write_bytes(sqlite_template)
+    async with DrSai(None, f"sqlite:///{file}", settings=settings(auth="required")) as drsai:
+        transport = httpx.ASGITransport(drsai.app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+            assert _error(await http.get("/v1/threads")) == (401, "invalid_api_key")
+            assert (await http.get("/healthz")).status_code == 200

@@ -1,0 +1,92 @@
+"""Each real client does with this server what its users expect of it. `make clients` runs this module.
+
+It is not collected by default: its name is none of a test module's, and the first run installs all clients.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.clients.environments import CLIENTS, Client, command_of, node
+from tests.clients.expected import EXPECTED, PENDING
+from tests.clients.serving import serving
+
+ANY = "(was not reported)"
+
+
+@dataclass
+class Report:
+    """What a script printed, by case."""
+
+    saw: dict[str, Any] = field(default_factory=dict)
+    output: str = ""
+
+
+def run(client: Client, base_url: str, key: str) -> Report:
+    """Make its environment if need be, and run its script."""
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    environment |= {"BASE_URL": base_url, "API_KEY": key, "CLIENT": user_of(client)}
+    environment |= {"NODE_NO_WARNINGS": "1", "NO_PROXY": "127.0.0.1", "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(command_of(client), env=environment, capture_output=True, text=True, timeout=400)
+        output, errors = done.stdout, f"exit code {done.returncode}\n{done.stderr}"
+    except subprocess.TimeoutExpired as late:
+        output, errors = (late.stdout or b"").decode(), "it did not end in 400 seconds"
+    report = Report(output=f"{output[-2000:]}\n{errors[-4000:]}")
+    for line in output.splitlines():
+        if line.startswith('{"case"'):
+            item = json.loads(line)
+            report.saw[item["case"]] = item["saw"]
+    return report
+
+
+def user_of(client: Client) -> str:
+    return client.name.replace(" ", "-")
+
+
+@pytest.fixture(scope="session")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Report]]]:
+    """The reports of all scripts, which run beside each other."""
+    with serving(tmp_path_factory.mktemp("clients")) as server, ThreadPoolExecutor(3) as pool:
+        chosen = [client for client in CLIENTS if node() or not client.needs_node]
+        keys = {client: server.key(user_of(client)) for client in chosen}
+        yield {client.name: pool.submit(run, client, server.base_url, keys[client]) for client in chosen}
+
+
+def cases() -> Iterator[Any]:
+    for client in CLIENTS:
+        for name, expected in EXPECTED[client.name].items():
+            part = PENDING.get(client.name, {}).get(name)
+            marks = [pytest.mark.xfail(strict=True, reason=f"waits for: {part}", raises=AssertionError)] if part else []
+            yield pytest.param(client, name, expected, marks=marks, id=f"{client.name}-{name}")
+
+
+@pytest.mark.parametrize(("client", "name", "expected"), list(cases()))
+def test_the_client_sees_what_its_users_expect(
+    reports: dict[str, Future[Report]], client: Client, name: str, expected: Any
+) -> None:
+    if client.name not in reports:
+        pytest.skip("node and npm are not there")
+    report = reports[client.name].result()
+    saw = report.saw.get(name, ANY)
+    if saw == ANY:
+        raise RuntimeError(f"{client.name} did not report {name!r}:\n{report.output}")
+    assert saw == expected
+
+
+def test_every_case_that_a_script_has_is_expected_something_of(reports: dict[str, Future[Report]]) -> None:
+    for name, report in reports.items():
+        assert sorted(report.result().saw) == sorted(EXPECTED[name]), name
+
+
+def test_every_pending_case_is_one() -> None:
+    for name, waiting in PENDING.items():
+        assert waiting.keys() <= EXPECTED[name].keys(), name
