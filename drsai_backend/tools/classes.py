@@ -23,7 +23,6 @@ import jsonschema
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.base import ToolBase, ToolIdentity
-from drsai_backend.tools.options import ToolOptions
 from drsai_backend.tools.results import ToolOutput
 from drsai_backend.tools.running import ToolRun
 from drsai_backend.tools.schema import check_against, simplified

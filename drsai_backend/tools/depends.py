@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Annotated, Any, TypeAlias, cast
 
-from drsai_backend.access.principal import Principal
 from drsai_backend.errors import ConfigurationError, ToolError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.running import Lazy, ToolRun
@@ -32,7 +31,14 @@ from drsai_backend.tools.threads import in_thread
 
 Function: TypeAlias = Callable[..., Any]
 
-_injectable: set[type] = {ToolRun, Principal}
+# By name, as a tool's module may be the first to import one, and most need none of them.
+_injectable = {
+    "drsai_backend.access.principal.Principal",
+    "drsai_backend.database.manager.manager.DatabaseManager",
+    "drsai_backend.datamodel.thread.Thread",
+    "drsai_backend.teams.context.RunContext",
+    "drsai_backend.tools.running.ToolRun",
+}
 _overrides: dict[Function, Function] = {}
 
 
@@ -44,7 +50,7 @@ class _Depends:
     use_cache: bool = True
 
 
-def Depends(function: Function, *, use_cache: bool = True) -> Any:  # noqa: N802 - reads as what it stands for, as FastAPI's
+def Depends(function: Function, *, use_cache: bool = True) -> Any:
     """Have a parameter filled with what a function returns: `Annotated[Db, Depends(get_db)]`, or as its default.
 
     Args:
@@ -57,7 +63,7 @@ def Depends(function: Function, *, use_cache: bool = True) -> Any:  # noqa: N802
 
 def injectable(kind: type) -> type:
     """Have parameters of this type filled from `ToolRun.provided`, wherever a tool or a dependency names it."""
-    _injectable.add(kind)
+    _injectable.add(f"{kind.__module__}.{kind.__qualname__}")
     return kind
 
 
@@ -123,7 +129,7 @@ def _of_system(hint: Any, default: Any) -> _Depends | type | None:
     options = [each for each in typing.get_args(hint) if each is not type(None)]
     if len(options) == 1 and type(None) in typing.get_args(hint):
         hint = options[0]
-    if isinstance(hint, type) and any(issubclass(hint, kind) for kind in _injectable if kind is not object):
+    if isinstance(hint, type) and any(f"{kind.__module__}.{kind.__qualname__}" in _injectable for kind in hint.__mro__):
         return cast("type", hint)
     return None
 

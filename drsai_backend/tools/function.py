@@ -9,14 +9,14 @@ import typing
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Annotated, Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Annotated, Any, Generic, NotRequired, ParamSpec, TypeVar, cast, overload
 
 import docstring_parser
 import pydantic_core
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from pydantic.fields import FieldInfo
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.json_types import JsonObject
@@ -25,7 +25,8 @@ from drsai_backend.tools.depends import Wanted, check_dependencies, solve, wante
 from drsai_backend.tools.options import MAX_OUTPUT, ApprovalRule, ToolOptions
 from drsai_backend.tools.results import ToolOutput
 from drsai_backend.tools.running import ToolRun
-from drsai_backend.tools.schema import explain, not_an_object, simplified, strict as made_strict
+from drsai_backend.tools.schema import explain, not_an_object, simplified
+from drsai_backend.tools.schema import strict as made_strict
 from drsai_backend.tools.threads import in_thread
 
 P = ParamSpec("P")
@@ -51,7 +52,9 @@ class Function(ToolBase, Generic[P, R]):
         plain: Any = function.func if isinstance(function, functools.partial) else function
         what = name or getattr(plain, "__name__", type(plain).__name__)
         if inspect.isgeneratorfunction(plain):
-            raise ConfigurationError(f"{what}: a tool with partial results is an async generator (`async def`, `yield`)")
+            raise ConfigurationError(
+                f"{what}: a tool with partial results is an async generator (`async def`, `yield`)"
+            )
         wanted = wanted_of(function, names)
         check_dependencies(wanted)
         said = docstring_parser.parse(inspect.getdoc(plain) or "")
@@ -189,7 +192,7 @@ def _adapter(what: str, wanted: Wanted, said: Mapping[str, str | None]) -> tuple
     try:
         adapter = TypeAdapter[Any](arguments)
         schema = simplified(adapter.json_schema())
-    except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, TypeError) as error:
+    except (PydanticUserError, PydanticInvalidForJsonSchema, TypeError) as error:
         raise ConfigurationError(f"{what}: a parameter has a type that JSON cannot say: {error}") from error
     schema.pop("description", None)
     schema.setdefault("required", [])
@@ -226,6 +229,8 @@ def _described(hint: Any, default: Any, said: str | None) -> tuple[Any, Any]:
 
 
 def _takes_null(schema: JsonObject) -> bool:
-    return schema.get("type") == "null" or any(_takes_null(each) for each in schema.get("anyOf", ())) or not (
-        schema.keys() - {"default", "description"}
+    return (
+        schema.get("type") == "null"
+        or any(_takes_null(each) for each in schema.get("anyOf", ()))
+        or not (schema.keys() - {"default", "description"})
     )

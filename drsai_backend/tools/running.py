@@ -104,4 +104,3 @@ def tool_run(run: ToolRun) -> Generator[ToolRun]:
         yield run
     finally:
         _current.reset(token)
-

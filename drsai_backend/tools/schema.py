@@ -143,7 +143,10 @@ def _or_null(schema: JsonObject) -> JsonObject:
         return schema
     rest = {key: value for key, value in schema.items() if key != "description"}
     kept = {"description": schema["description"]} if "description" in schema else {}
-    return {"anyOf": [*rest["anyOf"], {"type": "null"}] if rest.keys() == {"anyOf"} else [rest, {"type": "null"}], **kept}
+    return {
+        "anyOf": [*rest["anyOf"], {"type": "null"}] if rest.keys() == {"anyOf"} else [rest, {"type": "null"}],
+        **kept,
+    }
 
 
 def _plain(schema: Any, defs: JsonObject, looping: set[str]) -> Any:
