@@ -16,6 +16,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 import jsonschema
@@ -41,7 +42,7 @@ class ClassTool(ToolBase):
     """A tool whose calls are made by an object: its `call(arguments, run)`, sync or async."""
 
     def __init__(self, identity: ToolIdentity, inner: Any) -> None:
-        description = getattr(inner, "description", None) or inspect.getdoc(type(inner)) or ""
+        description = getattr(inner, "description", None) or inspect.getdoc(cast("type", type(inner))) or ""
         parameters = parameters_schema(getattr(inner, "parameters", []), identity.name)
         super().__init__(identity, description, parameters, getattr(inner, "options", None))
         self.inner = inner
@@ -87,12 +88,17 @@ def register_tool(name: str, *, author: str = "", labels: Sequence[str] = ()) ->
         elif callable(getattr(kind, "call", None)):
             identity = ToolIdentity(name, author, tuple(labels))
             parameters_schema(getattr(kind, "parameters", []), name)
-            _registered[name] = lambda **config: ClassTool(identity, kind(**config))
+            made = cast("Callable[..., object]", kind)
+            _registered[name] = partial(_make, identity, made)
         else:
             raise ConfigurationError(f"the class of the tool {name!r} has no method `call(arguments, run)`")
         return kind
 
     return register
+
+
+def _make(identity: ToolIdentity, kind: Callable[..., object], **config: Any) -> ToolBase:
+    return ClassTool(identity, kind(**config))
 
 
 def registered_tool(name: str, **config: Any) -> ToolBase:
@@ -116,7 +122,7 @@ def parameters_schema(parameters: object, tool: str = "tool") -> JsonObject:
         ConfigurationError: it is neither.
     """
     if isinstance(parameters, Mapping):
-        schema = simplified(dict(cast("JsonObject", parameters)))
+        schema: JsonObject = simplified(dict(cast("JsonObject", parameters)))
         if schema.get("type", "object") != "object":
             raise ConfigurationError(f"{tool}: the schema of its parameters is not one of an object")
         schema = {"type": "object", "properties": {}, **schema}

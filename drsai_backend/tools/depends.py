@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import typing
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -95,8 +95,8 @@ def wanted_of(function: Function, names: Mapping[str, object] | None = None) -> 
     Raises:
         ConfigurationError: an annotation cannot be resolved, a parameter has none, or has no name.
     """
-    plain = function.func if isinstance(function, partial) else function
-    what = getattr(plain, "__name__", type(plain).__name__)
+    plain: Any = cast("partial[Any]", function).func if isinstance(function, partial) else function
+    what = _name(plain)
     hinted = plain if inspect.isroutine(plain) else plain.__init__ if isinstance(plain, type) else plain.__call__
     try:
         hints = typing.get_type_hints(hinted, localns=dict(names or {}), include_extras=True)
@@ -130,7 +130,7 @@ def _of_system(hint: Any, default: Any) -> _Depends | type | None:
     if len(options) == 1 and type(None) in typing.get_args(hint):
         hint = options[0]
     if isinstance(hint, type) and any(f"{kind.__module__}.{kind.__qualname__}" in _injectable for kind in hint.__mro__):
-        return cast("type", hint)
+        return hint
     return None
 
 
@@ -176,7 +176,7 @@ class _Solver:
     async def given(self, kind: type) -> object:
         if kind is ToolRun:
             return self.run
-        found = self.run.get(kind)
+        found: object = self.run.get(kind)
         if found is None:
             raise ToolError(f"This tool needs a {kind.__name__}, which is there in a run of the server only.")
         if not isinstance(found, Lazy):
@@ -220,7 +220,7 @@ class _Solver:
 
 
 @asynccontextmanager
-async def _in_threads(manager: Any) -> Any:
+async def _in_threads(manager: Any) -> AsyncIterator[Any]:
     value = await in_thread(manager.__enter__)
     try:
         yield value

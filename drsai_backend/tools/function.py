@@ -49,12 +49,10 @@ class Function(ToolBase, Generic[P, R]):
         labels: Sequence[str] = (),
         names: Mapping[str, object] | None = None,
     ) -> None:
-        plain: Any = function.func if isinstance(function, functools.partial) else function
+        plain: Any = cast("Any", function).func if isinstance(function, functools.partial) else function
         what = name or getattr(plain, "__name__", type(plain).__name__)
         if inspect.isgeneratorfunction(plain):
-            raise ConfigurationError(
-                f"{what}: a tool with partial results is an async generator (`async def`, `yield`)"
-            )
+            raise ConfigurationError(f"{what}: partial results come from an async generator (`async def`, `yield`)")
         wanted = wanted_of(function, names)
         check_dependencies(wanted)
         said = docstring_parser.parse(inspect.getdoc(plain) or "")
@@ -66,7 +64,7 @@ class Function(ToolBase, Generic[P, R]):
         text = description if description is not None else "\n\n".join(part for part in parts if part)
         schema = made_strict(schema) if strict else schema
         super().__init__(ToolIdentity(what, author, tuple(labels)), text, schema, options, strict=strict)
-        self._func = function
+        self._func: Callable[P, R] = function
         self._wanted = wanted.system
         self._is_async = inspect.iscoroutinefunction(plain)
         self._is_stream = inspect.isasyncgenfunction(plain)
@@ -82,7 +80,8 @@ class Function(ToolBase, Generic[P, R]):
         try:
             return self._validate(arguments)
         except ValidationError as error:
-            if not isinstance(arguments, Mapping):
+            given: object = arguments
+            if not isinstance(given, Mapping):
                 raise not_an_object(self.name, arguments) from None
             # Strict mode has no optional parameters: null stands for one that was left out.
             left = {k: v for k, v in arguments.items() if v is not None or k not in self._nullable}
@@ -225,7 +224,7 @@ def _described(hint: Any, default: Any, said: str | None) -> tuple[Any, Any]:
         kept.append(Field(description=said))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return (Annotated[tuple([base, *kept])] if kept else base), default  # pyright: ignore[reportReturnType, reportInvalidTypeForm]
+        return (Annotated[(base, *kept)] if kept else base), default  # pyright: ignore[reportReturnType, reportInvalidTypeForm]
 
 
 def _takes_null(schema: JsonObject) -> bool:

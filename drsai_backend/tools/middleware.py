@@ -22,7 +22,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from autogen_core.tools import ToolResult
@@ -53,12 +52,16 @@ Middleware: TypeAlias = Callable[[ToolCall, Proceed], Awaitable[ToolResult]]
 def chain(layers: Sequence[Middleware], innermost: Proceed) -> Proceed:
     """`innermost` with the layers around it."""
     for layer in reversed(layers):
-        innermost = partial(layer, proceed=innermost)
+        innermost = _around(layer, innermost)
     return innermost
 
 
+def _around(layer: Middleware, inner: Proceed) -> Proceed:
+    return lambda call: layer(call, inner)
+
+
 async def log_calls(call: ToolCall, proceed: Proceed) -> ToolResult:
-    """Writes a line for each call: its tool, agent, seconds, and whether it failed. No arguments, which may be secret."""
+    """Logs each call: its tool, agent, seconds, and whether it failed; not its arguments, which may be secret."""
     started = time.monotonic()
     result = await proceed(call)
     fields = {"tool": call.tool.name, "agent": call.run.agent, "is_error": result.is_error}

@@ -65,5 +65,5 @@ class ToolOptions:
             return rule
         try:
             return Approval() if rule(arguments) else None
-        except Exception:  # It is foreign code, and silence is no approval.
+        except Exception:  # noqa: BLE001 - it is foreign code, and silence is no approval.
             return Approval()

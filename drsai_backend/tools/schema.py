@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 import jsonschema
 import referencing
 from pydantic import ValidationError
+from referencing.exceptions import Unresolvable
 
 from drsai_backend.errors import ConfigurationError, ToolError
 from drsai_backend.json_types import JsonObject
@@ -102,7 +103,7 @@ def check_against(schema: JsonObject, arguments: object, tool: str = "") -> Json
             problems.append(f"`{field}`: {error.message[:200]}" if field else error.message[:200])
             if len(problems) > _SHOWN_PROBLEMS:
                 break
-    except referencing.exceptions.Unresolvable as error:
+    except Unresolvable as error:
         raise ToolError(f"The parameters of the tool {tool} refer to something unknown: it cannot be called") from error
     if problems:
         raise _refusal(tool, problems)

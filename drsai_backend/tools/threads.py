@@ -94,7 +94,7 @@ class ToolThreads:
             error: BaseException | None = None
             try:
                 result = job.context.run(job.function)
-            except BaseException as raised:  # It belongs to who waits, InputRequired included.
+            except BaseException as raised:  # noqa: BLE001 - it belongs to who waits, InputRequired included.
                 error = raised
             with self._lock:
                 gone = job.given_up

@@ -23,7 +23,7 @@ def tool_run_of(agent: object, context: RunContext, cache: dict[object, Any]) ->
 
     def allows(scope: str) -> bool:
         # A scope that the server does not know is a role, which applications name.
-        return principal.allows(Scope(scope)) if scope in set(Scope) else scope in principal.roles
+        return principal.may(Scope(scope)) if scope in set(Scope) else scope in principal.roles
 
     async def thread() -> object:
         name = (context.owner or principal.owner).thread(context.thread_id)
@@ -74,4 +74,4 @@ def choosing(agent: object, steps: AgentSteps, offer: Offer | None) -> Offer | N
 
 
 def _name(tool: Any) -> str:
-    return str(tool["name"] if isinstance(tool, Mapping) else tool.name)
+    return str(cast("JsonObject", tool)["name"] if isinstance(tool, Mapping) else tool.name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -217,11 +217,7 @@ class ToolCalls:
         return answer
 
     def _shown(self, call: Call) -> JsonObject:
-        return {
-            "name": call.name,
-            "arguments": dict(call.arguments) if isinstance(call.arguments, Mapping) else {},
-            "call_id": call.id,
-        }
+        return {"name": call.name, "arguments": call.shown, "call_id": call.id}
 
     # --- beside others ------------------------------------------------------------------------------------------
 

@@ -127,8 +127,7 @@ class Call:
         tool = self.tool
         if not isinstance(tool, ToolBase):
             return None
-        given = self.arguments
-        return tool.options.approval(dict(given) if isinstance(given, Mapping) else {})
+        return tool.options.approval(self.shown)
 
     @cached_property
     def repeatable(self) -> bool:
@@ -143,6 +142,12 @@ class Call:
     def written(self) -> str:
         """The arguments as JSON text."""
         return json.dumps(self.arguments, ensure_ascii=False, default=str)
+
+    @property
+    def shown(self) -> JsonObject:
+        """The arguments as an object, also where the model gave none."""
+        given: object = self.arguments
+        return dict(cast("JsonObject", given)) if isinstance(given, Mapping) else {}
 
     def digest(self) -> str:
         return digest_of([self.name, self.arguments])
