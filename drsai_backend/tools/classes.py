@@ -42,7 +42,7 @@ class ClassTool(ToolBase):
     """A tool whose calls are made by an object: its `call(arguments, run)`, sync or async."""
 
     def __init__(self, identity: ToolIdentity, inner: Any) -> None:
-        description = getattr(inner, "description", None) or inspect.getdoc(cast("type", type(inner))) or ""
+        description = getattr(inner, "description", None) or inspect.getdoc(cast("object", inner)) or ""
         parameters = parameters_schema(getattr(inner, "parameters", []), identity.name)
         super().__init__(identity, description, parameters, getattr(inner, "options", None))
         self.inner = inner

@@ -18,11 +18,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import typing
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Annotated, Any, TypeAlias, cast
+from weakref import WeakKeyDictionary
 
 from drsai_backend.errors import ConfigurationError, ToolError
 from drsai_backend.json_types import JsonObject
@@ -95,7 +96,7 @@ def wanted_of(function: Function, names: Mapping[str, object] | None = None) -> 
     Raises:
         ConfigurationError: an annotation cannot be resolved, a parameter has none, or has no name.
     """
-    plain: Any = cast("partial[Any]", function).func if isinstance(function, partial) else function
+    plain: Any = getattr(function, "func", function)  # of a partial
     what = _name(plain)
     hinted = plain if inspect.isroutine(plain) else plain.__init__ if isinstance(plain, type) else plain.__call__
     try:
@@ -134,22 +135,30 @@ def _of_system(hint: Any, default: Any) -> _Depends | type | None:
     return None
 
 
-@lru_cache(maxsize=1024)
-def _plan(function: Function) -> Wanted:
-    wanted = wanted_of(function)
+_plans: WeakKeyDictionary[Function, Wanted] = WeakKeyDictionary()
+
+
+def _plan(function: Function, names: Mapping[str, object] | None = None) -> Wanted:
+    found = _plans.get(function)
+    if found is not None:
+        return found
+    wanted = wanted_of(function, names)
     for name, (_, default) in wanted.model.items():
         if default is inspect.Parameter.empty:
             raise ConfigurationError(f"{_name(function)}: nothing fills the parameter `{name}` of this dependency")
+    _plans[function] = wanted
     return wanted
 
 
-def check_dependencies(wanted: Wanted, above: tuple[Function, ...] = ()) -> None:
+def check_dependencies(
+    wanted: Wanted, names: Mapping[str, object] | None = None, above: tuple[Function, ...] = ()
+) -> None:
     """Raises ConfigurationError where a dependency cannot be called, or needs itself."""
     for each in wanted.system.values():
         if isinstance(each, _Depends):
             if each.function in above:
                 raise ConfigurationError(f"the dependency {_name(each.function)} needs itself")
-            check_dependencies(_plan(each.function), (*above, each.function))
+            check_dependencies(_plan(each.function, names), names, (*above, each.function))
 
 
 async def solve(wanted: Mapping[str, _Depends | type], run: ToolRun, stack: AsyncExitStack) -> JsonObject:
@@ -176,7 +185,7 @@ class _Solver:
     async def given(self, kind: type) -> object:
         if kind is ToolRun:
             return self.run
-        found: object = self.run.get(kind)
+        found = self.run.get(cast("type[object]", kind))
         if found is None:
             raise ToolError(f"This tool needs a {kind.__name__}, which is there in a run of the server only.")
         if not isinstance(found, Lazy):
@@ -220,7 +229,7 @@ class _Solver:
 
 
 @asynccontextmanager
-async def _in_threads(manager: Any) -> AsyncIterator[Any]:
+async def _in_threads(manager: Any) -> AsyncGenerator[Any]:
     value = await in_thread(manager.__enter__)
     try:
         yield value

@@ -49,12 +49,12 @@ class Function(ToolBase, Generic[P, R]):
         labels: Sequence[str] = (),
         names: Mapping[str, object] | None = None,
     ) -> None:
-        plain: Any = cast("Any", function).func if isinstance(function, functools.partial) else function
+        plain: Any = getattr(function, "func", function)  # of a partial
         what = name or getattr(plain, "__name__", type(plain).__name__)
         if inspect.isgeneratorfunction(plain):
             raise ConfigurationError(f"{what}: partial results come from an async generator (`async def`, `yield`)")
         wanted = wanted_of(function, names)
-        check_dependencies(wanted)
+        check_dependencies(wanted, names)
         said = docstring_parser.parse(inspect.getdoc(plain) or "")
         self._adapter, schema = _adapter(what, wanted, {each.arg_name: each.description for each in said.params})
         self._nullable = frozenset(
@@ -80,7 +80,7 @@ class Function(ToolBase, Generic[P, R]):
         try:
             return self._validate(arguments)
         except ValidationError as error:
-            given: object = arguments
+            given = cast("object", arguments)
             if not isinstance(given, Mapping):
                 raise not_an_object(self.name, arguments) from None
             # Strict mode has no optional parameters: null stands for one that was left out.

@@ -1,0 +1,257 @@
+"""`@tool`: schema, validation, dependencies, results and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import pytest
+from autogen_core import CancellationToken
+from autogen_core.tools import StaticStreamWorkbench, ToolResult
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+
+from drsai_backend.access.principal import Principal
+from drsai_backend.errors import ConfigurationError, ToolError, TransientToolError
+from drsai_backend.tools import (
+    Depends,
+    FileOutput,
+    FileRef,
+    ToolRun,
+    cached,
+    call_tool,
+    dependency_overrides,
+    register_tool,
+    registered_tool,
+    tool,
+)
+from drsai_backend.tools.schema import check_against
+from drsai_backend.tools.threads import ToolThreads
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Node(BaseModel):
+    title: str
+    children: list[Node] = []
+
+
+class Point(BaseModel):
+    x: int = Field(description="to the right")
+
+
+class Files:
+    def __init__(self) -> None:
+        self.kept: list[bytes] = []
+
+    async def save(self, name: str, data: bytes, media_type: str) -> FileRef:
+        self.kept.append(data)
+        return FileRef(f"file_{len(self.kept)}", name, len(data), media_type)
+
+    async def read(self, file_id: str) -> bytes:
+        raise NotImplementedError
+
+
+def text(result: ToolResult) -> str:
+    return result.to_text()
+
+
+@pytest.mark.parametrize(
+    "doc",
+    [
+        "Draw.\n\nArgs:\n    point: where\n",
+        "Draw.\n\nParameters\n----------\npoint : Point\n    where\n",
+        "Draw.\n\n:param point: where\n",
+    ],
+    ids=["google", "numpy", "rest"],
+)
+def test_schema(doc: str) -> None:
+    def draw(point: Point, node: Node, colour: Colour, size: Literal[1, 2] = 1, note: str | None = None) -> None: ...
+
+    draw.__doc__ = doc
+    made = tool(draw)
+    assert (made.name, made.description) == ("draw", "Draw.")
+    found = made.parameters
+    assert found["properties"]["point"] == {
+        "type": "object",
+        "properties": {"x": {"type": "integer", "description": "to the right"}},
+        "required": ["x"],
+        "description": "where",
+    }
+    assert (
+        found["properties"]["colour"] == {"enum": ["red"], "type": "string"}
+        or found["properties"]["colour"]["const"] == "red"
+    )
+    assert found["required"] == ["point", "node", "colour"]
+    assert list(found["$defs"]) == ["Node"], "only what refers to itself stays"
+    assert "title" in found["$defs"]["Node"]["properties"], "a property of that name is no title"
+
+
+async def test_strict() -> None:
+    @tool(strict=True)
+    async def find(word: str, limit: int = 3) -> str:
+        return f"{word} {limit}"
+
+    assert find.parameters["required"] == ["word", "limit"]
+    assert find.parameters["properties"]["limit"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+    assert text(await call_tool(find, {"word": "a", "limit": None})) == "a 3"
+    with pytest.raises(ConfigurationError, match="any keys"):
+        tool(strict=True)(lambda_of_dict)
+
+
+async def lambda_of_dict(values: dict[str, int]) -> None: ...
+
+
+values = st.one_of(st.none(), st.integers(), st.text(max_size=5), st.booleans(), st.lists(st.integers(), max_size=2))
+
+
+@given(st.dictionaries(st.sampled_from(["amount", "colour", "note", "other"]), values))
+def test_what_is_accepted_fits_the_schema(arguments: dict[str, Any]) -> None:
+    @tool
+    async def pay(amount: Annotated[int, Field(ge=1)], colour: Literal["a"] = "a", note: str | None = None) -> None: ...
+
+    refused = None
+    try:
+        check_against(pay.parameters, pay.check(arguments))
+    except ToolError as error:
+        refused = error.message
+    if refused is not None:
+        assert "`pay` are not valid" in refused
+        assert any(f"`{name}`" in refused for name in ("amount", "colour", "note", "other"))
+
+
+async def test_dependencies() -> None:
+    log: list[str] = []
+
+    def number() -> int:
+        log.append("number")
+        return 4
+
+    async def opened(value: Annotated[int, Depends(number)]) -> AsyncIterator[int]:
+        log.append("open")
+        try:
+            yield value
+        finally:
+            log.append("close")
+
+    def threaded() -> Iterator[int]:
+        yield 1
+        log.append("threaded")
+
+    @tool
+    async def add(
+        n: int, who: Principal, run: ToolRun, db: Annotated[int, Depends(opened)], more: int = Depends(threaded)
+    ) -> str:
+        if n < 0:
+            raise ValueError("secret")
+        return f"{n + db + more} {who.user_id} {run.call_id}"
+
+    assert list(add.parameters["properties"]) == ["n"]
+    run = ToolRun(call_id="c", provided={Principal: Principal("ada")})
+    assert text(await call_tool(add, {"n": 1}, run)) == "6 ada c"
+    failed = await call_tool(add, {"n": -1}, run)
+    assert failed.is_error
+    assert "secret" not in text(failed)
+    assert log == ["number", "open", "threaded", "close", "open", "close"]
+    with dependency_overrides({opened: lambda: 10}):
+        assert text(await call_tool(add, {"n": 1}, run)) == "12 ada c"
+    assert (await call_tool(add, {"n": 1})).is_error, "nobody is there to be injected"
+
+
+async def test_results() -> None:
+    files = Files()
+    run = ToolRun(files=files)
+
+    @tool(max_output=100)
+    async def give(kind: str) -> Any:
+        return {"none": None, "model": Point(x=1), "long": "x" * 250, "file": FileOutput("a.csv", b"1")}[kind]
+
+    assert text(await call_tool(give, {"kind": "none"})) == ""
+    assert text(await call_tool(give, {"kind": "model"})) == '{"x":1}'
+    cut = text(await call_tool(give, {"kind": "long"}, run))
+    assert cut.startswith("x" * 100 + "\n[")
+    assert "file_1" in cut
+    assert files.kept == [b"x" * 250]
+    assert "file_2" not in cut
+
+
+async def test_partial_results_and_retries() -> None:
+    seen: list[object] = []
+
+    @tool
+    async def count(to: int) -> AsyncIterator[int]:
+        for number in range(to):
+            yield number
+
+    assert text(await call_tool(count, {"to": 3}, ToolRun(emit=seen.append))) == "2"
+    assert seen == [0, 1]
+    tries: list[int] = []
+
+    @tool(retries=1)
+    async def flaky() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise TransientToolError("busy")
+        return "done"
+
+    assert text(await call_tool(flaky, {})) == "done"
+
+
+async def test_a_thread_that_hangs_is_replaced() -> None:
+    pool, release = ToolThreads(1), threading.Event()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(pool.run(release.wait), 0.02)
+    assert await pool.run(lambda: 7) == 7
+    assert pool.hanging == 1
+    release.set()
+
+
+async def test_permission_and_middleware() -> None:
+    calls: list[int] = []
+
+    @tool(permission="pay", idempotent=True)
+    async def pay(amount: int) -> int:
+        calls.append(amount)
+        return amount
+
+    assert "pay" in text(await call_tool(pay, {"amount": 1}, ToolRun(allows=lambda scope: False)))
+    run = ToolRun(middleware=[cached()], allows=lambda scope: True)
+    assert [text(await call_tool(pay, {"amount": 2}, run)) for _ in range(2)] == ["2", "2"]
+    assert calls == [2]
+
+
+async def test_in_workbenches_of_autogen() -> None:
+    @tool
+    def double(n: int) -> int:
+        return 2 * n
+
+    assert double(2) == 4
+    workbench = StaticStreamWorkbench([double])
+    assert text(await workbench.call_tool("double", {"n": 2}, CancellationToken())) == "4"
+    wrong = await workbench.call_tool("double", {"n": "x"})
+    assert wrong.is_error
+    assert "`n`" in text(wrong)
+
+
+async def test_registered_class() -> None:
+    @register_tool("tests_weather", author="Ada")
+    class Weather:
+        """The weather."""
+
+        parameters = [{"name": "city", "type": "string", "description": "its name", "required": True}]
+
+        async def call(self, arguments: dict[str, Any], run: ToolRun) -> str:
+            return f"sun in {arguments['city']}"
+
+    made = registered_tool("tests_weather")
+    assert (made.identity.author, made.description) == ("Ada", "The weather.")
+    assert text(await call_tool(made, {"city": "Rome"})) == "sun in Rome"
+    assert "city" in text(await call_tool(made, {}))
+    with pytest.raises(ConfigurationError, match="did you mean"):
+        registered_tool("test_weather")
