@@ -1,0 +1,7 @@
+"""HTTP tools: an endpoint that a config describes, or an operation of an OpenAPI document, as a tool."""
+
+from drsai_backend.tools.http.config import HttpEndpoint, HttpToolConfig
+from drsai_backend.tools.http.openapi import openapi_tools
+from drsai_backend.tools.http.tool import HttpTool, environment_secrets
+
+__all__ = ["HttpEndpoint", "HttpTool", "HttpToolConfig", "environment_secrets", "openapi_tools"]

@@ -1,0 +1,231 @@
+"""Operations of an OpenAPI document as HTTP tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, cast
+
+from drsai_backend.errors import ConfigurationError
+from drsai_backend.json_types import JsonObject
+from drsai_backend.net.transport import Resolve
+from drsai_backend.tools.http.config import HttpToolConfig
+from drsai_backend.tools.http.tool import HttpTool
+from drsai_backend.tools.schema import simplified
+
+_METHODS: Final = ("get", "put", "post", "delete", "patch", "head")
+_MAX_DEPTH: Final = 32
+
+
+def openapi_tools(
+    document: Mapping[str, Any],
+    operations: Sequence[str],
+    secrets: Mapping[str, str] | None = None,
+    *,
+    server: str | None = None,
+    allowed_addresses: tuple[str, ...] = (),
+    resolve: Resolve | None = None,
+) -> list[HttpTool]:
+    """Tools of some operations of a document (OpenAPI 3.0 or 3.1).
+
+    Args:
+        document: as parsed. Only references inside it are followed; nothing is fetched.
+        operations: which ones: `operationId`s, or `GET /path`.
+        secrets: credentials by the names of the document's security schemes (`apiKey`, `http` bearer and basic, whose
+            value is the whole of what follows the word); default: `environment_secrets()`.
+        server: the URL to call; default: the document's first.
+        allowed_addresses, resolve: as of `HttpTool`.
+
+    Raises:
+        ConfigurationError: there is no such operation, or it cannot be called: the text says why.
+    """
+    found = {name: each for each in _operations(document) for name in each.names}
+    tools: list[HttpTool] = []
+    for wanted in operations:
+        if wanted not in found:
+            known = ", ".join(sorted(each.names[0] for each in _operations(document))[:20])
+            raise ConfigurationError(
+                f"the document has no operation {wanted!r}; there are: {known}", param="operations"
+            )
+        config = found[wanted].config(server)
+        try:
+            checked = HttpToolConfig.model_validate(config)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"the operation {wanted!r} cannot be a tool: {error}", param="operations"
+            ) from None
+        tools.append(HttpTool(checked, secrets, allowed_addresses=allowed_addresses, resolve=resolve))
+    return tools
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[_Operation]:
+    paths = cast("Mapping[str, Any]", document.get("paths") or {})
+    for path, item in paths.items():
+        resolved = cast("JsonObject", _resolve(document, item))
+        for method in _METHODS:
+            if isinstance(resolved.get(method), dict):
+                yield _Operation(document, path, method, resolved[method], resolved.get("parameters") or [])
+
+
+class _Operation:
+    """One operation of a document."""
+
+    def __init__(
+        self, document: Mapping[str, Any], path: str, method: str, operation: JsonObject, shared: list[Any]
+    ) -> None:
+        self._document = document
+        self._path = path
+        self._method = method.upper()
+        self._operation = operation
+        self._shared = shared
+        self._defs: JsonObject = {}
+        by_path = f"{self._method} {path}"
+        given = operation.get("operationId")
+        self.names = [given, by_path] if isinstance(given, str) else [by_path]
+
+    def config(self, server: str | None) -> JsonObject:
+        """The config of an HTTP tool."""
+        properties: JsonObject = {}
+        required: list[str] = []
+        endpoint: JsonObject = {"method": self._method, "url": self._url(server), "headers": {}, "query": {}}
+        for parameter in self._parameters():
+            name, place = str(parameter["name"]), parameter.get("in")
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name) or name in properties:
+                raise ConfigurationError(f"{self.names[0]}: the parameter {name!r} cannot be an argument")
+            if place in ("header", "query"):
+                endpoint["headers" if place == "header" else "query"][name] = f"{{{name}}}"
+            elif place != "path":
+                raise ConfigurationError(
+                    f"{self.names[0]}: the parameter {name!r} is in {place!r}, which is not supported"
+                )
+            schema = self._schema(parameter.get("schema") or {"type": "string"})
+            about = parameter.get("description")
+            properties[name] = {**schema, "description": about} if about else schema
+            if parameter.get("required") or place == "path":
+                required.append(name)
+        self._add_body(endpoint, properties, required)
+        self._add_security(endpoint)
+        name = re.sub(r"[^A-Za-z0-9_-]+", "_", self.names[0]).strip("_")[:64]
+        told = [self._operation.get("summary"), self._operation.get("description")]
+        parameters = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+        if self._defs:
+            parameters["$defs"] = self._defs
+        return {
+            "name": name,
+            "description": "\n\n".join(str(each) for each in told if each)[:4000] or name,
+            "parameters": parameters,
+            "endpoint": endpoint,
+        }
+
+    def _url(self, server: str | None) -> str:
+        servers: list[JsonObject] = self._operation.get("servers") or self._document.get("servers") or []
+        if server is None and not servers:
+            raise ConfigurationError("the document names no server: give `server`", param="server")
+        base = server or self._of_variables(servers[0])
+        return base.rstrip("/") + self._path
+
+    @staticmethod
+    def _of_variables(server: JsonObject) -> str:
+        url = str(server.get("url", ""))
+        variables: dict[str, JsonObject] = server.get("variables") or {}
+        for name, variable in variables.items():
+            url = url.replace(f"{{{name}}}", str(variable.get("default", "")))
+        return url
+
+    def _parameters(self) -> Iterator[JsonObject]:
+        given: list[Any] = self._operation.get("parameters") or []
+        own = [self._resolved(each) for each in given]
+        places = {(each.get("name"), each.get("in")) for each in own}
+        yield from (
+            each
+            for each in map(self._resolved, self._shared)
+            if (each.get("name"), each.get("in")) not in places  # The operation's own go before the path's.
+        )
+        yield from own
+
+    def _add_body(self, endpoint: JsonObject, properties: JsonObject, required: list[str]) -> None:
+        body = self._resolved(self._operation.get("requestBody") or {})
+        content = cast("JsonObject", body.get("content") or {})
+        if not content:
+            return
+        if "application/json" not in content:
+            raise ConfigurationError(f"{self.names[0]}: its body is {next(iter(content))}; only JSON is supported")
+        schema = self._schema(content["application/json"].get("schema") or {})
+        fields = cast("JsonObject", schema.get("properties") or {})
+        plain = all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name) for name in fields)
+        if fields and plain and not fields.keys() & properties.keys():
+            properties |= fields
+            required += list(schema.get("required") or []) if body.get("required", False) else []
+            endpoint["body"] = {name: f"{{{name}}}" for name in fields}
+            return
+        if "body" in properties:
+            raise ConfigurationError(f"{self.names[0]}: a parameter is called `body`, as its body would be")
+        properties["body"] = schema
+        required += ["body"] if body.get("required") else []
+        endpoint["body"] = "{body}"
+
+    def _add_security(self, endpoint: JsonObject) -> None:
+        wanted: list[JsonObject] = self._operation.get("security", self._document.get("security")) or []
+        if not wanted or {} in wanted:
+            return
+        components = cast("JsonObject", self._document.get("components") or {})
+        schemes = cast("JsonObject", components.get("securitySchemes") or {})
+        for name in wanted[0]:
+            scheme = self._resolved(schemes.get(name) or {})
+            kind, place = scheme.get("type"), scheme.get("in")
+            if kind == "apiKey" and place in ("header", "query"):
+                endpoint["headers" if place == "header" else "query"][str(scheme["name"])] = f"{{secret:{name}}}"
+            elif kind == "http" and str(scheme.get("scheme")).lower() in ("bearer", "basic"):
+                word = str(scheme["scheme"]).capitalize()
+                endpoint["headers"]["Authorization"] = f"{word} {{secret:{name}}}"
+            elif kind in ("oauth2", "openIdConnect"):
+                endpoint["headers"]["Authorization"] = f"Bearer {{secret:{name}}}"
+            else:
+                raise ConfigurationError(f"{self.names[0]}: its security scheme {name!r} is not supported")
+
+    def _resolved(self, value: Any) -> JsonObject:
+        return cast("JsonObject", _resolve(self._document, value))
+
+    def _schema(self, schema: Any) -> JsonObject:
+        """A schema with all it refers to."""
+        used: JsonObject = {}
+
+        def walk(node: Any) -> Any:
+            if isinstance(node, list):
+                return [walk(item) for item in cast("list[Any]", node)]
+            if not isinstance(node, dict):
+                return node
+            given = cast("JsonObject", node)
+            reference = given.get("$ref")
+            if isinstance(reference, str):
+                name = reference.rpartition("/")[2]
+                if name not in used:
+                    used[name] = {}
+                    used[name] = walk(_resolve(self._document, {"$ref": reference}))
+                return {"$ref": f"#/$defs/{name}"}
+            kept = {key: walk(value) for key, value in given.items() if key not in ("nullable", "example", "xml")}
+            if given.get("nullable") is True and isinstance(kept.get("type"), str):  # of OpenAPI 3.0
+                kept["type"] = [kept["type"], "null"]
+            return kept
+
+        walked = walk(_resolve(self._document, schema))
+        found = simplified({**walked, "$defs": used} if used else walked)
+        self._defs |= found.pop("$defs", {})
+        return found
+
+
+def _resolve(document: Mapping[str, Any], value: Any) -> Any:
+    """What a reference names. Raises ConfigurationError: it leads out of the document, to nothing, or in a circle."""
+    for _ in range(_MAX_DEPTH):
+        reference = cast("JsonObject", value).get("$ref") if isinstance(value, dict) else None
+        if not isinstance(reference, str):
+            return cast("object", value)
+        if not reference.startswith("#/"):
+            raise ConfigurationError(f"the reference {reference!r} leads out of the document; nothing is fetched")
+        value = document
+        for part in reference[2:].split("/"):
+            key = part.replace("~1", "/").replace("~0", "~")
+            if not isinstance(value, Mapping) or key not in value:
+                raise ConfigurationError(f"the reference {reference!r} leads to nothing")
+            value = cast("JsonObject", value)[key]
+    raise ConfigurationError("references of the document lead in a circle")

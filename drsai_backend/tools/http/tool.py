@@ -1,0 +1,202 @@
+"""An HTTP tool: its request is made of a call's arguments, sent to an address that may be reached, and answered within
+bounds."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+import httpx
+import jsonpath
+
+from drsai_backend.errors import DrSaiError, InvalidRequest, RefusedAddress, ToolError, TransientToolError
+from drsai_backend.json_types import JsonObject
+from drsai_backend.net.addresses import Reachable, endpoint_of
+from drsai_backend.net.transport import CheckedTransport, Resolve
+from drsai_backend.tools.base import ToolBase, ToolIdentity
+from drsai_backend.tools.http.config import SAFE, HttpEndpoint, HttpToolConfig
+from drsai_backend.tools.http.placeholders import Values, context_values
+from drsai_backend.tools.options import ToolOptions
+from drsai_backend.tools.results import FileOutput, ToolOutput
+from drsai_backend.tools.running import ToolRun
+
+PREFIX: Final = "DRSAI_TOOL_SECRET_"
+"""`{secret:KEY}` of a tool that the operator configures is this and `KEY`, in the environment."""
+_REDIRECTS: Final = 5
+_AWAY: Final = (408, 425, 429, 500, 502, 503, 504)
+"""Answers that may be another one soon."""
+_SHOWN: Final = 500
+_HIDDEN: Final = "[credential]"
+
+
+def environment_secrets() -> dict[str, str]:
+    """The credentials that the operator has set: environment variables that begin with `DRSAI_TOOL_SECRET_`."""
+    return {name.removeprefix(PREFIX): value for name, value in os.environ.items() if name.startswith(PREFIX)}
+
+
+class HttpTool(ToolBase):
+    """A tool that sends a request.
+
+    Args:
+        config: what is sent where; or the same as a mapping.
+        secrets: credentials by name; default: `environment_secrets()`.
+        allowed_addresses: networks (`10.0.0.0/8`) or addresses that may be reached although they are not public.
+        resolve: how host names are resolved; default: as the system does.
+
+    Raises:
+        pydantic.ValidationError: the config is none; a ValueError, whose text names the field.
+        InvalidRequest: the URL cannot be called; `RefusedAddress` where its host is an address that is not public.
+    """
+
+    def __init__(
+        self,
+        config: HttpToolConfig | Mapping[str, Any],
+        secrets: Mapping[str, str] | None = None,
+        *,
+        allowed_addresses: tuple[str, ...] = (),
+        resolve: Resolve | None = None,
+    ) -> None:
+        self.config = config if isinstance(config, HttpToolConfig) else HttpToolConfig.model_validate(config)
+        self._secrets = environment_secrets() if secrets is None else dict(secrets)
+        self._reachable = Reachable(allowed_addresses)
+        self._resolve = resolve
+        for name, endpoint in (("endpoint.url", self.config.endpoint), ("check.url", self.config.check)):
+            if endpoint is not None:
+                self._reachable.check_url(_origin(endpoint.url), name)
+        options = ToolOptions(
+            timeout=self.config.endpoint.timeout,
+            retries=self.config.retries if self.config.is_safe else 0,
+            idempotent=self.config.is_safe if self.config.idempotent is None else self.config.idempotent,
+            requires_approval=self.config.requires_approval,
+            max_output=self.config.max_output,
+        )
+        identity = ToolIdentity(self.config.name, labels=("http",))
+        super().__init__(identity, self.config.description, self.config.schema_of_parameters(), options)
+
+    async def validate_credentials(self) -> None:
+        """Send the config's `check`. Raises ToolError: it is not answered with 2xx."""
+        if missing := sorted(self.config.secret_names() - self._secrets.keys()):
+            raise ToolError(f"The credential {missing[0]} is not given.")
+        if self.config.check is not None:
+            await self._send(self.config.check, Values({}, self._secrets))
+
+    async def invoke(self, arguments: JsonObject, run: ToolRun) -> ToolOutput:
+        """Send the request; the answer, or what the config's JSONPath finds in it."""
+        response, content = await self._send(
+            self.config.endpoint, Values({**arguments, **context_values(run)}, self._secrets)
+        )
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind == "application/json" or kind.endswith("+json"):
+            return self._picked(self._hidden(content.decode("utf-8", "replace")))
+        if kind.startswith("text/") or not kind or kind in ("application/xml", "application/x-www-form-urlencoded"):
+            return self._hidden(_text(response, content))
+        return FileOutput(_name_of(response), content, kind)
+
+    def _picked(self, text: str) -> ToolOutput:
+        if self.config.result is None:
+            return text
+        try:
+            found = jsonpath.findall(self.config.result, json.loads(text))
+        except (ValueError, RecursionError, jsonpath.JSONPathError):
+            raise ToolError(f"{self.name} answered with JSON that cannot be read.") from None
+        return found[0] if len(found) == 1 else found
+
+    async def _send(self, endpoint: HttpEndpoint, values: Values) -> tuple[httpx.Response, bytes]:
+        try:
+            url, headers, content = self._filled(endpoint, values)
+        except UnicodeError:
+            raise ToolError("The arguments have characters that cannot be sent. Leave them out.") from None
+        transport = CheckedTransport(self._reachable, resolve=self._resolve)
+        try:
+            async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=endpoint.timeout) as client:
+                for _ in range(_REDIRECTS + 1):
+                    self._reachable.check_url(str(url), "url")
+                    request = client.build_request(endpoint.method, url, headers=cast("Any", headers), content=content)
+                    response, answer = await self._read(client, request)
+                    if not response.is_redirect:
+                        self._check_status(response, answer, endpoint)
+                        return response, answer
+                    if endpoint.method not in SAFE:
+                        raise ToolError(f"{self.name} was sent on to another address, which only GET follows.")
+                    onward = url.join(response.headers["location"])
+                    if endpoint_of(onward) != endpoint_of(url):
+                        headers = {}  # Credentials are for the host that the config names.
+                    url = onward.copy_with(fragment=None)
+            raise ToolError(f"{self.name} was sent on more than {_REDIRECTS} times.")
+        except RefusedAddress as error:
+            raise ToolError(f"{self.name} leads to an address that must not be reached from here.") from error
+        except InvalidRequest as error:
+            raise ToolError(f"{self.name} leads to an address that cannot be called.") from error
+        except DrSaiError:
+            raise
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            # Its text may hold the URL, and that a credential.
+            text = f"{self.name} could not be reached ({type(error).__name__})."
+            raise (TransientToolError if endpoint.method in SAFE else ToolError)(text) from None
+
+    def _filled(self, endpoint: HttpEndpoint, values: Values) -> tuple[httpx.URL, dict[str, bytes], bytes | None]:
+        """URL, headers and body of a request."""
+        url = httpx.URL(values.url(endpoint.url))
+        if pairs := values.query(endpoint.query):
+            url = url.copy_merge_params(httpx.QueryParams(cast("Any", pairs)))
+        filled = {name: values.header(name, template) for name, template in endpoint.headers.items()}
+        headers = {name: value.encode() for name, value in filled.items() if value is not None}
+        body = values.body(endpoint.body)
+        if body is None:
+            return url, headers, None
+        if not any(name.lower() == "content-type" for name in headers):
+            headers["content-type"] = b"application/json"
+        return url, headers, json.dumps(body, ensure_ascii=False).encode()
+
+    async def _read(self, client: httpx.AsyncClient, request: httpx.Request) -> tuple[httpx.Response, bytes]:
+        """The answer with its bytes, as long as they may be; also when they are compressed."""
+        response = await client.send(request, stream=True)
+        try:
+            parts, size = list[bytes](), 0
+            async for part in response.aiter_bytes(65_536):
+                size += len(part)
+                if size > self.config.max_bytes:
+                    raise ToolError(f"The answer of {self.name} is longer than {self.config.max_bytes} bytes.")
+                parts.append(part)
+            return response, b"".join(parts)
+        finally:
+            await response.aclose()
+
+    def _check_status(self, response: httpx.Response, content: bytes, endpoint: HttpEndpoint) -> None:
+        if response.is_success:
+            return
+        said = self._hidden(_text(response, content))[:_SHOWN].strip()
+        text = f"{self.name} answered with {response.status_code} {response.reason_phrase}" + (
+            f": {said}" if said else ""
+        )
+        is_away = response.status_code in _AWAY and endpoint.method in SAFE
+        raise (TransientToolError if is_away else ToolError)(text)
+
+    def _hidden(self, text: str) -> str:
+        """The text without the credentials, in case that the endpoint repeats what it was sent."""
+        for secret in self._secrets.values():
+            if len(secret) >= 4:
+                text = text.replace(secret, _HIDDEN)
+        return text
+
+
+def _origin(url: str) -> str:
+    """A URL's scheme and host, before anything is filled in."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.partition('/')[0].partition('?')[0]}"
+
+
+def _text(response: httpx.Response, content: bytes) -> str:
+    try:
+        return content.decode(response.charset_encoding or "utf-8", "replace")
+    except LookupError:
+        return content.decode("utf-8", "replace")
+
+
+def _name_of(response: httpx.Response) -> str:
+    """A file's name: the last part of the URL's path."""
+    last = unquote(response.request.url.path).rstrip("/").rpartition("/")[2]
+    return "".join(char for char in last if char.isprintable() and char not in '\\/:*?"<>|')[:100] or "answer"

@@ -1,0 +1,358 @@
+"""HTTP tools: what is sent, what of the answer is given, and what is never reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from autogen_core.tools import ToolResult
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from drsai_backend.access.principal import Principal
+from drsai_backend.errors import InvalidRequest, ToolError
+from drsai_backend.tools.calling import call_tool
+from drsai_backend.tools.http import HttpTool, openapi_tools
+from drsai_backend.tools.http.placeholders import Values
+from drsai_backend.tools.running import ToolRun
+from tests.tools.http.conftest import Said, Site
+
+LOCAL = ("127.0.0.0/8",)
+CITY = {"name": "city", "type": "string", "required": True}
+
+
+def made(site: Site, path: str = "/x", *, secrets: dict[str, str] | None = None, **values: Any) -> HttpTool:
+    names = ("method", "headers", "query", "body", "timeout")
+    endpoint = {"url": site.url + path, **{name: values.pop(name) for name in names if name in values}}
+    config = {"name": "ask", "description": "Asks.", "endpoint": endpoint, **values}
+    return HttpTool(config, secrets or {}, allowed_addresses=LOCAL)
+
+
+@dataclass
+class Context:
+    thread_id: str = "th"
+    run_id: str = "run_1"
+
+
+RUN = ToolRun("ann", "c0", {Principal: Principal("ü", tenant="acme"), Context: Context()})
+
+
+async def ask(tool: HttpTool, run: ToolRun = RUN, **arguments: Any) -> ToolResult:
+    return await call_tool(tool, arguments, run)
+
+
+async def said(tool: HttpTool, **arguments: Any) -> str:
+    result = await ask(tool, **arguments)
+    return ("! " if result.is_error else "") + result.to_text(replace_image="[image]")
+
+
+class TestWhatIsSent:
+    async def test_values_are_encoded_where_they_land(self, site: Site) -> None:
+        tool = made(
+            site,
+            "/cities/{city}/at?k={city}",
+            parameters=[CITY, {"name": "days", "type": "array"}, {"name": "more", "type": "string"}],
+            query={"day": "{days}", "more": "{more}", "who": "{userId}"},
+            headers={"X-City": "in {city}", "X-More": "{more}"},
+        )
+        assert await said(tool, city="a/b?c&d=é %2e", days=[1, 2]) == "ok"
+        [sent] = site.requests
+        assert sent.path == "/cities/a%2Fb%3Fc%26d%3D%C3%A9%20%252e/at"
+        assert sent.query == [("k", "a/b?c&d=é %2e"), ("day", "1"), ("day", "2"), ("who", "ü")]
+        assert sent.headers["x-city"].encode("latin-1").decode() == "in a/b?c&d=é %2e"
+        assert "x-more" not in sent.headers
+
+    async def test_types_are_kept(self, site: Site) -> None:
+        parameters: Any = {
+            "type": "object",
+            "properties": {"count": {"type": "integer"}, "tags": {"type": "array"}, "note": {"type": "string"}},
+        }
+        body = {
+            "n": "{count}",
+            "t": "{tags}",
+            "s": "{count} of {tags}",
+            "note": "{note}",
+            "in": [{"a": "{note}"}, "{{x}}"],
+        }
+        tool = made(
+            site, method="POST", parameters=parameters, body={**body, "thread": "{dialogId}/{tenantId}/{runId}"}
+        )
+        await said(tool, count=3, tags=["a", "ü"])
+        [sent] = site.requests
+        assert sent.headers["content-type"] == "application/json"
+        assert sent.json == {
+            "n": 3, "t": ["a", "ü"], "s": '3 of ["a", "ü"]', "in": [{}, "{x}"], "thread": "th/acme/run_1"
+        }  # fmt: skip
+
+    @given(city=st.text(min_size=1))
+    def test_no_value_leaves_its_place(self, city: str) -> None:
+        values = Values({"city": city}, {})
+        try:
+            url = values.url("https://example.com/a/{city}/b?x={city}")
+        except ToolError:
+            assert city in (".", "..")
+            return
+        except UnicodeEncodeError:
+            assert any(0xD800 <= ord(char) < 0xE000 for char in city)
+            return
+        assert url.startswith("https://example.com/a/")
+        assert url.count("/") == 5
+        assert (url.count("?"), url.count("&"), url.count("#")) == (1, 0, 0)
+        assert url.isascii()
+
+    @pytest.mark.parametrize("value", ["a\r\nX-Admin: 1", "a\nb", "a\0b"])
+    async def test_no_header_is_smuggled_in(self, site: Site, value: str) -> None:
+        tool = made(site, parameters=[CITY], headers={"X-City": "{city}"})
+        assert "cannot hold line breaks" in await said(tool, city=value)
+        assert site.requests == []
+
+    @pytest.mark.parametrize("value", ["", ".", ".."])
+    async def test_no_path_is_changed(self, site: Site, value: str) -> None:
+        tool = made(site, "/users/{city}/", parameters=[CITY])
+        assert (await said(tool, city=value)).startswith("! `city`")
+        assert site.requests == []
+
+    async def test_the_model_sets_no_variable(self, site: Site) -> None:
+        tool = made(site, query={"u": "{userId}"})
+        assert "userId" in await said(tool, userId="eve")
+        assert site.requests == []
+        await said(tool)
+        assert site.requests[0].query == [("u", "ü")]
+
+    async def test_credentials_go_out_and_do_not_come_back(self, site: Site, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level("INFO", logger="drsai")
+        site.answer = lambda sent: Said(f"you sent {sent.headers['authorization']}", status=403)
+        tool = made(site, headers={"Authorization": "Bearer {secret:KEY}"}, secrets={"KEY": "hunter2"})
+        assert await said(tool) == "! ask answered with 403 Forbidden: you sent Bearer [credential]"
+        assert site.requests[0].headers["authorization"] == "Bearer hunter2"
+        assert "hunter2" not in caplog.text + repr(tool) + str(tool.schema)
+
+    async def test_credentials_of_the_environment(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("DRSAI_TOOL_SECRET_KEY", "k")
+        monkeypatch.setenv("OTHER", "o")
+        config = {"name": "ask", "description": "x", "endpoint": {"url": site.url, "headers": {"K": "{secret:KEY}"}}}
+        await said(HttpTool(config, allowed_addresses=LOCAL))
+        assert site.requests[0].headers["k"] == "k"
+        config["endpoint"] = {"url": site.url, "headers": {"K": "{secret:OTHER}"}}
+        assert "The credential OTHER of this tool is not set" in await said(HttpTool(config, allowed_addresses=LOCAL))
+
+
+class TestAnswers:
+    @pytest.mark.parametrize(
+        ("path", "result"),
+        [
+            (None, '{"a": [{"b": 1}, {"b": 2}]}'),
+            ("$.a[0].b", "1"),
+            ("$.a[*].b", "[1,2]"),
+            ("$.nothing", "[]"),
+        ],
+    )
+    async def test_what_is_wanted_is_picked(self, site: Site, path: str | None, result: str) -> None:
+        site.answer = lambda sent: Said({"a": [{"b": 1}, {"b": 2}]})
+        assert await said(made(site, result=path)) == result
+
+    async def test_answers_are_bounded(self, site: Site) -> None:
+        site.answer = lambda sent: Said("x" * 1001)
+        assert await said(made(site, max_bytes=1000)) == "! The answer of ask is longer than 1000 bytes."
+
+    async def test_compressed_answers_are_bounded_unpacked(self, site: Site) -> None:
+        import gzip
+
+        site.answer = lambda sent: Said(gzip.compress(b"x" * 10_000_000), headers={"content-encoding": "gzip"})
+        assert "longer than 100000 bytes" in await said(made(site, max_bytes=100_000))
+
+    async def test_other_types_are_files(self, site: Site) -> None:
+        site.answer = lambda sent: Said(b"%PDF", type="application/pdf")
+        assert "report.pdf" in await said(made(site, "/a/report.pdf"))
+
+    @pytest.mark.parametrize(("method", "times"), [("GET", 3), ("POST", 1)])
+    async def test_only_safe_methods_are_tried_again(
+        self, site: Site, method: str, times: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("drsai_backend.tools.calling._FIRST_PAUSE", 0.001)
+        site.answer = lambda sent: Said("busy", status=503)
+        assert await said(made(site, method=method)) == "! ask answered with 503 Service Unavailable: busy"
+        assert len(site.requests) == times
+        site.answer = lambda sent: Said(drop=True)
+        assert (await said(made(site, method=method))).startswith("! ask could not be reached (Remote")
+
+    async def test_a_server_that_hangs(self, site: Site) -> None:
+        site.answer = lambda sent: Said(delay=0.5)
+        assert "0.1 seconds" in await said(made(site, timeout=0.1, retries=0))
+
+    def test_what_may_be_sent_again_after_a_crash(self, site: Site) -> None:
+        assert made(site).options.idempotent
+        assert not made(site, method="POST").options.idempotent
+        assert made(site, method="POST", idempotent=True).options.idempotent
+
+
+class TestAddresses:
+    @pytest.mark.parametrize(
+        "host",
+        [
+            "127.0.0.1", "2130706433", "0x7f.1", "0177.0.0.1", "127.1", "[::1]", "[::ffff:127.0.0.1]", "10.0.0.1",
+            "169.254.169.254", "[fe80::1]", "[64:ff9b::7f00:1]", "0.0.0.0", "[::]", "192.168.1.1", "100.64.0.1",
+        ],
+    )  # fmt: skip
+    def test_addresses_that_are_not_public(self, host: str) -> None:
+        with pytest.raises(InvalidRequest):
+            HttpTool({"name": "x", "description": "x", "endpoint": {"url": f"https://{host}/"}}, {})
+
+    @pytest.mark.parametrize(
+        "url", ["https://a@b.example/", "https://a:b@127.0.0.1/", "https://b.example\\@c/", "file:///x"]
+    )
+    def test_urls_that_lead_astray(self, url: str) -> None:
+        with pytest.raises((InvalidRequest, ValidationError)):
+            HttpTool({"name": "x", "description": "x", "endpoint": {"url": url}}, {})
+
+    async def test_a_name_that_changes_its_address(self, site: Site) -> None:
+        """DNS rebinding: the first look gives a public address, the next one loopback."""
+        looked: list[str] = []
+
+        async def resolve(host: str, port: int) -> Sequence[str]:
+            looked.append(host)
+            return ["203.0.113.1"] if len(looked) == 1 else ["127.0.0.1"]
+
+        async def at_once(host: str, port: int) -> Sequence[str]:
+            return ["127.0.0.1"]
+
+        for resolver in (at_once, resolve):
+            config = {
+                "name": "x",
+                "description": "x",
+                "endpoint": {"url": f"https://a.example:{site.port}/", "timeout": 1},
+            }
+            tool = HttpTool({**config, "retries": 1}, {}, resolve=resolver)
+            assert (await said(tool)).startswith("! x leads to an address that must not be reached")
+        assert site.requests == []
+
+    @pytest.mark.parametrize(
+        "target", ["http://127.0.0.2:1/", "https://10.0.0.1/", "http://[::1]/", "http://a@127.0.0.1/"]
+    )
+    async def test_redirects_are_checked(self, site: Site, target: str) -> None:
+        site.answer = lambda sent: Said(status=302, headers={"location": target})
+        tool = HttpTool(
+            {"name": "x", "description": "x", "endpoint": {"url": site.url}}, {}, allowed_addresses=("127.0.0.1",)
+        )
+        assert (await said(tool)).startswith("! x leads to an address that")
+        assert len(site.requests) == 1
+
+    async def test_credentials_do_not_follow_to_another_host(self, site: Site) -> None:
+        other = Site()
+        try:
+            site.answer = lambda sent: Said(status=302, headers={"location": f"{other.url}/y"})
+            tool = made(site, headers={"Authorization": "{secret:KEY}"}, secrets={"KEY": "hunter2"})
+            assert await said(tool) == "ok"
+            assert "authorization" not in other.requests[0].headers
+        finally:
+            other.close()
+
+    async def test_redirects_end(self, site: Site) -> None:
+        site.answer = lambda sent: Said(status=302, headers={"location": "/x"})
+        assert await said(made(site)) == "! ask was sent on more than 5 times."
+        assert len(site.requests) == 6
+        site.answer = lambda sent: Said(status=307, headers={"location": "/x"})
+        assert "which only GET follows" in await said(made(site, method="POST"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"endpoint": {"url": "https://{city}.example/"}}, "must not stand in the host"),
+        ({"endpoint": {"url": "ftp://a.example/"}}, "must begin with https://"),
+        ({"endpoint": {"url": "https://a.example/{town}"}}, "{town} is no parameter"),
+        ({"endpoint": {"url": "https://a.example/", "headers": {"Host": "b"}}}, "'Host' is made with the request"),
+        ({"endpoint": {"url": "https://a.example/", "headers": {"A B": "b"}}}, "no name of a header"),
+        ({"endpoint": {"url": "https://a.example/", "verb": "GET"}}, "verb"),
+        ({"parameters": [{"name": "userId", "type": "string"}]}, "userId is filled in by the system"),
+        ({"parameters": [{"type": "string"}]}, "`name`"),
+        ({"result": "$["}, "no JSONPath"),
+        ({"result": "$[?match(@.a, '(a+)+')]"}, "regular expressions"),
+        ({"name": "a b"}, "name"),
+        ({"retries": 9}, "retries"),
+    ],
+    ids=str,
+)
+def test_configs_that_cannot_be(change: dict[str, Any], said: str) -> None:
+    config = {
+        "name": "x",
+        "description": "x",
+        "parameters": [CITY],
+        "endpoint": {"url": "https://a.example/"},
+        **change,
+    }
+    with pytest.raises(ValidationError) as raised:
+        HttpTool(config, {})
+    assert said in str(raised.value)
+
+
+DOCUMENT: Any = {
+    "openapi": "3.0.3",
+    "servers": [{"url": "http://127.0.0.1:{port}/v1", "variables": {"port": {"default": "0"}}}],
+    "security": [{"key": []}],
+    "paths": {
+        "/pets/{petId}": {
+            "parameters": [{"$ref": "#/components/parameters/petId"}],
+            "get": {
+                "operationId": "getPet",
+                "summary": "One pet.",
+                "parameters": [
+                    {"name": "fields", "in": "query", "schema": {"type": "array", "items": {"type": "string"}}},
+                    {"name": "X-Trace", "in": "header", "schema": {"type": "string", "nullable": True}},
+                ],
+            },
+            "put": {
+                "security": [{"token": []}],
+                "requestBody": {
+                    "required": True,
+                    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Pet"}}},
+                },
+            },
+        },
+        "/away": {"get": {"operationId": "away", "parameters": [{"$ref": "http://evil.example/p.json"}]}},
+        "/form": {"post": {"operationId": "form", "requestBody": {"content": {"text/csv": {}}}}},
+    },
+    "components": {
+        "parameters": {"petId": {"name": "petId", "in": "path", "required": True, "schema": {"type": "integer"}}},
+        "schemas": {
+            "Pet": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {"name": {"type": "string"}, "parent": {"$ref": "#/components/schemas/Pet"}},
+            }
+        },
+        "securitySchemes": {
+            "key": {"type": "apiKey", "in": "header", "name": "X-Key"},
+            "token": {"type": "http", "scheme": "bearer"},
+        },
+    },
+}
+
+
+class TestOpenApi:
+    async def test_operations_are_tools(self, site: Site) -> None:
+        secrets = {"key": "kkkk", "token": "tttt"}
+        get, put = openapi_tools(
+            DOCUMENT, ["getPet", "PUT /pets/{petId}"], secrets, server=f"{site.url}/v1", allowed_addresses=LOCAL
+        )
+        assert (get.name, get.description) == ("getPet", "One pet.")
+        assert get.parameters["properties"]["X-Trace"] == {"type": ["string", "null"]}
+        assert await said(get, petId=7, fields=["a", "b"]) == "ok"
+        assert await said(put, petId=7, name="Rex", parent={"name": "Max"}) == "ok"
+        assert "'name' is a required property" in await said(put, petId=7)
+        first, second = site.requests
+        assert (first.method, first.path, first.query) == ("GET", "/v1/pets/7", [("fields", "a"), ("fields", "b")])
+        assert first.headers["x-key"] == "kkkk"
+        assert (second.method, second.json) == ("PUT", {"name": "Rex", "parent": {"name": "Max"}})
+        assert second.headers["authorization"] == "Bearer tttt"
+
+    @pytest.mark.parametrize(
+        ("operation", "text"),
+        [("nothing", "there are: .*getPet"), ("away", "nothing is fetched"), ("form", "only JSON is supported")],
+    )
+    def test_operations_that_cannot_be(self, operation: str, text: str) -> None:
+        with pytest.raises(Exception, match=text):
+            openapi_tools(DOCUMENT, [operation], {}, server="https://a.example")
