@@ -5,10 +5,13 @@ The package `anthropic` is an extra; this module is imported where a profile ask
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, cast
 
 from anthropic import AsyncAnthropic
+from anthropic.resources.messages import AsyncMessages
 from autogen_core.models import CreateResult, LLMMessage, ModelInfo
 from autogen_core.tools import Tool, ToolSchema
 from autogen_ext.models.anthropic import BaseAnthropicChatCompletionClient
@@ -21,7 +24,20 @@ TAKES: Final = frozenset({"temperature", "max_tokens", "top_p", "stop"})
 """Parameters of requests that Anthropic's interface has."""
 _MARK: Final = {"type": "ephemeral"}
 _LAST_TURNS: Final = 2
+_ARGUMENTS: Final = frozenset(inspect.signature(AsyncMessages.create).parameters)
 _DETAILS: Final = {"cache_read_input_tokens": "cached_tokens", "cache_creation_input_tokens": "cache_write_tokens"}
+
+
+class _Messages(AsyncMessages):
+    """AutoGen gives arguments that newer releases of the package do not have; the interface still does."""
+
+    async def create(self, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - its overloads
+        if options.get("temperature") == 1.0:
+            del options["temperature"]  # The default, which AutoGen always gives and newer models refuse.
+        other = {name: options.pop(name) for name in [*options] if name not in _ARGUMENTS}
+        if other:
+            options["extra_body"] = {**other, **options.get("extra_body", {})}
+        return await super().create(**options)
 
 
 class NotingAnthropic(AsyncAnthropic):
@@ -29,6 +45,11 @@ class NotingAnthropic(AsyncAnthropic):
     provider keeps the prompt up to there for some minutes, and counts it cheaper when it comes again."""
 
     marks = False
+
+    @cached_property
+    def messages(self) -> AsyncMessages:
+        """Where messages are made."""
+        return _Messages(self)
 
     async def post(self, path: str, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - its overloads
         """As the package's own."""
