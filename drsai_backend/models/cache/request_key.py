@@ -32,7 +32,7 @@ def request_key(place: JsonObject, messages: Sequence[LLMMessage], options: Mapp
     try:
         asked: JsonObject = {
             "place": place,
-            "messages": [message.model_dump(mode="json") for message in messages],
+            "messages": _without_ids([message.model_dump(mode="json") for message in messages]),
             "tools": [tool.schema if isinstance(tool, Tool) else dict(tool) for tool in tools],
             "choice": choice.name if isinstance(choice, Tool) else choice,
             "output": _form(output),
@@ -42,6 +42,19 @@ def request_key(place: JsonObject, messages: Sequence[LLMMessage], options: Mapp
     except (TypeError, ValueError):
         return None
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _without_ids(messages: list[JsonObject]) -> list[JsonObject]:
+    """The messages with calls of tools numbered in their order: their ids are made anew each time, and say nothing."""
+    numbers: dict[str, str] = {}
+    for message in messages:
+        content: object = message["content"]
+        for part in cast("list[object]", content) if isinstance(content, list) else ():
+            for name in ("id", "call_id") if isinstance(part, dict) else ():
+                call = cast(JsonObject, part)
+                if isinstance(own := call.get(name), str):
+                    call[name] = numbers.setdefault(own, f"call {len(numbers)}")
+    return messages
 
 
 def _form(output: object) -> object:

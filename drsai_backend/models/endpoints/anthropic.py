@@ -37,7 +37,7 @@ class _Messages(AsyncMessages):
         other = {name: options.pop(name) for name in [*options] if name not in _ARGUMENTS}
         if other:
             options["extra_body"] = {**other, **options.get("extra_body", {})}
-        return await super().create(**options)
+        return cast(object, await super().create(**options))
 
 
 class NotingAnthropic(AsyncAnthropic):
@@ -47,7 +47,7 @@ class NotingAnthropic(AsyncAnthropic):
     marks = False
 
     @cached_property
-    def messages(self) -> AsyncMessages:
+    def messages(self) -> AsyncMessages:  # pyright: ignore[reportIncompatibleMethodOverride] - a cached property there, too
         """Where messages are made."""
         return _Messages(self)
 

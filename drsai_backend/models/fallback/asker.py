@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
-from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
+from drsai_backend.datamodel.owner import Owner
 from drsai_backend.models.endpoints.message_rules import MessageForm, MessageRules
 from drsai_backend.models.profiles.schema import Profile
-
-NOBODY: Final = Owner(DEFAULT_TENANT, "anonymous")
-"""For whom a client asks that no run has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +14,13 @@ class Asker:
     """Whose request it is, and what their client was told.
 
     Attributes:
-        owner: whose answers are found in the cache, by tenant, and whose the new ones are.
+        owner: whose answers are found in the cache, by tenant, and whose the new ones are; None: nothing is cached.
         seed: another seed has answers of its own; None: the profile's.
         form: which messages the model takes; None: the profile's word, or what is known of its endpoint.
         rules: what is known of endpoints in this process.
     """
 
-    owner: Owner = NOBODY
+    owner: Owner | None = None
     seed: int | None = None
     form: MessageForm | None = None
     rules: MessageRules = field(default_factory=MessageRules)

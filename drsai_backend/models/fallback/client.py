@@ -167,10 +167,10 @@ class ProfileClient(ChatCompletionClient):
     ) -> AsyncGenerator[str | ModelAnswer, None]:
         """What one model answers, out of the cache if it is there; nothing, and the reason in `course`, if it does
         not."""
-        key, rule = None, target.profile.cache
-        if self._cache is not None and rule is not None:
+        key, rule, cache, owner = None, target.profile.cache, self._cache, self._asker.owner
+        if cache is not None and rule is not None and owner is not None:
             key = request_key(self._place(target), messages, options)
-        if key is None or rule is None or self._cache is None:
+        if key is None or rule is None or cache is None or owner is None:
             items = self._asked(target, messages, options, course, Flight(), streams=streams)
             try:
                 async for item in items:
@@ -178,7 +178,6 @@ class ProfileClient(ChatCompletionClient):
             finally:
                 await items.aclose()
             return
-        cache, owner = self._cache, self._asker.owner
         async with AsyncExitStack() as stack:
             flight = await stack.enter_async_context(cache.flight(owner, key, target.seconds))
             known = flight.answer or await cache.get(owner, key)

@@ -24,6 +24,7 @@ from drsai_backend.models.fallback.failures import Truncated
 from drsai_backend.models.fallback.limits import Limiter
 from drsai_backend.models.profiles.providers import Providers
 from drsai_backend.models.profiles.schema import Profile
+from drsai_backend.models.tokens import estimate_tokens
 
 _KEYS: Final = 64
 """Clients of requests' own keys that are kept at a time."""
@@ -41,6 +42,7 @@ class Target:
 
     Attributes:
         info: what the model can do.
+        context_length: tokens of a request and its answer; None: it is not known.
         place: who is asked, how, for the response cache.
         takes_key: whether a request's own key is sent there.
     """
@@ -58,6 +60,7 @@ class Target:
         said = {key: value for key, value in profile.parameters.items() if key in PARAMETERS}
         self._said = {key: value for key, value in said.items() if key != "response_format"}
         self.info: ModelInfo = self.client(None).model_info
+        self.context_length: int | None = profile.limits.context or facts_of(self.client(None)).context_length
         self.place: JsonObject = {**profile.model_dump(mode="json", include=_OF_PLACE), "endpoint": self._endpoint}
 
     def client(self, api_key: SecretStr | None) -> ChatCompletionClient:
@@ -72,11 +75,6 @@ class Target:
         """That of its endpoint, which other profiles may share."""
         return BREAKERS.of(self._endpoint, self.profile.model or "")
 
-    @property
-    def context_length(self) -> int | None:
-        """Tokens of a request and its answer; None: it is not known."""
-        return self.profile.limits.context or facts_of(self.client(None)).context_length
-
     def slot(self) -> AbstractAsyncContextManager[None]:
         """A call's place within the profile's limits.
 
@@ -87,8 +85,11 @@ class Target:
 
     def has_room_for(self, messages: Sequence[LLMMessage], options: Mapping[str, Any]) -> bool:
         """Whether a request fits into the model's context, as far as that is known. Counts may be estimates."""
-        size = self.context_length
-        return size is None or self.client(None).count_tokens(messages, tools=options.get("tools", ())) < size
+        size, tools = self.context_length, options.get("tools", ())
+        # A token is a byte at least, and an estimate a quarter of the bytes: counting takes longer.
+        if size is None or 4 * estimate_tokens(messages, tools=tools) < size:
+            return True
+        return self.client(None).count_tokens(messages, tools=tools) < size
 
     async def answer(
         self,

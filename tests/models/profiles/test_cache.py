@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from autogen_core.models import UserMessage
+from autogen_core import FunctionCall, Image
+from autogen_core.models import (
+    AssistantMessage,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    UserMessage,
+)
+from PIL import Image as Picture
 
 from drsai_backend.database import Database
 from drsai_backend.datamodel.owner import Owner
@@ -20,6 +27,7 @@ from drsai_backend.models import Asker, ModelAnswer, ModelClientFactory
 from drsai_backend.models.cache.base import AnswerStore
 from drsai_backend.models.cache.in_database import DatabaseAnswers
 from drsai_backend.models.cache.in_redis import RedisAnswers
+from drsai_backend.models.cache.request_key import request_key
 from drsai_backend.models.profiles.schema import CacheBounds
 from tests.models.profiles.conftest import MakeModels
 from tests.support.model_server import Failure, ModelServer, Reply, ToolCall
@@ -163,7 +171,7 @@ async def test_equal_requests_at_once_ask_once(
 
     server.script(name("m"), slow)
     async with Database(migrated_sqlite) as database:
-        client = models(database=database, fast={"model": name("m"), **CACHED}).create("fast")
+        client = models(database=database, fast={"model": name("m"), **CACHED}).create("fast").bound(Asker(ANN))  # type: ignore[attr-defined]
         first = asyncio.create_task(client.create(asked()))
         await started.wait()
         rest = [asyncio.create_task(client.create(asked())) for _ in range(20)]
@@ -191,7 +199,7 @@ async def test_what_is_kept(server: ModelServer, models: MakeModels, migrated_sq
             fast={"model": name("m"), **CACHED, "fallback": ["spare"]},
             spare={"model": name("spare"), "retries": 0},
         )
-        client = factory.create("fast")
+        client = factory.create("fast").bound(Asker(ANN))  # type: ignore[attr-defined]
         first, second = await client.create(asked("call")), await client.create(asked("call"))
         assert second.cached
         assert (second.content[0].name, second.content[0].arguments) == ("t", '{"a": 1}')  # type: ignore[union-attr]
@@ -203,9 +211,35 @@ async def test_what_is_kept(server: ModelServer, models: MakeModels, migrated_sq
         assert (await client.create(asked("spare"))).content == "own", "a spare model's answer is its own"
 
 
+def test_a_request_is_known_by_all_but_the_ids_of_calls() -> None:
+    def told(call_id: str, result: str = "3", picture: str = "red") -> str | None:
+        image = Image(Picture.new("RGB", (2, 2), picture))
+        call = FunctionCall(call_id, "{}", "add")
+        done = FunctionExecutionResult(content=result, name="add", call_id=call_id, is_error=False)
+        messages = [
+            UserMessage(content=["Add", image], source="user"),
+            AssistantMessage(content=[call], source="a"),
+            FunctionExecutionResultMessage(content=[done]),
+        ]
+        return request_key({"model": "m"}, messages, {})
+
+    assert told("c1") == told("c2")
+    assert len({told("c1"), told("c1", "4"), told("c1", picture="blue")}) == 3
+    assert request_key({"model": object()}, asked(), {}) is None
+
+
+async def test_nobody_in_particular_shares_answers_with_nobody(
+    server: ModelServer, models: MakeModels, migrated_sqlite: str, name: Name
+) -> None:
+    server.script(name("m"), ["one", "two"])
+    async with Database(migrated_sqlite) as database:
+        client = models(database=database, fast={"model": name("m"), **CACHED}).create("fast")
+        assert [(await client.create(asked())).content for _ in range(2)] == ["one", "two"]
+
+
 async def test_a_store_that_is_away_is_none(server: ModelServer, models: MakeModels, name: Name) -> None:
     server.script(name("m"), ["one", "two"])
-    client = models(url="redis://127.0.0.1:1/0", fast={"model": name("m"), **CACHED}).create("fast")
+    client = models(url="redis://127.0.0.1:1/0", fast={"model": name("m"), **CACHED}).create("fast").bound(Asker(ANN))  # type: ignore[attr-defined]
     answers = [await client.create(asked()) for _ in range(2)]
     assert [each.content for each in answers if isinstance(each, ModelAnswer)] == ["one", "two"]
 
