@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import yaml
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from drsai_backend.errors import ConfigurationError
-from drsai_backend.models.profiles.schema import Profiles
+from drsai_backend.models.profiles.schema import KEYS, Profiles
 
 _MAX_BYTES = 1024 * 1024
 
@@ -37,6 +38,13 @@ def load_profiles(path: Path) -> Profiles:
         where = f" (line {mark.line + 1})" if mark is not None else ""
         raise ConfigurationError(f"DRSAI_MODELS: {path} is no YAML{where}") from None
     return profiles_of(content, str(path))
+
+
+def keys_of(profiles: Profiles) -> list[str]:
+    """The keys that the environment has for these profiles, as they must never be shown."""
+    variables = {each.key_env or KEYS.get(each.provider) for each in profiles.profiles.values()} - {None}
+    found = (os.environ.get(str(name), "").strip() for name in sorted(map(str, variables)))
+    return [key for key in found if key]
 
 
 def profiles_of(content: object, where: str = "profiles") -> Profiles:

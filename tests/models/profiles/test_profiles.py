@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.models import DemoChatCompletionClient, ProfileClient
 from drsai_backend.models.openai import PooledOpenAIClient
-from drsai_backend.models.profiles.load import load_profiles, profiles_of
+from drsai_backend.models.profiles.load import keys_of, load_profiles, profiles_of
 from tests.models.profiles.conftest import MakeModels
 from tests.support.model_server import ModelServer
 
@@ -70,6 +70,7 @@ async def test_keys_reach_their_own_endpoint_only(
     monkeypatch.setenv("MY_KEY", " theirs \n")
     server.script(None, lambda _: "ok")
     own = {"model": name("own"), "key_env": "MY_KEY", "endpoint": server.base_url}
+    assert keys_of(profiles_of({"profiles": {"own": own}})) == ["theirs"]
     factory = models(own=own, settings={"model": name("m")}, other={"model": name("o"), "endpoint": server.base_url})
     asked = [UserMessage(content="Hi", source="user")]
     for profile in ("own", "settings", "other"):
