@@ -211,7 +211,8 @@ class ProfileClient(ChatCompletionClient):
         for attempt in range(target.profile.retries + 1):
             breaker = target.breaker
             if not breaker.allows():
-                course.failures.append((target.name, Failure("busy")))
+                if attempt == 0:
+                    course.failures.append((target.name, Failure("open")))
                 return
             course.attempts += 1
             is_open = True
@@ -272,8 +273,8 @@ class ProfileClient(ChatCompletionClient):
         text = f"model profile {self.profile!r}: no answer: " + "; ".join(
             f"{name}: {why}" for name, why in told.items()
         )
-        kinds = {failure.kind for _, failure in course.failures}
-        if kinds <= {"rate_limit", "busy"}:
+        kinds = {failure.kind for _, failure in course.failures} - {"open"}
+        if kinds and kinds <= {"rate_limit", "busy"}:
             return EndpointBusy(text)
         return EndpointTimeout(text) if kinds == {"timeout"} else EndpointFailed(text)
 
@@ -337,7 +338,8 @@ def _wait_for(failure: Failure, attempt: int) -> float | None:
 
 async def _sleep(seconds: float, token: CancellationToken | None) -> None:
     """Wait, no longer than until the call is cancelled."""
-    waiting = asyncio.ensure_future(asyncio.sleep(seconds))
+    # A timer may come a little early, and the breaker would find that too soon.
+    waiting = asyncio.ensure_future(asyncio.sleep(seconds + 0.005))
     if token is not None:
         token.link_future(waiting)
     await waiting

@@ -8,9 +8,10 @@ import time
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, cast
 
-Kind: TypeAlias = Literal["timeout", "rate_limit", "server", "connection", "overflow", "truncated", "busy"]
+Kind: TypeAlias = Literal["timeout", "rate_limit", "server", "connection", "overflow", "truncated", "busy", "open"]
 """Why a call came to nothing. `overflow`: the request is too long for the model. `truncated`: the answer broke off
-before anything of it was shown. `busy`: the profile's own limits leave no room in time."""
+before anything of it was shown. `busy`: the profile's own limits leave no room in time. `open`: its endpoint is left
+alone for now."""
 
 _OVERFLOW: Final = re.compile(
     r"context_length_exceeded|maximum context length|context (window|length|size)[^.]{0,60}(exceed|full|too|limit)"
@@ -43,7 +44,7 @@ class Failure:
     @property
     def is_of_endpoint(self) -> bool:
         """Whether it says something of the endpoint, and not of this request only."""
-        return self.kind not in ("overflow", "busy")
+        return self.kind not in ("overflow", "busy", "open")
 
     def text(self) -> str:
         """In a few words, without anything that an endpoint has said."""
@@ -55,6 +56,7 @@ class Failure:
             "overflow": "the request is too long",
             "truncated": "the answer broke off",
             "busy": "its limits leave no room",
+            "open": "left alone for a while after failures",
         }
         return words[self.kind] + (f" (HTTP {self.status})" if self.status is not None else "")
 

@@ -14,7 +14,7 @@ from autogen_core.models import CreateResult, SystemMessage, UserMessage
 
 from drsai_backend.errors import EndpointBusy, EndpointFailed, EndpointTimeout
 from drsai_backend.models import ModelAnswer, ModelParams, RunModelClient, UsageMeter
-from drsai_backend.models.fallback.breaker import Breakers
+from drsai_backend.models.fallback.breaker import BREAKERS, Breakers
 from drsai_backend.models.profiles.schema import BreakerRule
 from tests.models.profiles.conftest import MakeModels
 from tests.support.model_server import Failure, ModelServer, Reply, ToolCall
@@ -143,14 +143,17 @@ async def test_an_endpoint_that_fails_on_is_left_alone_and_probed(
     answers: list[Any] = [Failure(500), Failure(500), "back"]
     server.script(bad, lambda _: answers.pop(0))
     server.script(good, lambda _: "spare")
-    breaker = {"failures": 2, "seconds": 0.15}
+    breaker = {"failures": 2, "seconds": 30}
     factory = models(
         fast={"model": bad, "retries": 0, "breaker": breaker, "fallback": ["spare"]}, spare={"model": good}
     )
     client = factory.create("fast")
     assert [(await client.create(ASKED)).content for _ in range(4)] == ["spare"] * 4
+    alone = models(fast={"model": bad}).create("fast")
+    with pytest.raises(EndpointFailed, match="fast: left alone for a while"):
+        await alone.create(ASKED)
     assert len(answers) == 1, "two calls have opened the breaker, and two others did not ask"
-    await asyncio.sleep(0.2)
+    BREAKERS.of(server.base_url, bad).open_until = 0.0  # as if half a minute had passed
     assert (await client.create(ASKED)).content == "back"
 
 
