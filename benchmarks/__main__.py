@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks import (
     access,
+    fallback,
     footprint,
     histories,
     long,
@@ -52,6 +53,7 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
         "stalls": lambda: stalls.measure(200 if quick else 2000),
         "recognised": lambda: asyncio.to_thread(recognised.measure, 30 if quick else 300),
         "serving": lambda: serving.measure(server, 1 if quick else 5),
+        "fallback": lambda: fallback.measure(1 if quick else rounds, 20 if quick else 200),
         "access": lambda: access.measure(1 if quick else 8),
         "timing": lambda: timing.measure(200 if quick else timing.TRIES),
         "migrate": lambda: migrate.measure(server, 10_000 if quick else migrate.MESSAGES),

@@ -101,7 +101,7 @@ class DrSai(ThreadCalls):
             old_secret_keys=settings.secret_key_old,
             state_store=JournalStateStore(),
         )
-        self.models = ModelClientFactory(settings, model_provider)
+        self.models = ModelClientFactory(settings, model_provider, self.database)
         self.keys = ApiKeys(self.database)
         self._tokens = token_verifier(settings) if worker else None
         self.authenticator = Authenticator(self.keys, self._tokens, required=settings.auth == "required")

@@ -17,6 +17,7 @@ from drsai_backend import log_context
 from drsai_backend.cli.screen import one_line
 from drsai_backend.config import Settings
 from drsai_backend.log_context import AddIds
+from drsai_backend.models.profiles.load import keys_of, load_profiles
 
 # These tell each message, request and connection at INFO; AutoGen's would cost a JSON dump each.
 _TALKATIVE: Final = (
@@ -48,7 +49,11 @@ _SHAPES: Final = (
 
 
 def configure_logging(settings: Settings) -> None:
-    """Send all logs to stderr at `settings.log_level`, as readable lines or, with `log_format` "json", as JSON."""
+    """Send all logs to stderr at `settings.log_level`, as readable lines or, with `log_format` "json", as JSON.
+
+    Raises:
+        ConfigurationError: the file of model profiles cannot be used; its keys are not to be logged.
+    """
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -67,7 +72,8 @@ def configure_logging(settings: Settings) -> None:
     handler.addFilter(AddIds())
     processors = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *endings]
     lines = structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=processors)
-    handler.setFormatter(_Redacting(lines, settings.secrets()))
+    keys = [] if settings.models is None else keys_of(load_profiles(settings.models))
+    handler.setFormatter(_Redacting(lines, [*settings.secrets(), *keys]))
     logging.getLogger("uvicorn.access").addFilter(_without_query)
     root = logging.getLogger()
     root.handlers = [handler]

@@ -252,6 +252,12 @@ class Settings(BaseSettings):
         description="Which requests ask about a chat and are no part of it (titles, tags): auto: the prompts of known "
         "chat windows; off: none; or a regular expression that finds more, in the last message.",
     )
+    models: Path | None = Field(
+        default=None, description="A YAML or JSON file of model profiles, which teams ask by their names."
+    )
+    model_cache_url: SecretStr | None = Field(
+        default=None, description="`redis://…`: where answers are kept that profiles cache; unset: in the database."
+    )
     task_model: str | None = Field(
         default=None, description="The model at the endpoint that answers them. Default: as `DRSAI_MODEL`."
     )
@@ -287,6 +293,7 @@ class Settings(BaseSettings):
     def secrets(self) -> list[str]:
         """What must never be shown: keys, and the database's password."""
         named = (self.openai_api_key, self.embeddings_api_key, self.secret_key, self.jwt_secret, self.api_key)
+        named = (*named, self.model_cache_url)
         keys = [key.get_secret_value() for key in named if key is not None]
         password = urlsplit(self.database_url).password
         keys += [key.get_secret_value() for key in self.secret_key_old]

@@ -43,6 +43,7 @@ _KINDS: Final = {
     "runwebhook": "run_webhooks",
     "webhookdelivery": "webhook_deliveries",
     "webhooksecret": "webhook_secrets",
+    "storedanswer": "stored_answers",
 }
 """What the rows of a table are called where they are counted; others go by the name of their table."""
 

@@ -1,6 +1,7 @@
 """The tables (SQLModel), their column types, and the lifecycle enum. Everything stored is declared here."""
 
 from drsai_backend.datamodel.access import ApiKey
+from drsai_backend.datamodel.answer import StoredAnswer
 from drsai_backend.datamodel.audit import AuditEntry
 from drsai_backend.datamodel.base import (
     SCHEMA_VERSION,
@@ -47,6 +48,7 @@ __all__ = [
     "RunStatus",
     "RunWebhook",
     "SingleTask",
+    "StoredAnswer",
     "Tasks",
     "TeamResult",
     "Thread",

@@ -113,6 +113,10 @@ class Run(Record, table=True):
         description="The conversation after its part that has ended, as its client sees it; see "
         "`drsai_backend.runs.history.digest`. None: nothing was answered.",
     )
+    calls: list[JsonObject] | None = json_field(
+        description="Its newest model calls, as far as they came from model profiles; see "
+        "`drsai_backend.models.endpoints.answers.CallRecord`."
+    )
 
 
 class JournalEntry(SQLModel, table=True):

@@ -97,6 +97,7 @@ class Engine(StoredThreads):
         feeds = Feeds(db.database, lambda name: self._running.live(name), lambda: self._running.closing)
         super().__init__(db, feeds)
         self.teams = teams
+        self.models = models
         self.side_calls = SideCalls(models, settings)
         """Plain model calls beside the threads; they need no lease and no database."""
         self.worker_id = new_worker_id()

@@ -28,7 +28,7 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import check_name
-from drsai_backend.errors import Conflict, NotFound, ThreadBusy
+from drsai_backend.errors import Conflict, DatabaseUnavailable, DrSaiError, NotFound, ThreadBusy
 from drsai_backend.runs.engine import Engine
 
 _PATIENCE: Final = 60.0
@@ -74,6 +74,7 @@ class Users:
         Raises:
             NotFound: nothing belongs to such a user.
             Conflict: they have the last keys, and without one this server would ask nobody for a key.
+            DatabaseUnavailable: the response cache cannot be reached; all else is deleted. Call it again.
             ThreadBusy: for a minute none of their live runs has ended. What was deleted by then stays so; call it
                 again, as after whatever `export` raises.
             InvalidRequest: no name of a user or tenant.
@@ -96,7 +97,17 @@ class Users:
             self._engine.forget(names, owner)
             deleted.update(counts)
             if not counts and not await self._stop_all(owner):
+                deleted["stored_answers"] += await self._forget_answers(owner)
                 return {kind: count for kind, count in deleted.items() if count}
+
+    async def _forget_answers(self, owner: Owner) -> int:
+        """Delete what the response cache keeps of the user's outside of the database."""
+        try:
+            return await self._engine.models.forget(owner)
+        except DrSaiError:
+            raise
+        except Exception as error:
+            raise DatabaseUnavailable("the response cache cannot be reached; try again") from error
 
     async def _stop_all(self, owner: Owner) -> bool:
         """Stop the user's live runs, and drop what waits behind them. False: there were none.

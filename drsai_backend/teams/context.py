@@ -23,10 +23,12 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DrSaiError, TeamBuildError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import (
+    Asker,
     DefaultModelClient,
     MessageForm,
     ModelClientFactory,
     ModelParams,
+    ProfileClient,
     RunModelClient,
     UsageMeter,
     run_model_clients,
@@ -73,15 +75,28 @@ class RunContext:
             self._user_input = UserInput(**name._asdict(), **self.input_values)
         return self._user_input
 
-    def model_client(self, model: str | None = None, messages: MessageForm | None = None) -> RunModelClient:
+    def model_client(
+        self, model: str | None = None, messages: MessageForm | None = None, *, cache_seed: int | None = None
+    ) -> RunModelClient:
         """A model client with the request's sampling parameters and key; what it uses counts for this run.
 
         Args:
-            model: the model's name at the endpoint; the configured one when omitted.
+            model: the name of a profile (docs/models.md), else the model's name at the endpoint; the default profile,
+                else the configured model, when omitted.
             messages: what it takes: `any`, `alternating`, `no_system`; see `DRSAI_MODEL_MESSAGES`, which it wins over.
+            cache_seed: of a profile that caches: another seed has answers of its own. Default: the request's
+                `cache_seed`, else the profile's.
         """
         inner = self.models.create(model, self.api_key)
+        if isinstance(inner, ProfileClient):
+            seed = cache_seed if cache_seed is not None else self._seed()
+            inner = inner.bound(Asker(self.principal.owner, seed, messages, self.models.rules))
         return RunModelClient(inner, params=self.params, meter=self.meter, rules=self.models.rules, messages=messages)
+
+    def _seed(self) -> int | None:
+        extra: JsonObject = self.input_values.get("extra_requests") or {}
+        asked: object = extra.get("cache_seed")
+        return asked if isinstance(asked, int) else None
 
 
 BuiltTeam: TypeAlias = ChatAgent | Team

@@ -41,6 +41,7 @@ class TeamSession:
             that it raises would be caught on its way, as in a tool that runs a team of its own.
         steps: the record of the turn in flight; what it keeps in memory is stored at nested teams' turn boundaries.
         known: the team's parts, if they are known already.
+        answered: by agent, which model gave its newest answer; messages that are made of one keep it.
     """
 
     def __init__(
@@ -52,10 +53,12 @@ class TeamSession:
         broker: InputBroker | None = None,
         steps: TurnSteps | None = None,
         known: Parts | None = None,
+        answered: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self.team = team
         self._parts = parts(team) if known is None else known
         self._next_seq = next_seq
+        self._answered: Mapping[str, Mapping[str, str]] = {} if answered is None else answered
         self._on_turn: TurnCallback | None = None
         self._on_chunk: ChunkCallback | None = None
         self._on_resumed: BoundaryCallback | None = None
@@ -177,6 +180,8 @@ class TeamSession:
             if self._on_chunk is not None:
                 self._on_chunk(message)
         else:
+            if message.models_usage is not None and (by := self._answered.get(message.source)) is not None:
+                message.metadata = {**message.metadata, **by}
             self.recorder.emit(message)
 
     async def _boundary(self, pending: list[str]) -> None:

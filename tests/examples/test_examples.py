@@ -44,6 +44,14 @@ def test_tools(tmp_path: Path) -> None:
     assert output.endswith("reminder-1: water the plants\n")
 
 
+def test_models(tmp_path: Path) -> None:
+    """Reads "models.yaml" beside it."""
+    assert run("models.py", tmp_path).splitlines() == [
+        "one: profile 'offline' answered by asking; tokens used: some",
+        "two: profile 'offline' answered out of the cache; tokens used: none",
+    ]
+
+
 def test_selector(tmp_path: Path) -> None:
     lines = run("selector.py", tmp_path).splitlines()
     assert [line.partition(":")[0] for line in lines[:4]] == ["user", "physicist", "historian", "poet"]

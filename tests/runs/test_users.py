@@ -94,6 +94,7 @@ async def test_all_tables_of_one_user_and_nothing_of_others(make: Make) -> None:
         "agent_configs": 1,
         "api_keys": 1,
         "webhook_secrets": 1,
+        "stored_answers": 1,
     } | {name: rows[name] for name in deleted if name in rows}  # tables that have no other word for their rows
     assert set((await count(drsai, ANN)).values()) == {0}
     # Rows of threads that are gone are nobody's, and found by nobody's owner.

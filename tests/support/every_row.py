@@ -15,7 +15,7 @@ from drsai_backend.datamodel.owner import DEFAULT_TENANT
 
 MOMENT = datetime(2026, 3, 4, 5, 6, 7, 890123, UTC)
 SECRET = "c2VjcmV0LWNpcGhlcnRleHQ"
-_LISTS = {"answers", "files", "steps", "task_messages", "tasks", "user_messages"}
+_LISTS = {"answers", "calls", "files", "steps", "task_messages", "tasks", "user_messages"}
 RUN = "run_of_every_row"
 _BRANCH = {"number": 0, "parent": None, "at_turn": 0, "at_seq": 0, "first_turn": 1, "first_seq": 1}
 """The line that a thread begins with."""

@@ -96,6 +96,10 @@ def serve(
             "[default: $DRSAI_TRUSTED_PROXIES, else none]",
         ),
     ] = None,
+    models: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Model profiles, as YAML or JSON. [default: $DRSAI_MODELS, else none]"),
+    ] = None,
     local_model: Annotated[
         bool, typer.Option("--local-model", help="Answer with a small language model on this machine.")
     ] = False,
@@ -114,6 +118,7 @@ def serve(
         ssl_keyfile=ssl_keyfile,
         trusted_proxies=forwarded_allow_ips,
         log_level=log_level,
+        models=models,
         require_model=require_model or None,
     )
     cli.serve.serve(settings, teams, insecure=insecure, local_model=local_model, access_log=access_log)

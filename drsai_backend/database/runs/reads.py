@@ -80,6 +80,7 @@ class RunRow(TypedDict):
     fingerprint: str | None
     usage: dict[str, int] | None
     usage_before: dict[str, int] | None
+    calls: list[JsonObject] | None
     told: JsonObject | None
     error_message: str | None
     answers: list[JsonObject] | None

@@ -127,6 +127,7 @@ _this_run = sa.update(run).where(run.c.run_id == sa.bindparam("run"))
 # Absolute figures: the guard of the turn that they are stored with fences them as well.
 _PROGRESS: dict[str, object] = {
     "usage": sa.bindparam("new_usage"),
+    "calls": sa.bindparam("new_calls"),
     "turns": sa.bindparam("new_turns"),
     "seconds": sa.bindparam("new_seconds"),
     "updated_at": sa.bindparam("updated"),
@@ -227,7 +228,7 @@ def join(_: str) -> sa.ClauseElement:
 
 
 _RARE = ("background", "retries", "retry_turn", "deadline", "error_message", "stop_reason", "stop_code", "finish")
-_LATER = ("turns", "seconds", "usage_before", "told", "waits_in", "waits_for", "point")
+_LATER = ("turns", "seconds", "usage_before", "told", "waits_in", "waits_for", "point", "calls")
 insert_run = Prepared(lambda _: _insert(run, "id", "finished_at", "joined", *_LATER, *_RARE))
 _UNSAID = ("answers", "usage", "limits", "principal", *_LATER, *_RARE)
 insert_joined = Prepared(lambda _: _insert(run, "id", *_UNSAID))
@@ -240,7 +241,7 @@ start_queued = Prepared(
     lambda _: _this_run.values(**_TAKEN_UP, started_at=sa.bindparam("updated"), first_seq=sa.bindparam("new_first"))
 )
 progress = Prepared(lambda _: _this_run.values(**_PROGRESS))
-_SPENT = {name: _PROGRESS[name] for name in ("usage", "seconds", "updated_at")}
+_SPENT = {name: _PROGRESS[name] for name in ("usage", "calls", "seconds", "updated_at")}
 spent = Prepared(lambda _: _this_run.values(**_SPENT))
 """Inside a turn, where it is open how many are stored."""
 clear_steps = Prepared(lambda _: sa.delete(step).where(step.c.thread_key == sa.bindparam("key")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol, TypeAlias
@@ -21,13 +21,14 @@ from drsai_backend.json_types import JsonObject
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a run has come, in all processes: what its model calls have used (`prompt_tokens`, `completion_tokens`,
-    `total_tokens`), its stored turns, and for how many seconds it ran."""
+    `total_tokens`), its stored turns, for how many seconds it ran, and its newest model calls."""
 
     usage: dict[str, int] = field(
         default_factory=lambda: {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
     )
     turns: int = 0
     seconds: float = 0.0
+    calls: Sequence[Mapping[str, object]] | None = None
 
     def values(self, run_id: str, now: datetime) -> dict[str, object]:
         """As parameters of the statements that store it."""
@@ -35,6 +36,7 @@ class Progress:
             "run": run_id,
             "updated": now,
             "new_usage": self.usage,
+            "new_calls": self.calls or None,
             "new_turns": self.turns,
             "new_seconds": self.seconds,
         }

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, Self, TypeAlias
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from typing import Any, Self
 
-from autogen_core import Component, ComponentModel
+from autogen_core import ComponentModel
 from autogen_core.models import (
     ChatCompletionClient,
     CreateResult,
@@ -19,13 +18,14 @@ from autogen_core.models import (
 )
 from autogen_core.tools import Tool, ToolSchema
 from autogen_ext.models.openai import BaseOpenAIChatCompletionClient
-from pydantic import BaseModel
 
-from drsai_backend.errors import ConfigurationError, ParameterRefused
+from drsai_backend.errors import ParameterRefused
 from drsai_backend.json_types import JsonObject
+from drsai_backend.models.answer import ModelAnswer
 from drsai_backend.models.calls.params import ModelParams, of_a_manager, renames_max_tokens
+from drsai_backend.models.calls.records import record_of, spent
 from drsai_backend.models.calls.requests import AnswerSteps, ModelRequest
-from drsai_backend.models.endpoints.answers import CallNotes, UsageMeter, noting
+from drsai_backend.models.endpoints.answers import CallNotes, UsageMeter, current_notes, noting
 from drsai_backend.models.endpoints.continuation import ContinuingClient
 from drsai_backend.models.endpoints.message_rules import (
     MessageForm,
@@ -91,7 +91,8 @@ class RunModelClient(ChatCompletionClient):
         self._answers = False
         self._speaker: str | None = None
         self.rules = rules if rules is not None else MessageRules()
-        self.messages: MessageForm | None = messages
+        # A profile's client makes messages fit each of its endpoints.
+        self.messages: MessageForm | None = "any" if getattr(inner, "conforms", False) else messages
         self._where = where_of(inner)
         is_bounded = "max_tokens" in self._args and self._openai is not None
         if is_bounded and renames_max_tokens(*self._where, inner.model_info["family"]):
@@ -185,13 +186,24 @@ class RunModelClient(ChatCompletionClient):
     def _answered(self, result: CreateResult, notes: CallNotes, *, counts: bool = True) -> None:
         """Note an answer; one that was recorded before does not count again."""
         if counts:
-            self.meter.add(result.usage, notes.usage)
+            self.meter.add(*spent(result, notes))
         if self._speaker is None:
             return
+        if isinstance(result, ModelAnswer):
+            self.meter.answered[self._speaker] = result.by()
+        else:
+            self.meter.answered.pop(self._speaker, None)
         if isinstance(result.content, str):
             self.meter.finishes[self._speaker] = notes.finish(result)
         else:
             self.meter.finishes.pop(self._speaker, None)
+
+    def _record(self, number: int, result: CreateResult, notes: CallNotes, since: float) -> None:
+        """Keep a call that was made, for `Run.calls`. Calls of nobody in particular have no place in a run."""
+        if self._speaker is not None:
+            usage, details = spent(result, notes)
+            seconds = round(time.monotonic() - since, 3)
+            self.meter.records.append(record_of(self._speaker, number, self._where[1], result, usage, details, seconds))
 
     async def create(self, messages: Sequence[LLMMessage], **options: Any) -> CreateResult:
         """One answer. Options are those of AutoGen's `create` and the wrapped client's.
@@ -200,10 +212,11 @@ class RunModelClient(ChatCompletionClient):
             ReplayMismatch: the turn is repeated, and the recorded answer is one to another request.
         """
         number, request, recorded = self._ask(messages, options)
-        notes = CallNotes()
+        notes = current_notes() or CallNotes()  # those of a profile's client, whose attempt this is
         if recorded is not None:
             self._answered(recorded, notes, counts=False)
             return recorded
+        since = time.monotonic()
         try:
             rules, options = self._ready(options)
             while True:
@@ -222,6 +235,7 @@ class RunModelClient(ChatCompletionClient):
             raise
         result = with_thought(result)
         self._answered(result, notes)
+        self._record(number, result, notes, since)
         if self._steps is not None and request is not None:
             await self._steps.answered(number, request, result)
         return result
@@ -250,11 +264,12 @@ class RunModelClient(ChatCompletionClient):
             ReplayMismatch: the turn is repeated, and the recorded answer is one to another request.
         """
         number, request, recorded = self._ask(messages, options)
-        notes = CallNotes()
+        notes = current_notes() or CallNotes()
         if recorded is not None:
             self._answered(recorded, notes, counts=False)
             yield recorded
             return
+        since = time.monotonic()
         stream: AsyncGenerator[str | CreateResult, None] | None = None
         answered = began = False
         said: list[str] = []
@@ -276,6 +291,8 @@ class RunModelClient(ChatCompletionClient):
                         if isinstance(item, CreateResult):
                             item = with_thought(item, said)
                             self._answered(item, notes, counts=not answered)
+                            if not answered:
+                                self._record(number, item, notes, since)
                             if self._steps is not None and request is not None and not answered:
                                 await self._steps.answered(number, request, item)
                             answered = True
@@ -339,62 +356,3 @@ class RunModelClient(ChatCompletionClient):
     def dump_component(self) -> ComponentModel:
         """The wrapped client's config: a run is no part of a component."""
         return self.inner.dump_component()
-
-
-ClientMaker: TypeAlias = Callable[[str | None, MessageForm | None], RunModelClient]
-"""Makes the run's client for a model name, or for the default model: `RunContext.model_client`."""
-
-_current: ContextVar[ClientMaker | None] = ContextVar("drsai_run_model_client", default=None)
-
-
-@contextmanager
-def run_model_clients(maker: ClientMaker) -> Generator[None]:
-    """While a team is being built: what `DefaultModelClient` stands for."""
-    token = _current.set(maker)
-    try:
-        yield
-    finally:
-        _current.reset(token)
-
-
-class DefaultModelClientConfig(BaseModel):
-    """The component config: `model` and `messages` as in `RunContext.model_client`."""
-
-    model: str | None = None
-    messages: MessageForm | None = None
-
-
-class DefaultModelClient(RunModelClient, Component[DefaultModelClientConfig]):
-    """The run's own model client, with the request's parameters and key. Only while a team is being built.
-
-    In a component config (`config` may also be `{}`, or `model_client` left out)::
-
-        model_client:
-          provider: drsai_backend.models.DefaultModelClient
-          config: {model: gpt-4o-mini}
-
-    Raises:
-        ConfigurationError: used outside of a team factory.
-    """
-
-    component_type = "model"
-    component_config_schema = DefaultModelClientConfig
-    component_provider_override = "drsai_backend.models.DefaultModelClient"
-
-    def __init__(self, model: str | None = None, messages: MessageForm | None = None) -> None:
-        maker = _current.get()
-        if maker is None:
-            raise ConfigurationError("DefaultModelClient stands for the client of a run: use it inside a team factory")
-        vars(self).update(vars(maker(model, messages)))
-        self._asked_for = model
-
-    def dump_component(self) -> ComponentModel:
-        """Itself, not the wrapped client: loaded again, it is the client of that run."""
-        return super(RunModelClient, self).dump_component()
-
-    def _to_config(self) -> DefaultModelClientConfig:
-        return DefaultModelClientConfig(model=self._asked_for, messages=self.messages)
-
-    @classmethod
-    def _from_config(cls, config: DefaultModelClientConfig) -> Self:
-        return cls(model=config.model, messages=config.messages)

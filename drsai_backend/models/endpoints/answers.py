@@ -3,14 +3,15 @@ a run's calls have used."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
 from autogen_core.models import CreateResult, RequestUsage
-from openai import AsyncOpenAI, AsyncStream
+from openai import AsyncAzureOpenAI, AsyncOpenAI, AsyncStream
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
 
@@ -19,6 +20,8 @@ DETAILS: Final[dict[str, tuple[str, ...]]] = {
     "completion_tokens_details": ("reasoning_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens"),
 }
 """The details of usage that are counted, as `openai.types.CompletionUsage` has them."""
+MAX_RECORDS: Final = 32
+"""Calls of a run that are kept one by one."""
 _DETAILS: Final = tuple(name for names in DETAILS.values() for name in names)
 
 
@@ -43,11 +46,21 @@ class Finish(NamedTuple):
 
 @dataclass(slots=True)
 class CallNotes:
-    """What the endpoint has said of one call: `usage` has those of `DETAILS` that are not 0."""
+    """What the endpoint has said of one call: `usage` has those of `DETAILS` that are not 0; `reported` the tokens of
+    prompt and answer, and `lost` both of attempts that came to nothing, where they were reported."""
 
     usage: dict[str, int] = field(default_factory=dict[str, int])
     service_tier: str | None = None
     system_fingerprint: str | None = None
+    reported: tuple[int, int] = (0, 0)
+    lost: Counter[str] = field(default_factory=Counter[str])
+
+    def failed(self) -> None:
+        """The attempt came to nothing: what it has used counts, and the next one begins anew."""
+        prompt, completion = self.reported
+        self.lost.update({"prompt_tokens": prompt, "completion_tokens": completion, **self.usage})
+        self.usage, self.reported = {}, (0, 0)
+        self.service_tier = self.system_fingerprint = None
 
     def finish(self, result: CreateResult) -> Finish:
         """How the call finished. An endpoint that does not say why counts as one that was done."""
@@ -58,10 +71,33 @@ class CallNotes:
         self.service_tier = answer.service_tier or self.service_tier
         self.system_fingerprint = answer.system_fingerprint or self.system_fingerprint
         if answer.usage is not None:
+            self.reported = (answer.usage.prompt_tokens or 0, answer.usage.completion_tokens or 0)
             for name, counted in DETAILS.items():
                 details: BaseModel | None = getattr(answer.usage, name, None)
                 if details is not None:
                     self.usage |= {each: count for each in counted if (count := getattr(details, each, None))}
+
+
+class CallRecord(TypedDict, total=False):
+    """One model call of a run, as `Run.calls` keeps it; what is 0 or not known is left out.
+
+    `agent` and `step` say whose answer it was: `m0` is the first one of that agent in its turn. `model` answered, of
+    that `profile` if it was one, after `attempts` calls. The tokens are named as in usage; those of attempts that came
+    to nothing are in them where they were reported. `cached`: the answer came out of the response cache.
+    """
+
+    agent: str
+    step: str
+    profile: str
+    model: str
+    attempts: int
+    cached: bool
+    seconds: float
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
 
 
 @dataclass(slots=True)
@@ -81,6 +117,10 @@ class UsageMeter:
     calls: int = 0
     details: dict[str, int] = field(default_factory=dict[str, int])
     finishes: dict[str, Finish] = field(default_factory=dict[str, Finish])
+    answered: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    """By the name of an agent, which profile and model gave its newest answer, where a profile did."""
+    records: deque[CallRecord] = field(default_factory=lambda: deque[CallRecord](maxlen=MAX_RECORDS))
+    """The newest calls, those of earlier processes included."""
     check: Callable[[], None] | None = field(default=None, compare=False, repr=False)
     """Called before every model call of the run; what it raises ends the run instead."""
 
@@ -92,8 +132,9 @@ class UsageMeter:
         self.completion_tokens += usage.completion_tokens
         self.calls += 1
 
-    def start_from(self, usage: Mapping[str, int]) -> None:
+    def start_from(self, usage: Mapping[str, int], calls: Iterable[CallRecord] | None = None) -> None:
         """Count on from what the run has used in other processes, that of recorded answers included."""
+        self.records.extend(calls or ())
         self.prompt_tokens += usage.get("prompt_tokens", 0)
         self.completion_tokens += usage.get("completion_tokens", 0)
         for name in _DETAILS:
@@ -118,6 +159,11 @@ class UsageMeter:
 _current: ContextVar[CallNotes | None] = ContextVar("drsai_call_notes", default=None)
 
 
+def current_notes() -> CallNotes | None:
+    """Those of the call that is being sent."""
+    return _current.get()
+
+
 @contextmanager
 def noting(notes: CallNotes) -> Generator[None]:
     """While a call is sent: where what its answer says goes, if its client is a `NotingOpenAI`."""
@@ -128,9 +174,7 @@ def noting(notes: CallNotes) -> Generator[None]:
         _current.reset(token)
 
 
-class NotingOpenAI(AsyncOpenAI):
-    """The openai package's client; what answers say of themselves goes to the notes of the call."""
-
+class _Noting(AsyncOpenAI):
     async def post(self, path: str, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - its overloads
         """As the package's own."""
         notes = _current.get()
@@ -143,6 +187,14 @@ class NotingOpenAI(AsyncOpenAI):
             elif isinstance(answer, ChatCompletion):
                 notes.take(answer)
         return answer
+
+
+class NotingOpenAI(_Noting):
+    """The openai package's client; what answers say of themselves goes to the notes of the call."""
+
+
+class NotingAzure(_Noting, AsyncAzureOpenAI):
+    """The same for Azure."""
 
 
 class _NotingStream(AsyncStream[ChatCompletionChunk]):

@@ -43,7 +43,8 @@ class Bounds:
 
     def progress(self, *, turn: bool = False) -> Progress:
         """How far the run has come; `turn`: with the turn that is about to be stored."""
-        return Progress(self.meter.as_dict(), self.turns + self._inner + 1 if turn else self.turns, self.seconds)
+        turns = self.turns + self._inner + 1 if turn else self.turns
+        return Progress(self.meter.as_dict(), turns, self.seconds, [*self.meter.records])
 
     @property
     def seconds(self) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from autogen_agentchat.agents import UserProxyAgent
 
@@ -27,7 +27,7 @@ from drsai_backend.agents import RunBound, bind
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import InvalidRequest, TeamBuildError
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models import RunModelClient, facade, run_client_of
+from drsai_backend.models import CallRecord, RunModelClient, facade, run_client_of
 from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.feed.live_run import Continued, LiveRun
 from drsai_backend.runs.messages import CONTINUES
@@ -88,7 +88,7 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
     limits, turns, seconds = request.limits, 0, given.resume.ran
     if run is not None:
         limits = RunLimits(**(run["limits"] or {})).lowered(limits)
-        context.meter.start_from(run["usage"] or {})
+        context.meter.start_from(run["usage"] or {}, cast("list[CallRecord] | None", run["calls"]))
         turns, seconds = run["turns"], run["seconds"] + seconds
     bounds = Bounds(services.limits(request.team).lowered(limits), context.meter, turns, seconds)
     broker = InputBroker(list(plan.answers or []), asker=principal.user_id)
@@ -113,7 +113,8 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
     steps = TurnSteps((Step(row.agent, row.step, row.digest, row.value) for row in recorded), on_tool=live.emit)
     inject(members, context, broker, steps, plan.system or None, allotted)
     next_seq = 1 if thread is None else thread.head.last_seq + 1
-    session = TeamSession(team, next_seq=next_seq, broker=broker, steps=steps, known=members)
+    answered = context.meter.answered
+    session = TeamSession(team, next_seq=next_seq, broker=broker, steps=steps, known=members, answered=answered)
     await session.prepare()
     # Whether the way from the task to the first speaker is worth storing, because a model chose him.
     session.report_first_boundary = type(manager_of(team)) not in _CHEAP_MANAGERS

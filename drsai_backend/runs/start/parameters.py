@@ -9,7 +9,7 @@ from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.models import ChatCompletionClient
 
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.models import ContinueRules, ContinuingClient, ModelParams, run_client_of
+from drsai_backend.models import ContinueRules, ContinuingClient, ModelParams, ProfileClient, run_client_of
 from drsai_backend.models.calls.run_client import takes_parameter
 from drsai_backend.runs.requests import RunRequest
 from drsai_backend.teams.answering import answering_agent, answering_name
@@ -104,7 +104,12 @@ def _continuing(team: BaseGroupChat, rules: ContinueRules, text: str) -> Continu
     run_client = run_client_of(client)
     inner = client if run_client is None else run_client.inner
     if is_a(agent, AssistantAgent) and isinstance(inner, ChatCompletionClient):
-        form = rules.of(inner)
+        if isinstance(inner, ProfileClient):
+            # Alone: another model would not continue what this one has said.
+            own, inner = inner.primary.profile.can.continuation, inner.continuing_client()
+            form = own or rules.of(inner)
+        else:
+            form = rules.of(inner)
         if form != "no":
             return ContinuingClient(inner, form, text)
     raise InvalidRequest(_CANNOT, param="messages")

@@ -57,6 +57,10 @@ class RunView(BaseModel):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     usage: dict[str, int] | None = Field(default=None, description="Tokens so far, in all processes.")
+    calls: list[JsonObject] | None = Field(
+        default=None,
+        description="Its newest model calls, oldest first, as `drsai_backend.models.CallRecord`; null: none.",
+    )
     stop_reason: str | None = Field(default=None, description="Why it ended.")
     stop_code: str | None = Field(default=None, description="The bound that ended it, e.g. `max_turns`.")
     finish_reason: str | None = Field(

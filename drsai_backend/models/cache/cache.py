@@ -1,0 +1,98 @@
+"""The response cache: looks up, keeps, and lets one of several equal requests ask for all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import DrSaiError
+from drsai_backend.models.answer import ModelAnswer
+from drsai_backend.models.cache.base import MAX_ANSWER_BYTES, AnswerStore
+from drsai_backend.models.profiles.schema import CacheBounds
+
+log = logging.getLogger("drsai.model")
+
+
+@dataclass(slots=True)
+class Flight:
+    """A request that is under way for all who ask the same: `answer` is given by whoever asks the model."""
+
+    answer: ModelAnswer | None = None
+
+
+class ResponseCache:
+    """The answers of one process's store, for one event loop.
+
+    Args:
+        store: where they are kept.
+        bounds: how many, per tenant.
+    """
+
+    def __init__(self, store: AnswerStore, bounds: CacheBounds) -> None:
+        self._store = store
+        self._bounds = bounds
+        self._flights: dict[tuple[str, str], asyncio.Future[ModelAnswer | None]] = {}
+
+    async def get(self, asker: Owner, digest: str) -> ModelAnswer | None:
+        """The answer that is kept, marked as `cached` and with no usage, since nothing was used; None: none is."""
+        try:
+            text = await self._store.get(asker, digest)
+            return None if text is None else ModelAnswer.model_validate_json(text).from_cache()
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with a store, the model can be asked
+            self._failed("read", error)
+            return None
+
+    async def put(self, asker: Owner, digest: str, answer: ModelAnswer, ttl: float) -> None:
+        """Keep an answer, if it is whole and not too long."""
+        if answer.finish_reason not in ("stop", "function_calls"):
+            return
+        text = answer.model_dump_json(exclude={"logprobs"})
+        if len(text) > MAX_ANSWER_BYTES or "\\u0000" in text:
+            return
+        try:
+            await self._store.put(asker, digest, text, ttl, self._bounds)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failed("written", error)
+
+    @asynccontextmanager
+    async def flight(self, asker: Owner, digest: str, seconds: float) -> AsyncGenerator[Flight]:
+        """While a model is asked. Of those who ask the same of it at once, in a tenant, one gets an empty `Flight`, to
+        put its `answer` there; the others wait, `seconds` at most, and get one with the answer. Where that call comes
+        to nothing, the next one asks."""
+        key = asker.tenant, digest
+        while (under_way := self._flights.get(key)) is not None:
+            try:
+                answer = await asyncio.wait_for(asyncio.shield(under_way), seconds)
+            except TimeoutError:
+                yield Flight()
+                return
+            if answer is not None:
+                yield Flight(answer.from_cache())
+                return
+        future = self._flights[key] = asyncio.get_running_loop().create_future()
+        flight = Flight()
+        try:
+            yield flight
+        finally:
+            del self._flights[key]
+            future.set_result(flight.answer)
+
+    async def forget(self, asker: Owner) -> int:
+        """Delete a user's answers; returns how many.
+
+        Raises:
+            Exception: what the store raises: they may still be there.
+        """
+        return await self._store.forget(asker)
+
+    async def close(self) -> None:
+        """Close the store."""
+        await self._store.close()
+
+    def _failed(self, what: str, error: Exception) -> None:
+        told = error.message if isinstance(error, DrSaiError) else type(error).__name__
+        log.warning("the response cache could not be %s: %s", what, told)

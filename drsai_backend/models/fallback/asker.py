@@ -1,0 +1,32 @@
+"""For whom a profile's client asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.models.endpoints.message_rules import MessageForm, MessageRules
+from drsai_backend.models.profiles.schema import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Whose request it is, and what their client was told.
+
+    Attributes:
+        owner: whose answers are found in the cache, by tenant, and whose the new ones are; None: nothing is cached.
+        seed: another seed has answers of its own; None: the profile's.
+        form: which messages the model takes; None: the profile's word, or what is known of its endpoint.
+        rules: what is known of endpoints in this process.
+    """
+
+    owner: Owner | None = None
+    seed: int | None = None
+    form: MessageForm | None = None
+    rules: MessageRules = field(default_factory=MessageRules)
+
+    def seed_of(self, profile: Profile) -> int:
+        """The seed of a request to a profile."""
+        if self.seed is not None:
+            return self.seed
+        return profile.cache.seed if profile.cache is not None else 0

@@ -1,0 +1,89 @@
+"""Circuit breakers: an endpoint that fails again and again is left alone for a while, and then probed by one call."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from drsai_backend.models.profiles.schema import BreakerRule
+
+MAX_BREAKERS: Final = 1024
+_LONGEST: Final = 300.0
+_PROBE_SECONDS: Final = 600.0
+"""After that a probe of which nothing was heard counts as lost."""
+
+
+@dataclass(slots=True)
+class Breaker:
+    """The state of one endpoint. Closed: all calls pass. Open until `open_until`: none does. Then one probe, whose
+    outcome closes it, or opens it for twice as long, five minutes at most."""
+
+    clock: Callable[[], float]
+    failures: int = 0
+    opened: int = 0
+    """How often in a row it was opened."""
+    open_until: float = 0.0
+    probe_since: float | None = None
+
+    def allows(self) -> bool:
+        """Whether a call may be made now. If so, `succeeded`, `failed` or `released` is to be told of it."""
+        if not self.opened:
+            return self.clock() >= self.open_until
+        now = self.clock()
+        if now < self.open_until or (self.probe_since is not None and now - self.probe_since < _PROBE_SECONDS):
+            return False
+        self.probe_since = now
+        return True
+
+    def succeeded(self) -> None:
+        """A call was answered."""
+        self.failures = self.opened = 0
+        self.probe_since, self.open_until = None, 0.0
+
+    def failed(self, rule: BreakerRule, *, retry_after: float | None = None) -> None:
+        """A call has failed, by the endpoint's fault; `retry_after`: it is to be left alone for so many seconds."""
+        was_probe, self.probe_since = self.probe_since is not None, None
+        self.failures += 1
+        now = self.clock()
+        if was_probe or self.failures >= rule.failures:
+            self.failures = 0
+            self.opened += 1
+            seconds = min(rule.seconds * 2 ** min(self.opened - 1, 16), max(_LONGEST, rule.seconds))
+            self.open_until = max(self.open_until, now + seconds)
+        if retry_after is not None:
+            self.open_until = max(self.open_until, now + min(retry_after, _LONGEST))
+
+    def released(self) -> None:
+        """A call ended in a way that says nothing of the endpoint."""
+        self.probe_since = None
+
+
+class Breakers:
+    """The breakers of a process, by endpoint and model: the 1,024 that were used last."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MAX_BREAKERS) -> None:
+        self._clock = clock
+        self._most = most
+        self._known: OrderedDict[tuple[str, str], Breaker] = OrderedDict()
+
+    def of(self, endpoint: str, model: str) -> Breaker:
+        """The breaker of a model at an endpoint."""
+        key = endpoint, model
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Breaker(self._clock)
+            if len(self._known) > self._most:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(key)
+        return found
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+BREAKERS: Final = Breakers()
+"""Those of this process: all its runs learn from each other."""

@@ -1,0 +1,345 @@
+"""The client of a profile: asks its model, and where that gives no answer the next one of its list."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import random
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from autogen_core import CancellationToken, ComponentModel
+from autogen_core.models import (
+    ChatCompletionClient,
+    CreateResult,
+    LLMMessage,
+    ModelCapabilities,  # pyright: ignore[reportDeprecated]
+    ModelInfo,
+    RequestUsage,
+)
+from autogen_core.tools import Tool, ToolSchema
+from pydantic import SecretStr
+
+from drsai_backend.errors import EndpointBusy, EndpointFailed, EndpointTimeout
+from drsai_backend.json_types import JsonObject
+from drsai_backend.models.answer import ModelAnswer
+from drsai_backend.models.cache.cache import Flight, ResponseCache
+from drsai_backend.models.cache.request_key import request_key
+from drsai_backend.models.endpoints.answers import current_notes
+from drsai_backend.models.fallback.asker import Asker
+from drsai_backend.models.fallback.failures import Failure, Truncated, failure_of
+from drsai_backend.models.fallback.routing import lacks, route_of
+from drsai_backend.models.fallback.target import Target
+
+log = logging.getLogger("drsai.model")
+
+FIRST_DELAY: Final = 0.5
+LONGEST_DELAY: Final = 20.0
+MAX_RETRY_AFTER: Final = 30.0
+"""Longest `Retry-After` that is waited for; an endpoint that asks for more is given up for this call."""
+
+
+@dataclass(slots=True)
+class _Course:
+    """How a call goes: what failed so far, and whether anything of an answer was shown."""
+
+    attempts: int = 0
+    failures: list[tuple[str, Failure]] = field(default_factory=list[tuple[str, Failure]])
+    error: Exception | None = None
+    shown: bool = False
+    done: bool = False
+
+
+class ProfileClient(ChatCompletionClient):
+    """AutoGen's client for a named profile. Its results are `ModelAnswer`s.
+
+    A call goes to the profile's model, or where a rule says so to another profile's; then through the list `fallback`.
+    A failure is tried again `retries` times after a random wait, then at the next model. Nothing is tried again once a
+    piece of the answer was shown: that failure is raised.
+
+    Args:
+        targets: the profile, then those of its list; and by name those that its rules lead to.
+        cache: the process's response cache; None: there is none.
+        asker: for whom it asks.
+
+    Raises (by `create`, `create_stream`):
+        EndpointFailed, EndpointTimeout, EndpointBusy: no model has answered; `__cause__` is the last failure.
+    """
+
+    component_type = "model"
+    takes_params = True
+    conforms = True
+    """Messages are made to fit each endpoint here, and not before."""
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        routed: Mapping[str, Sequence[Target]],
+        cache: ResponseCache | None = None,
+        asker: Asker | None = None,
+        api_key: SecretStr | None = None,
+    ) -> None:
+        self._targets = targets
+        self._routed = routed
+        self._cache = cache
+        self._asker = asker if asker is not None else Asker()
+        self._api_key = api_key
+        everyone = [*targets, *(each for chain in routed.values() for each in chain)]
+        self._info = dict(targets[0].info)
+        for name in ("vision", "function_calling", "json_output", "structured_output"):
+            self._info[name] = any(each.info.get(name, False) for each in everyone)
+
+    @property
+    def profile(self) -> str:
+        """The name of the profile."""
+        return self._targets[0].name
+
+    @property
+    def primary(self) -> Target:
+        """Its own model, which continues answers."""
+        return self._targets[0]
+
+    @property
+    def context_length(self) -> int | None:
+        """Tokens of a request and its answer, of its own model; None: it is not known."""
+        return self._targets[0].context_length
+
+    def continuing_client(self) -> ChatCompletionClient:
+        """The client of its own model, without fallback: others do not continue what it has said."""
+        return self._targets[0].client(self._api_key)
+
+    async def create(self, messages: Sequence[LLMMessage], **options: Any) -> ModelAnswer:  # pyright: ignore[reportIncompatibleMethodOverride] - options are handed on
+        """One answer. Options are those of AutoGen's `create`."""
+        items = self._items(messages, options, streams=False)
+        try:
+            async for item in items:
+                if isinstance(item, ModelAnswer):
+                    return item
+        finally:
+            await items.aclose()
+        raise AssertionError("a call ends with an answer or an error")
+
+    async def create_stream(  # pyright: ignore[reportIncompatibleMethodOverride] - options are handed on
+        self, messages: Sequence[LLMMessage], **options: Any
+    ) -> AsyncGenerator[str | CreateResult, None]:
+        """Pieces of text, then the result. Options are those of AutoGen's `create_stream`."""
+        items = self._items(messages, options, streams=True)
+        try:
+            async for item in items:
+                yield item
+        finally:
+            await items.aclose()
+
+    async def _items(
+        self, messages: Sequence[LLMMessage], options: Mapping[str, Any], *, streams: bool
+    ) -> AsyncGenerator[str | ModelAnswer, None]:
+        course = _Course()
+        candidates = self._candidates(messages, options)
+        for place, target in enumerate(candidates):
+            is_last = place == len(candidates) - 1
+            if not is_last and not target.has_room_for(messages, options):
+                course.failures.append((target.name, Failure("overflow")))
+                continue
+            items = self._of_target(target, messages, options, course, streams=streams)
+            try:
+                async for item in items:
+                    yield item
+            finally:
+                await items.aclose()
+            if course.done:
+                return
+            if not is_last:
+                told = course.failures[-1][1].text()
+                log.warning("model profile %r: %s gives no answer (%s)", self.profile, target.name, told)
+        raise self._exhausted(course) from course.error
+
+    async def _of_target(
+        self,
+        target: Target,
+        messages: Sequence[LLMMessage],
+        options: Mapping[str, Any],
+        course: _Course,
+        *,
+        streams: bool,
+    ) -> AsyncGenerator[str | ModelAnswer, None]:
+        """What one model answers, out of the cache if it is there; nothing, and the reason in `course`, if it does
+        not."""
+        key, rule, cache, owner = None, target.profile.cache, self._cache, self._asker.owner
+        if cache is not None and rule is not None and owner is not None:
+            key = request_key(self._place(target), messages, options)
+        if key is None or rule is None or cache is None or owner is None:
+            items = self._asked(target, messages, options, course, Flight(), streams=streams)
+            try:
+                async for item in items:
+                    yield item
+            finally:
+                await items.aclose()
+            return
+        async with AsyncExitStack() as stack:
+            flight = await stack.enter_async_context(cache.flight(owner, key, target.seconds))
+            known = flight.answer or await cache.get(owner, key)
+            if known is not None:
+                course.done, flight.answer = True, known
+                for piece in known.pieces() if streams else ():
+                    yield piece
+                yield known
+                return
+            items = self._asked(target, messages, options, course, flight, streams=streams)
+            try:
+                async for item in items:
+                    if isinstance(item, ModelAnswer):
+                        await cache.put(owner, key, item, rule.ttl)
+                    yield item
+            finally:
+                await items.aclose()
+
+    async def _asked(
+        self,
+        target: Target,
+        messages: Sequence[LLMMessage],
+        options: Mapping[str, Any],
+        course: _Course,
+        flight: Flight,
+        *,
+        streams: bool,
+    ) -> AsyncGenerator[str | ModelAnswer, None]:
+        """The attempts at one model."""
+        token: CancellationToken | None = options.get("cancellation_token")
+        for attempt in range(target.profile.retries + 1):
+            breaker = target.breaker
+            if not breaker.allows():
+                if attempt == 0:
+                    course.failures.append((target.name, Failure("open")))
+                return
+            course.attempts += 1
+            is_open = True
+            items = target.answer(messages, options, self._asker, self._api_key, streams=streams)
+            try:
+                async with target.slot():
+                    async for item in items:
+                        if isinstance(item, CreateResult):
+                            answer = target.made(item, course.attempts, shown=course.shown)
+                            breaker.succeeded()
+                            is_open = False
+                            course.done, flight.answer = True, answer
+                            yield answer
+                            return
+                        course.shown = True
+                        yield item
+                    raise Truncated
+            except Exception as error:
+                failure = None if course.done else failure_of(error)
+                if failure is not None and failure.is_of_endpoint:
+                    breaker.failed(target.profile.breaker, retry_after=failure.retry_after)
+                    is_open = False
+                if failure is None or course.shown:
+                    raise
+                course.failures.append((target.name, failure))
+                course.error = error
+            finally:
+                if is_open:
+                    breaker.released()
+                await items.aclose()
+            if (notes := current_notes()) is not None:
+                notes.failed()
+            wait = _wait_for(failure, attempt)
+            if attempt == target.profile.retries or wait is None:
+                return
+            await _sleep(wait, token)
+
+    def _candidates(self, messages: Sequence[LLMMessage], options: Mapping[str, Any]) -> list[Target]:
+        """Who is asked, in order. Who cannot do what is asked is left out, if there is anybody who can."""
+        first = self._targets[0]
+        tools: Sequence[Tool | ToolSchema] = options.get("tools", ())
+        routes, price = first.profile.routes, first.profile.price
+        use = route_of(routes, messages, options, lambda: self.count_tokens(messages, tools=tools), price)
+        chain = self._targets if use is None else self._routed[use]
+        able = [each for each in chain if not lacks(each.info, messages, options)]
+        return able or [*chain]
+
+    def _place(self, target: Target) -> JsonObject:
+        """What of a target's request the cache tells apart, besides the request."""
+        place = {**target.place, "seed": self._asker.seed_of(target.profile), "form": self._asker.form}
+        if self._api_key is not None and target.takes_key:
+            # Who has no key that works must not get what another's key has paid for.
+            place["key"] = hashlib.sha256(self._api_key.get_secret_value().encode()).hexdigest()
+        return place
+
+    def _exhausted(self, course: _Course) -> EndpointFailed:
+        told: dict[str, str] = {name: failure.text() for name, failure in course.failures}
+        text = f"model profile {self.profile!r}: no answer: " + "; ".join(
+            f"{name}: {why}" for name, why in told.items()
+        )
+        kinds = {failure.kind for _, failure in course.failures} - {"open"}
+        if kinds and kinds <= {"rate_limit", "busy"}:
+            return EndpointBusy(text)
+        return EndpointTimeout(text) if kinds == {"timeout"} else EndpointFailed(text)
+
+    def with_key(self, api_key: SecretStr) -> ProfileClient:
+        """The same client with a request's own key, for those of its models that it is for."""
+        return ProfileClient(self._targets, self._routed, self._cache, self._asker, api_key)
+
+    def bound(self, asker: Asker) -> ProfileClient:
+        """The same client, asking for somebody."""
+        return ProfileClient(self._targets, self._routed, self._cache, asker, self._api_key)
+
+    def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
+        """Tokens of a request, as its own model counts them or as they are estimated."""
+        return self._targets[0].client(self._api_key).count_tokens(messages, tools=tools)
+
+    def remaining_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
+        """Tokens left of the context of its own model.
+
+        Raises:
+            ConfigurationError: its size is not known.
+        """
+        size = self.context_length
+        if size is not None:
+            return size - self.count_tokens(messages, tools=tools)
+        return self._targets[0].client(self._api_key).remaining_tokens(messages, tools=tools)
+
+    def actual_usage(self) -> RequestUsage:
+        """Nothing: the run's meter counts."""
+        return RequestUsage(prompt_tokens=0, completion_tokens=0)
+
+    def total_usage(self) -> RequestUsage:
+        """Nothing: the run's meter counts."""
+        return RequestUsage(prompt_tokens=0, completion_tokens=0)
+
+    @property
+    def capabilities(self) -> ModelCapabilities:  # pyright: ignore[reportDeprecated]
+        return self._targets[0].client(self._api_key).capabilities  # pyright: ignore[reportDeprecated]
+
+    @property
+    def model_info(self) -> ModelInfo:
+        """What any of its models can do; the family of its own."""
+        return self._info  # pyright: ignore[reportReturnType] - a copy of such a dict
+
+    async def close(self) -> None:
+        """Nothing: connections belong to the process."""
+
+    def dump_component(self) -> ComponentModel:
+        """As a component that is this profile again, inside a team factory."""
+        provider = "drsai_backend.models.DefaultModelClient"
+        return ComponentModel(provider=provider, component_type="model", config={"model": self.profile})
+
+
+def _wait_for(failure: Failure, attempt: int) -> float | None:
+    """Seconds until the same endpoint is asked again; None: it is not. Exponential, with full jitter."""
+    if failure.kind in ("overflow", "busy"):
+        return None
+    if failure.retry_after is not None:
+        return failure.retry_after if failure.retry_after <= MAX_RETRY_AFTER else None
+    return random.uniform(0, min(LONGEST_DELAY, FIRST_DELAY * 2**attempt))
+
+
+async def _sleep(seconds: float, token: CancellationToken | None) -> None:
+    """Wait, no longer than until the call is cancelled."""
+    # A timer may come a little early, and the breaker would find that too soon.
+    waiting = asyncio.ensure_future(asyncio.sleep(seconds + 0.005))
+    if token is not None:
+        token.link_future(waiting)
+    await waiting

@@ -1,0 +1,72 @@
+"""Profiles out of a YAML or JSON file."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from drsai_backend.errors import ConfigurationError
+from drsai_backend.models.profiles.schema import KEYS, Profiles
+
+_MAX_BYTES = 1024 * 1024
+
+
+def load_profiles(path: Path) -> Profiles:
+    """The profiles of a file: YAML, or JSON where its name ends in `.json`.
+
+    Raises:
+        ConfigurationError: it cannot be read, or a field cannot be used; the message names file and field.
+    """
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise ConfigurationError(f"DRSAI_MODELS: {path} is larger than 1 MiB")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigurationError(f"DRSAI_MODELS: {path} cannot be read: {reason}") from None
+    try:
+        content: object = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except ValueError as error:
+        raise ConfigurationError(f"DRSAI_MODELS: {path} is no JSON: {error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark is not None else ""
+        raise ConfigurationError(f"DRSAI_MODELS: {path} is no YAML{where}") from None
+    return profiles_of(content, str(path))
+
+
+def keys_of(profiles: Profiles) -> list[str]:
+    """The keys that the environment has for these profiles, as they must never be shown."""
+    variables = {each.key_env or KEYS.get(each.provider) for each in profiles.profiles.values()} - {None}
+    found = (os.environ.get(str(name), "").strip() for name in sorted(map(str, variables)))
+    return [key for key in found if key]
+
+
+def profiles_of(content: object, where: str = "profiles") -> Profiles:
+    """The profiles of what was read already.
+
+    Raises:
+        ConfigurationError: a field cannot be used; the message names it, after `where`.
+    """
+    try:
+        return Profiles.model_validate({} if content is None else content)
+    except ValidationError as error:
+        told = "; ".join(_explain(item) for item in error.errors(include_url=False, include_input=False))
+        raise ConfigurationError(f"{where}: {told}") from None
+
+
+def _explain(item: ErrorDetails) -> str:
+    field = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        near = " (a key is named by `key_env`, the variable that it is in)" if "key" in field.rpartition(".")[2] else ""
+        return f"{field}: there is no such field{near}"
+    text = item["msg"].removeprefix("Value error, ")
+    own, _, rest = text.partition(": ")
+    if item["type"] == "value_error" and rest and " " not in own:  # It names the field itself.
+        return f"{field}.{text}" if field else text
+    return f"{field or 'the file'}: {text}"

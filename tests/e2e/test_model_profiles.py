@@ -1,0 +1,166 @@
+"""Model profiles behind the API: one endpoint fails, another answers once, and everything says which it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from autogen_agentchat.teams import RoundRobinGroupChat
+
+from drsai_backend import AssistantAgent, RunContext, requires_approval
+from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
+from tests.e2e.conftest import Serve
+from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
+
+pytestmark = pytest.mark.both_databases
+SPARE: dict[str, Any] = {"model": "spare"}
+
+
+def profiles(folder: Path, **named: Any) -> dict[str, Path]:
+    """The setting for a file of these profiles."""
+    file = folder / "models.json"
+    file.write_text(json.dumps({"profiles": named}))
+    return {"models": file}
+
+
+def writer(context: RunContext) -> RoundRobinGroupChat:
+    """A lone agent that streams."""
+    agent = AssistantAgent("writer", context.model_client("fast"), model_client_stream=True)
+    return RoundRobinGroupChat([agent], max_turns=1)
+
+
+def _asked(text: str = "Hello", **more: Any) -> dict[str, Any]:
+    return {"model": "writer", "messages": [{"role": "user", "content": text}], "user": "ann", **more}
+
+
+async def _messages(service: Any, thread_id: str) -> list[dict[str, Any]]:
+    listed = await service.http.get(f"/v1/threads/{thread_id}/messages", params={"user": "ann"})
+    return [item["message"] for item in listed.json()["data"]]
+
+
+async def _run(service: Any, thread_id: str) -> dict[str, Any]:
+    listed = await service.http.get(f"/v1/threads/{thread_id}/runs", params={"user": "ann"})
+    run_id = listed.json()["data"][0]["run_id"]
+    found: dict[str, Any] = (await service.http.get(f"/v1/runs/{run_id}", params={"user": "ann"})).json()
+    return found
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_answer_comes_once_and_says_from_whom(
+    serve: Serve, model: ModelServer, tmp_path: Path, stream: bool
+) -> None:
+    model.script("cut-http", lambda _: Reply("never", break_after=1) if stream else Failure(502))
+    model.script("spare", lambda _: Reply("Hi there.", details={"completion_tokens_details": {"reasoning_tokens": 2}}))
+    fast = {"model": "cut-http", "retries": 0, "breaker": {"failures": 1000}, "fallback": ["spare"]}
+    service = await serve({"writer": writer}, **profiles(tmp_path, fast=fast, spare=SPARE))
+    answer = await service.http.post("/v1/chat/completions", json=_asked(stream=stream, thread_id="t"))
+    if stream:
+        chunks = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+        text = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"])
+    else:
+        text = answer.json()["choices"][0]["message"]["content"]
+    assert text.strip() == "Hi there."
+    assert [request.model for request in model.requests if request.model == "spare"] == ["spare"]
+    said = (await _messages(service, "t"))[-1]
+    assert (said["content"], said["metadata"]) == ("Hi there.", {"model": "spare", "profile": "spare"})
+    [call] = (await _run(service, "t"))["calls"]
+    assert call.pop("seconds") >= 0
+    assert call == {
+        "agent": "writer",
+        "step": "m0",
+        "profile": "spare",
+        "model": "spare",
+        "attempts": 2,
+        "prompt_tokens": 10,
+        "completion_tokens": 5,
+        "reasoning_tokens": 2,
+    }
+
+
+async def test_a_stream_that_broke_after_text_is_an_error_of_the_run(
+    serve: Serve, model: ModelServer, tmp_path: Path
+) -> None:
+    model.script("broken-http", lambda _: Reply("One two three", break_after=2))
+    fast = {"model": "broken-http", "fallback": ["spare"], "breaker": {"failures": 1000}}
+    service = await serve({"writer": writer}, **profiles(tmp_path, fast=fast, spare=SPARE))
+    answer = await service.http.post("/v1/chat/completions", json=_asked(stream=True))
+    assert "model_unreachable" in answer.text
+    assert [request.model for request in model.requests] == ["broken-http"]
+
+
+async def test_nobody_answers(serve: Serve, model: ModelServer, tmp_path: Path) -> None:
+    model.script("none-http", lambda _: Failure(429, "words of the endpoint"))
+    fast = {"model": "none-http", "retries": 0, "breaker": {"failures": 1000}}
+    service = await serve({"writer": writer}, **profiles(tmp_path, fast=fast))
+    answer = await service.http.post("/v1/chat/completions", json=_asked())
+    error = answer.json()["error"]
+    assert answer.status_code == 424
+    assert "model_rate_limit" in answer.text
+    assert "words of the endpoint" not in error["message"]
+
+
+def clerk(context: RunContext) -> RoundRobinGroupChat:
+    """An agent whose tool is approved by a person."""
+
+    @requires_approval
+    async def pay(to: str) -> str:
+        """Pays."""
+        return f"paid {to}"
+
+    agent = AssistantAgent("clerk", context.model_client("fast"), tools=[pay], reflect_on_tool_use=True)
+    return RoundRobinGroupChat([agent], max_turns=1)
+
+
+async def test_another_process_gives_a_recorded_answer_again_without_asking(
+    serve: Serve, model: ModelServer, tmp_path: Path
+) -> None:
+    def spare(request: ModelRequest) -> Reply:
+        if request.messages[-1]["role"] == "tool":
+            return Reply("It is paid.")
+        return Reply(tool_calls=[ToolCall("pay", {"to": "ada"}, id="c1")])
+
+    model.script("down-http", lambda _: Failure(500))
+    model.script("spare", spare)
+    fast = {"model": "down-http", "retries": 0, "breaker": {"failures": 1000}, "fallback": ["spare"]}
+    given = profiles(tmp_path, fast=fast, spare=SPARE)
+    first = await serve({"writer": clerk}, **given)
+    await first.http.post("/v1/chat/completions", json=_asked("Pay ada", thread_id="t"))
+    assert [request.model for request in model.requests] == ["down-http", "spare"]
+    await first.drsai.drain()
+    second = await serve({"writer": clerk}, **given)
+    answer = await second.http.post("/v1/chat/completions", json=_asked("yes", thread_id="t"))
+    assert "It is paid." in answer.json()["choices"][0]["message"]["content"]
+    assert [request.model for request in model.requests] == ["down-http", "spare"] * 2
+    by = [message["metadata"].get("model") for message in await _messages(second, "t") if message["models_usage"]]
+    assert by == ["spare", "spare"]
+    run = await _run(second, "t")
+    assert [(call["step"], call["attempts"]) for call in run["calls"]] == [("m0", 2), ("m1", 2)]
+    assert run["usage"]["prompt_tokens"] == sum(call["prompt_tokens"] for call in run["calls"]) == 20
+
+
+async def test_a_cached_answer_is_marked_and_goes_with_its_user(
+    serve: Serve, model: ModelServer, tmp_path: Path
+) -> None:
+    model.script("kept-http", ["first", "second", "third"])
+    service = await serve({"writer": writer}, **profiles(tmp_path, fast={"model": "kept-http", "cache": {"ttl": 60}}))
+
+    async def ask(thread_id: str, **more: Any) -> Any:
+        answer = await service.http.post("/v1/chat/completions", json=_asked(thread_id=thread_id, **more))
+        return answer.json()
+
+    first, again, other = await ask("a"), await ask("b"), await ask("c", cache_seed=5)
+    said = [each["choices"][0]["message"]["content"].strip() for each in (first, again, other)]
+    assert said == ["first", "first", "second"]
+    assert (first["usage"]["total_tokens"], again["usage"]["total_tokens"]) == (15, 0)
+    assert (await _messages(service, "b"))[-1]["metadata"] == {
+        "model": "kept-http",
+        "profile": "fast",
+        "cached": "true",
+    }
+    assert (await _run(service, "b"))["calls"][0]["cached"] is True
+    deleted = await service.drsai.users.delete(Owner(DEFAULT_TENANT, "ann"))
+    assert deleted["stored_answers"] == 2
+    await ask("d")
+    assert [request.model for request in model.requests] == ["kept-http"] * 3

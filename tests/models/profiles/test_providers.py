@@ -1,0 +1,115 @@
+"""Providers with interfaces or addresses of their own: each is asked as its real endpoint wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from autogen_core import FunctionCall
+from autogen_core.models import (
+    AssistantMessage,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    SystemMessage,
+    UserMessage,
+)
+
+from drsai_backend.config import Settings
+from drsai_backend.models import ModelParams, RunModelClient, UsageMeter
+from drsai_backend.models.profiles.providers import Providers
+from drsai_backend.models.profiles.schema import Profile
+from tests.models.profiles.conftest import MakeModels
+from tests.support.model_server import Failure, ModelServer, Reply, ToolCall
+from tests.support.other_endpoints import AnthropicServer, AzureServer
+
+Name = Callable[[str], str]
+TOOL: Any = {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}
+ASKED = [SystemMessage(content="Be brief."), UserMessage(content="Hello?", source="user")]
+
+
+@pytest.fixture
+def anthropic() -> Iterator[AnthropicServer]:
+    with AnthropicServer(strict=False) as server:
+        yield server
+
+
+def _profile(server: ModelServer, name: str, **more: Any) -> dict[str, Any]:
+    endpoint = server.base_url.removesuffix("/v1")
+    return {"provider": "anthropic", "model": name, "endpoint": endpoint, "key_env": "CLAUDE_KEY", "retries": 0, **more}
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_anthropic_is_asked_with_marks_and_says_what_it_had_kept(
+    anthropic: AnthropicServer, models: MakeModels, name: Name, monkeypatch: pytest.MonkeyPatch, streams: bool
+) -> None:
+    monkeypatch.setenv("CLAUDE_KEY", "sk-c")
+    anthropic.script(name("claude"), lambda _: "Hi there.")
+    profile = _profile(anthropic, name("claude"), prompt_cache=True, parameters={"max_tokens": 99})
+    meter, params = UsageMeter(), ModelParams(temperature=0.5, stop="END", seed=3)
+    client = RunModelClient(models(c=profile).create("c"), meter=meter, params=params)
+    if streams:
+        items = [item async for item in client.create_stream(ASKED, tools=[TOOL])]
+        assert "".join(items[:-1]) == "Hi there."
+    else:
+        assert (await client.create(ASKED, tools=[TOOL])).content == "Hi there."
+    [request] = anthropic.requests
+    mark = {"cache_control": {"type": "ephemeral"}}
+    assert "sk-c" in (request.api_key, request.headers.get("x-api-key"))  # by release of the package
+    assert request.body["system"] == [{"type": "text", "text": "Be brief.", **mark}]
+    assert request.body["tools"][-1]["cache_control"] == mark["cache_control"]
+    assert request.body["messages"] == [{"role": "user", "content": [{"type": "text", "text": "Hello?", **mark}]}]
+    assert (request.body["temperature"], request.body["max_tokens"]) == (0.5, 99)
+    assert request.body["stop_sequences"] == ["END"]
+    assert meter.as_dict()["cached_tokens"] == 7
+    assert (meter.prompt_tokens, meter.completion_tokens) == (10, 5)
+
+
+async def test_anthropic_calls_tools_and_falls_back(
+    anthropic: AnthropicServer, server: ModelServer, models: MakeModels, name: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_KEY", "sk-c")
+    busy, late = Failure(529, "Overloaded"), Reply("never", break_after=1)
+    anthropic.script(name("claude"), [Reply(tool_calls=[ToolCall("add", {"a": 1}, id="c1")]), busy, late])
+    server.script(name("gpt"), lambda _: "spare")
+    factory = models(c=_profile(anthropic, name("claude"), fallback=["gpt"]), gpt={"model": name("gpt")})
+    client = factory.create("c")
+    result = await client.create(ASKED, tools=[TOOL])
+    assert result.content == [FunctionCall("c1", '{"a": 1}', "add")]
+    done = FunctionExecutionResult(content="2", name="add", call_id="c1", is_error=False)
+    told = [
+        *ASKED,
+        AssistantMessage(content=result.content, source="a"),
+        FunctionExecutionResultMessage(content=[done]),
+    ]
+    assert (await client.create(told, tools=[TOOL])).content == "spare"
+    items = [item async for item in client.create_stream(told, tools=[TOOL])]
+    assert items[0] == "spare"
+    assert not anthropic.refused
+
+
+async def test_azure_is_asked_by_deployment(models: MakeModels, name: Name, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "az")
+    with AzureServer() as azure:
+        azure.script(name("d"), ["Hi."])
+        endpoint = azure.base_url.removesuffix("/v1")
+        profile = {"provider": "azure", "model": name("d"), "endpoint": endpoint, "api_version": "2024-10-21"}
+        meter = UsageMeter()
+        result = await RunModelClient(models(az=profile).create("az"), meter=meter).create(ASKED)
+        assert result.content == "Hi."
+        assert azure.requests[0].headers["api-key"] == "az"
+
+
+def test_providers_have_addresses_and_keys_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    providers = Providers(Settings(_env_file=None), None)
+    found = {
+        provider: providers.endpoint(Profile.model_validate({"provider": provider, "model": "m"}))
+        for provider in ("openai", "ollama", "gemini", "qwen", "deepseek", "mistral", "anthropic")
+    }
+    assert found["ollama"] == "http://127.0.0.1:11434/v1"
+    assert found["gemini"].endswith("googleapis.com/v1beta/openai")
+    assert found["qwen"].endswith("aliyuncs.com/compatible-mode/v1")
+    assert found["openai"] == "https://api.openai.com/v1"
+    monkeypatch.setenv("DASHSCOPE_API_KEY", "qw")
+    client: Any = providers.client("q", Profile.model_validate({"provider": "qwen", "model": "qwen-plus"}), None)
+    assert client._client.api_key == "qw"

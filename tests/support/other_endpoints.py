@@ -1,0 +1,108 @@
+"""Endpoints of other shapes than OpenAI's own, scripted as `ModelServer`: Anthropic's Messages, and Azure's paths."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, _json
+
+_TAKEN = {
+    *("model", "messages", "max_tokens", "temperature", "system", "tools", "tool_choice", "stream", "top_p", "top_k"),
+    *("stop_sequences", "metadata", "thinking"),
+}
+
+
+class AzureServer(ModelServer):
+    """`/openai/deployments/{name}/chat/completions?api-version=…`, by `api-key`; else 404."""
+
+    async def _app(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        path: str = scope["path"]
+        headers = dict(scope["headers"])
+        if (
+            path.startswith("/openai/deployments/")
+            and scope["query_string"].startswith(b"api-version=")
+            and b"api-key" in headers
+        ):
+            await super()._app({**scope, "path": "/v1/chat/completions"}, receive, send)
+            return
+        await _json(send, 404, {"error": {"message": f"no such path: {path}"}})
+
+
+class AnthropicServer(ModelServer):
+    """`/v1/messages`, whole and streamed, with the usage of its prompt cache. It refuses fields that it does not know,
+    a request without `max_tokens`, and more than four marks."""
+
+    async def _app(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        body = b""
+        while True:
+            event = await receive()
+            body += event.get("body", b"")
+            if not event.get("more_body"):
+                break
+        headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
+        request = ModelRequest(json.loads(body), headers, scope["path"], len(self.requests))
+        unknown = sorted(request.body.keys() - _TAKEN)
+        marks = body.count(b'"cache_control"')
+        if scope["path"] != "/v1/messages" or unknown or "max_tokens" not in request.body or marks > 4:
+            self.refused.append(request)
+            await _json(send, 400, _failed("invalid_request_error", f"refused: {unknown} {marks} marks"))
+            return
+        self.requests.append(request)
+        answer: Any = self._find(request)(request)
+        answer = Reply(answer) if isinstance(answer, str) else answer
+        if isinstance(answer, Failure):
+            await _json(send, answer.status, _failed("api_error", answer.message), answer.headers)
+        elif request.stream:
+            start = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
+            await send(start)
+            for number, told in enumerate(_events(request, answer)):
+                if number == answer.break_after:
+                    return
+                line = f"event: {told['type']}\ndata: {json.dumps(told)}\n\n"
+                await send({"type": "http.response.body", "body": line.encode(), "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            stop = "tool_use" if answer.tool_calls else "end_turn"
+            usage = _usage(answer) | {"output_tokens": answer.completion_tokens}
+            await _json(send, 200, _message(request, usage) | {"content": _content(answer), "stop_reason": stop})
+
+
+def _failed(kind: str, message: str) -> dict[str, Any]:
+    return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+def _usage(reply: Reply) -> dict[str, Any]:
+    return {"input_tokens": reply.prompt_tokens, "output_tokens": 1, "cache_read_input_tokens": 7}
+
+
+def _message(request: ModelRequest, usage: dict[str, Any]) -> dict[str, Any]:
+    head = {"id": f"msg_{request.number}", "type": "message", "role": "assistant", "model": request.model}
+    return head | {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+
+
+def _content(reply: Reply) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = [{"type": "text", "text": reply.text}] if reply.text else []
+    for number, call in enumerate(reply.tool_calls):
+        parts.append({"type": "tool_use", "id": call.id or f"t{number}", "name": call.name, "input": call.arguments})
+    return parts
+
+
+def _events(request: ModelRequest, reply: Reply) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": _message(request, _usage(reply))}]
+    for index, part in enumerate(_content(reply)):
+        is_text = part["type"] == "text"
+        block = part | ({"text": ""} if is_text else {"input": {}})
+        events.append({"type": "content_block_start", "index": index, "content_block": block})
+        pieces = part["text"].split(" ") if is_text else [json.dumps(part["input"])]
+        for place, piece in enumerate(pieces):
+            text = piece if place == 0 else f" {piece}"
+            delta = {"type": "text_delta", "text": text}
+            if not is_text:
+                delta = {"type": "input_json_delta", "partial_json": piece}
+            events.append({"type": "content_block_delta", "index": index, "delta": delta})
+        events.append({"type": "content_block_stop", "index": index})
+    stop = "tool_use" if reply.tool_calls else "end_turn"
+    ended = {"stop_reason": stop, "stop_sequence": None}
+    usage = {"output_tokens": reply.completion_tokens}
+    return [*events, {"type": "message_delta", "delta": ended, "usage": usage}, {"type": "message_stop"}]
