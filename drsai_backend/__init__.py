@@ -31,7 +31,16 @@ if TYPE_CHECKING:
         Swarm,
     )
     from drsai_backend.teams.limits import RunLimits, limited
-    from drsai_backend.tools import Depends, FileOutput, dependency_overrides, tool
+    from drsai_backend.tools import (
+        Depends,
+        FileOutput,
+        ToolBase,
+        ToolIdentity,
+        ToolOptions,
+        ToolRun,
+        dependency_overrides,
+        tool,
+    )
 
 __version__ = "0.1.0"
 
@@ -57,8 +66,12 @@ __all__ = [
     "Swarm",
     "TeamResult",
     "Thread",
+    "ToolBase",
     "ToolError",
+    "ToolIdentity",
+    "ToolOptions",
     "ToolOutput",
+    "ToolRun",
     "TransientToolError",
     "UserInput",
     "answered_by",
@@ -83,7 +96,16 @@ _HOMES: Final = {
     "runs": ("Answer",),
     "state": ("decode_state", "encode_state"),
     "errors": ("ToolError", "TransientToolError"),
-    "tools": ("Depends", "FileOutput", "dependency_overrides", "tool"),
+    "tools": (
+        "Depends",
+        "FileOutput",
+        "ToolBase",
+        "ToolIdentity",
+        "ToolOptions",
+        "ToolRun",
+        "dependency_overrides",
+        "tool",
+    ),
     "teams.context": ("RunContext",),
     "teams.disconnect": ("stop_on_disconnect",),
     "teams.answering": ("answered_by",),
