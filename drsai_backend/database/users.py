@@ -43,6 +43,8 @@ _KINDS: Final = {
     "runwebhook": "run_webhooks",
     "webhookdelivery": "webhook_deliveries",
     "webhooksecret": "webhook_secrets",
+    "storedfile": "files",
+    "filecontent": "file_contents",
 }
 """What the rows of a table are called where they are counted; others go by the name of their table."""
 

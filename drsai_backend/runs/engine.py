@@ -66,6 +66,7 @@ from drsai_backend.teams.client_tools.policy import ToolPolicy
 from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.registry import TeamRegistry
 from drsai_backend.teams.resources import Resources
+from drsai_backend.files import Files
 from drsai_backend.webhooks.sender import Sender
 from drsai_backend.webhooks.webhooks import Webhooks
 
@@ -89,6 +90,7 @@ class Engine(StoredThreads):
 
     Attributes:
         webhooks: the deliveries and secrets of webhooks.
+        files: the files of users.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Engine(StoredThreads):
         self._limits = RunLimits(settings.max_turns, settings.max_run_seconds, settings.max_run_tokens)
         self._resources = Resources(lambda work: self._running.spawn(work))
         self.webhooks = Webhooks(db, settings)
+        self.files = Files(db.database, settings)
         self._sender = Sender(db, settings)
         given = (db, models, self._warm, self.worker_id, lease, settings.outage_seconds)
         how = (settings.other_model == "continue", settings.resume_by_history, self._sender.wake)
@@ -332,8 +335,10 @@ class Engine(StoredThreads):
         await self._recovery.try_recover(thread_key)
 
     async def prune(self) -> int:
-        """Delete the threads whose retention is over, and old events of webhooks. Returns how many threads."""
+        """Delete the threads whose retention is over, old events of webhooks, files whose time is over, and uploads that
+        nobody continues. Returns how many threads."""
         await self.webhooks.prune()
+        await self.files.sweep()
         days = self._settings.retention_days
         if days is None:
             return 0

@@ -96,6 +96,7 @@ class Users:
             self._engine.forget(names, owner)
             deleted.update(counts)
             if not counts and not await self._stop_all(owner):
+                await self._engine.files.sweep()  # what a folder has of theirs
                 return {kind: count for kind, count in deleted.items() if count}
 
     async def _stop_all(self, owner: Owner) -> bool:
