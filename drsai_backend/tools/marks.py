@@ -93,7 +93,9 @@ def approval_of(*parts: object) -> Approval | None:
 
 def is_idempotent(*parts: object) -> bool:
     """Whether any of these (a tool, its workbench) is marked with `idempotent`, or has the option of that name."""
-    return any(_marks(parts, _IDEMPOTENT)) or any(getattr(getattr(p, "options", None), "idempotent", False) for p in parts)
+    return any(_marks(parts, _IDEMPOTENT)) or any(
+        getattr(getattr(p, "options", None), "idempotent", False) for p in parts
+    )
 
 
 def _mark(tool: T, name: str, mark: object) -> T:

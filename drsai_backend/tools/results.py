@@ -9,11 +9,12 @@ from typing import Any, TypeAlias, cast
 
 import pydantic_core
 from autogen_core import Image
-from autogen_core.tools import ImageResultContent, ResultContent, TextResultContent, ToolResult
+from autogen_core.tools import ImageResultContent, TextResultContent, ToolResult
 
 from drsai_backend.tools.running import ToolRun
 
 MAX_FILE_NAME = 200
+ResultContent: TypeAlias = TextResultContent | ImageResultContent
 
 
 @dataclass(frozen=True, slots=True)

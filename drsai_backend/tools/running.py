@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -40,6 +40,13 @@ class FileSaver(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """Something provided that is made when it is first asked for in a run."""
+
+    make: Callable[[], Awaitable[object]]
+
+
 def _nothing(_: object) -> None: ...
 
 
@@ -53,7 +60,7 @@ class ToolRun:
         provided: what can be injected by its type: RunContext, Principal, DatabaseManager, and what an agent adds.
         files: keeps files; None: nobody does.
         emit: shows a partial result to whoever follows the run. It is not stored.
-        scopes: what who asks may do; None: nobody is asking (tests, scripts), and everything is allowed.
+        allows: whether who asks has a scope; None: nobody is asking (tests, scripts), and everything is allowed.
         cache: values of dependencies, one per run.
         overrides: dependencies that stand in for others.
         asker: tenant and user who asks, as one text; "" outside of a run.
@@ -65,7 +72,7 @@ class ToolRun:
     provided: Mapping[type, object] = field(default_factory=dict[type, object])
     files: FileSaver | None = None
     emit: Callable[[object], None] = _nothing
-    scopes: frozenset[str] | None = None
+    allows: Callable[[str], bool] | None = None
     cache: dict[object, Any] = field(default_factory=dict[object, Any])
     overrides: Mapping[Callable[..., object], Callable[..., object]] = field(
         default_factory=dict[Callable[..., object], Callable[..., object]]
@@ -97,8 +104,3 @@ def tool_run(run: ToolRun) -> Generator[ToolRun]:
         yield run
     finally:
         _current.reset(token)
-
-
-def enter_tool_run(run: ToolRun) -> None:
-    """Make `run` the current call for the rest of the current task."""
-    _current.set(run)
