@@ -150,9 +150,7 @@ def by_origin(session: Session, owner: Owner, origin: str) -> FileInfo | None:
 
 def give_up(session: Session, upload: Upload) -> None:
     """Forget an upload."""
-    session.connection().execute(
-        sa.delete(_content).where(_content.c.id == upload.key, _content.c.sha256.is_(None))
-    )
+    session.connection().execute(sa.delete(_content).where(_content.c.id == upload.key, _content.c.sha256.is_(None)))
 
 
 def read_file(session: Session, owner: Owner, file_id: str) -> FileInfo:
@@ -221,14 +219,10 @@ def delete_expired(session: Session, actor: Actor, limit: int = _BATCH) -> int:
 
 def give_up_old(session: Session, older_than: timedelta, limit: int = _BATCH) -> int:
     """Forget up to `limit` uploads to which nothing was added for so long, and return how many."""
-    old = sa.select(_content.c.id).where(
-        _content.c.sha256.is_(None), _content.c.touched_at < utcnow() - older_than
-    )
+    old = sa.select(_content.c.id).where(_content.c.sha256.is_(None), _content.c.touched_at < utcnow() - older_than)
     keys = session.connection().execute(old.limit(limit)).scalars().all()
     if keys:
-        session.connection().execute(
-            sa.delete(_content).where(_content.c.id.in_(keys), _content.c.sha256.is_(None))
-        )
+        session.connection().execute(sa.delete(_content).where(_content.c.id.in_(keys), _content.c.sha256.is_(None)))
     return len(keys)
 
 

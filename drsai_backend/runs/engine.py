@@ -41,6 +41,7 @@ from drsai_backend.database.runs.values import Also
 from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, ShuttingDown, ThreadBusy
+from drsai_backend.files import Files
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.commands.commands import Commands
 from drsai_backend.runs.commands.stored_request import request_of_thread
@@ -66,7 +67,6 @@ from drsai_backend.teams.client_tools.policy import ToolPolicy
 from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.registry import TeamRegistry
 from drsai_backend.teams.resources import Resources
-from drsai_backend.files import Files
 from drsai_backend.webhooks.sender import Sender
 from drsai_backend.webhooks.webhooks import Webhooks
 
@@ -111,7 +111,7 @@ class Engine(StoredThreads):
         self.files = Files(db.database, settings)
         self._sender = Sender(db, settings)
         given = (db, models, self._warm, self.worker_id, lease, settings.outage_seconds)
-        how = (settings.other_model == "continue", settings.resume_by_history, self._sender.wake)
+        how = (settings.other_model == "continue", settings.resume_by_history, self._sender.wake, self.files)
         self._starter = RunStarter(Services(*given, self.limits_of, self._resources, self.tool_policy_of, *how))
         self._recogniser: Recogniser | None = None
         if settings.resume_by_history:

@@ -6,9 +6,9 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from itertools import accumulate
 from typing import Final, TypeVar, cast
@@ -84,6 +84,18 @@ class Bodies:
             if not isinstance(value, dict):
                 raise InvalidRequest("the body must be a JSON object")
             yield cast(JsonObject, value)
+        finally:
+            self._free += counted
+
+    @contextmanager
+    def held(self, size: int) -> Generator[None]:
+        """Count `size` bytes more, which a request brings in another way. Raises Overloaded: too much is under way."""
+        counted = _counted(size)
+        if counted > self._free:
+            raise Overloaded(f"the bodies of all requests under way have {self._total} bytes already; try again")
+        self._free -= counted
+        try:
+            yield
         finally:
             self._free += counted
 

@@ -121,7 +121,9 @@ def file_routes(engine: Engine, bodies: Bodies) -> APIRouter:
         order: Annotated[Literal["asc", "desc"], Query(description="By when they were made.")] = "desc",
         after: Annotated[
             str | None,
-            Query(description="The id of the last file of the page before.", json_schema_extra={"anyOf": [NAME_SCHEMA]}),
+            Query(
+                description="The id of the last file of the page before.", json_schema_extra={"anyOf": [NAME_SCHEMA]}
+            ),
         ] = None,
         purpose: Annotated[str | None, Query(description="Only those for this.", max_length=32)] = None,
     ) -> Response:
@@ -153,7 +155,7 @@ def file_routes(engine: Engine, bodies: Bodies) -> APIRouter:
         if status == 206:
             headers["content-range"] = f"bytes {start}-{stop - 1}/{info.bytes}"
 
-        async def parts():  # noqa: ANN202  # an asynchronous generator
+        async def parts():  # an asynchronous generator
             async with aclosing(engine.files.stream(place, start, stop)) as stream:
                 async for part in stream:
                     yield part
