@@ -19,7 +19,7 @@ BIG = bytes(range(256)) * 2500  # more than two chunks
 @pytest.fixture
 async def drsai(database_url: str) -> AsyncIterator[DrSai]:
     options = settings(database_url=database_url, max_file_bytes=1_000_000, max_files_bytes=1_500_000)
-    async with DrSai({}, settings=options) as drsai:
+    async with DrSai(settings=options) as drsai:
         yield drsai
 
 
@@ -112,3 +112,31 @@ async def test_refused_uploads_leave_nothing(app: FastAPI, drsai: DrSai) -> None
         lambda session: session.connection().exec_driver_sql("SELECT count(*) FROM filecontent").scalar()
     )
     assert counts == 1
+
+
+async def test_requests_name_files(app: FastAPI) -> None:
+    async with openai_client(app, max_retries=0) as client:
+        note = await client.files.create(file=("note.txt", b"the word is pelican"), purpose="user_data")
+        blob = await client.files.create(file=("x.bin", b"\x00\xff"), purpose="user_data")
+
+        async def chat(file_id: str, **more: object) -> str:
+            part = {"type": "file", "file": {"file_id": file_id}}
+            content = [{"type": "text", "text": "Repeat this."}, part]
+            made = await client.chat.completions.create(
+                model="assistant", messages=[{"role": "user", "content": content}], **more
+            )
+            return made.id
+
+        async def respond(file_id: str) -> str:
+            content = [{"type": "input_file", "file_id": file_id}]
+            made = await client.responses.create(model="assistant", input=[{"role": "user", "content": content}])
+            return made.id
+
+        for ask in (chat, respond):
+            assert await ask(note.id)
+            with pytest.raises(openai.BadRequestError, match="only text"):
+                await ask(blob.id)
+            with pytest.raises(openai.NotFoundError):
+                await ask("file-unknown")
+        with pytest.raises(openai.NotFoundError):
+            await chat(note.id, user="bob")
