@@ -217,7 +217,7 @@ class Files:
             while gone := await self.database.write(work):
                 count += gone
         if self.folder is not None:
-            tokens = iter(await asyncio.to_thread(lambda folder: [*folder.tokens()], self.folder))
+            tokens = iter(await asyncio.to_thread(list[str], self.folder.tokens()))
             while part := [*islice(tokens, 500)]:
                 count += await self._remove_unknown(part)
         return count

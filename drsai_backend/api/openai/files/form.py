@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
+from python_multipart.multipart import MultipartCallbacks, MultipartParser, parse_options_header
 
 from drsai_backend.api.http.errors import UnsupportedMediaType
 from drsai_backend.errors import InvalidRequest
@@ -75,11 +75,11 @@ class _Reader:
         self.found = bytearray()
         self.whole = False
 
-    def callbacks(self) -> dict[str, object]:
+    def callbacks(self) -> MultipartCallbacks:
         return {
             "on_part_begin": self._begin,
-            "on_header_field": lambda data, start, end: self._header(self._name, data[start:end]),
-            "on_header_value": lambda data, start, end: self._header(self._value, data[start:end]),
+            "on_header_field": self._header_name,
+            "on_header_value": self._header_value,
             "on_header_end": self._header_end,
             "on_headers_finished": self._headers_end,
             "on_part_data": self._data,
@@ -93,6 +93,12 @@ class _Reader:
         self._value.clear()
         if self._parts > _MAX_PARTS:
             raise InvalidRequest(f"the form has more than {_MAX_PARTS} fields")
+
+    def _header_name(self, data: bytes, start: int, end: int) -> None:
+        self._header(self._name, data[start:end])
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._header(self._value, data[start:end])
 
     def _header(self, to: bytearray, data: bytes) -> None:
         to += data

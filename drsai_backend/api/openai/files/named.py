@@ -72,9 +72,13 @@ def _id_of(part: JsonObject) -> tuple[str, str] | None:
         inner = part.get("file")
     elif kind in ("image", "document"):
         source = part.get("source")
-        inner = source if isinstance(source, dict) and cast(JsonObject, source).get("type") == "file" else None
+        inner = cast("object", source if _is_file(source) else None)
     file_id = cast(JsonObject, inner).get("file_id") if isinstance(inner, dict) else None
     return (kind, file_id) if isinstance(file_id, str) else None
+
+
+def _is_file(source: object) -> bool:
+    return isinstance(source, dict) and cast(JsonObject, source).get("type") == "file"
 
 
 def _shown(data: bytes, media_type: str, kind: str, where: str) -> JsonObject:

@@ -70,10 +70,12 @@ _UPLOAD: Final[JsonObject] = {
         },
     }
 }
+_BYTES: Final[JsonObject] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _CONTENT: Final[dict[int | str, JsonObject]] = {
-    status: {"description": text, "content": {"application/octet-stream": {"schema": {"type": "string"}}}}
-    for status, text in ((200, "The bytes."), (206, "Those that `Range` asks for."))
-} | {416: {"description": "The file has no such bytes."}}
+    200: {"description": "The bytes.", "content": _BYTES},
+    206: {"description": "Those that `Range` asks for.", "content": _BYTES},
+    416: {"description": "The file has no such bytes."},
+}
 
 
 def file_object(info: FileInfo) -> JsonObject:
