@@ -73,6 +73,7 @@ class DrSai(ThreadCalls):
         audit: the audit log: who did what that others may ask about.
         users: those to whom something belongs: listed, deleted.
         webhooks: what webhooks were told, and the secrets that sign it.
+        files: what users keep, and tools for them: created, listed, read, deleted.
         settings: what it was made with; `engine`, `models` and `database` are the parts that it is made of.
 
     Raises:
@@ -116,6 +117,7 @@ class DrSai(ThreadCalls):
         self.audit = AuditLog(self.database)
         self.users = Users(self.engine, self.keys, settings)
         self.webhooks = self.engine.webhooks
+        self.files = self.engine.files
         self._jobs = None
         if worker:
             concurrency, sweep = settings.job_concurrency, settings.sweep_seconds

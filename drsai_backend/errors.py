@@ -199,6 +199,14 @@ class TooManyWebhooks(DrSaiError, code="too_many_webhooks", status=429):
     """A run that is to be told of, while too many webhooks of its user have not arrived yet. Nothing was stored."""
 
 
+class FileTooLarge(InvalidRequest, code="file_too_large", status=413):
+    """A file has more bytes than this server accepts, or than can be read where it is named. Nothing was stored."""
+
+
+class FilesFull(InvalidRequest, code="files_full", status=413):
+    """The files of a user may have no more bytes. Nothing was stored."""
+
+
 class ToolError(DrSaiError, code="tool_error"):
     """Raised by a tool: the call failed, and the text tells the model why. Nothing of it is logged as a traceback."""
 

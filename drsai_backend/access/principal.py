@@ -35,6 +35,8 @@ class Scope(StrEnum):
     KNOWLEDGE_READ = "knowledge:read"
     KNOWLEDGE_WRITE = "knowledge:write"
     USAGE_READ = "usage:read"
+    FILES_READ = "files:read"
+    FILES_WRITE = "files:write"
     WEBHOOKS_READ = "webhooks:read"
     WEBHOOKS_WRITE = "webhooks:write"
     ADMIN = "admin"
@@ -49,6 +51,7 @@ _OWN: Final = _READS | {
     Scope.RUNS_CANCEL,
     Scope.MEMORY_WRITE,
     Scope.MEMORY_DELETE,
+    Scope.FILES_WRITE,
     Scope.WEBHOOKS_WRITE,
 }
 _OPERATOR: Final = _OWN | {Scope.AGENTS_WRITE, Scope.TOOLS_REGISTER, Scope.KNOWLEDGE_WRITE}

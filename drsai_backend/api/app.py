@@ -26,6 +26,7 @@ from drsai_backend.api.openai.chat.endpoint import ChatRoute
 from drsai_backend.api.openai.completions import CompletionsRoute
 from drsai_backend.api.openai.conversations import conversation_routes
 from drsai_backend.api.openai.embeddings import embedding_routes
+from drsai_backend.api.openai.files.routes import file_routes
 from drsai_backend.api.openai.models import model_routes
 from drsai_backend.api.openai.responses.routes import response_routes
 from drsai_backend.api.openai.responses.service import Responses
@@ -97,6 +98,7 @@ def create_app(
     socket = ResponsesSocket(responses, access, hosts, settings.cors_origins)
     app.router.routes.append(WebSocketRoute("/v1/responses", socket))
     app.include_router(response_routes(responses, ping=ping_seconds))
+    app.include_router(file_routes(engine, bodies))
     app.include_router(conversation_routes(responses))
     app.include_router(run_routes(engine, bodies, ping=ping_seconds))
     app.include_router(share_routes(engine, bodies))

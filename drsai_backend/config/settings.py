@@ -214,6 +214,16 @@ class Settings(BaseSettings):
         default=30.0, gt=0, le=36500, description="For how long webhooks that arrived or were given up are listed."
     )
 
+    files_folder: Path | None = Field(
+        default=None, description="The folder with the content of files; unset: it is in the database."
+    )
+    max_file_bytes: ByteSize = Field(
+        default=ByteSize(512 * _MIB), gt=0, description="Largest file of `/v1/files`; `512MiB` is understood too."
+    )
+    max_files_bytes: ByteSize = Field(
+        default=ByteSize(10240 * _MIB), gt=0, description="Of all files of a user together."
+    )
+
     retention_days: float | None = Field(
         default=None, gt=0, description="Threads unchanged for longer are deleted; unset: all are kept."
     )

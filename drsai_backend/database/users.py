@@ -44,6 +44,8 @@ _KINDS: Final = {
     "webhookdelivery": "webhook_deliveries",
     "webhooksecret": "webhook_secrets",
     "storedanswer": "stored_answers",
+    "storedfile": "files",
+    "filecontent": "file_contents",
 }
 """What the rows of a table are called where they are counted; others go by the name of their table."""
 

@@ -14,6 +14,7 @@ from drsai_backend.datamodel.base import (
     table_of,
     utcnow,
 )
+from drsai_backend.datamodel.file import FileChunk, FileContent, StoredFile
 from drsai_backend.datamodel.lifecycle import TRANSITIONS, RunStatus, check_transition
 from drsai_backend.datamodel.run import JournalEntry, QueuedInput, Run, TeamResult, TurnStep
 from drsai_backend.datamodel.sharing import Right, ThreadShare
@@ -38,6 +39,8 @@ __all__ = [
     "ApiKey",
     "AuditEntry",
     "AutoGenMessage",
+    "FileChunk",
+    "FileContent",
     "JournalEntry",
     "JsonObject",
     "PlanCheck",
@@ -49,6 +52,7 @@ __all__ = [
     "RunWebhook",
     "SingleTask",
     "StoredAnswer",
+    "StoredFile",
     "Tasks",
     "TeamResult",
     "Thread",

@@ -39,6 +39,7 @@ class Action(StrEnum):
     USER_EXPORTED = "user.exported"
     WEBHOOK_SECRET_CREATED = "webhook_secret.created"
     WEBHOOK_SECRET_ROTATED = "webhook_secret.rotated"
+    FILE_DELETED = "file.deleted"
     SECRETS_ROTATED = "secrets.rotated"
     AUDIT_PRUNED = "audit.pruned"
 

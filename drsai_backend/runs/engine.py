@@ -41,6 +41,7 @@ from drsai_backend.database.runs.values import Also
 from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, ShuttingDown, ThreadBusy
+from drsai_backend.files import Files
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.commands.commands import Commands
 from drsai_backend.runs.commands.stored_request import request_of_thread
@@ -89,6 +90,7 @@ class Engine(StoredThreads):
 
     Attributes:
         webhooks: the deliveries and secrets of webhooks.
+        files: the files of users.
     """
 
     def __init__(
@@ -107,9 +109,10 @@ class Engine(StoredThreads):
         self._limits = RunLimits(settings.max_turns, settings.max_run_seconds, settings.max_run_tokens)
         self._resources = Resources(lambda work: self._running.spawn(work))
         self.webhooks = Webhooks(db, settings)
+        self.files = Files(db.database, settings)
         self._sender = Sender(db, settings)
         given = (db, models, self._warm, self.worker_id, lease, settings.outage_seconds)
-        how = (settings.other_model == "continue", settings.resume_by_history, self._sender.wake)
+        how = (settings.other_model == "continue", settings.resume_by_history, self._sender.wake, self.files)
         self._starter = RunStarter(Services(*given, self.limits_of, self._resources, self.tool_policy_of, *how))
         self._recogniser: Recogniser | None = None
         if settings.resume_by_history:
@@ -333,8 +336,10 @@ class Engine(StoredThreads):
         await self._recovery.try_recover(thread_key)
 
     async def prune(self) -> int:
-        """Delete the threads whose retention is over, and old events of webhooks. Returns how many threads."""
+        """Delete the threads whose retention is over, old events of webhooks, files whose time is over, and uploads that
+        nobody continues. Returns how many threads."""
         await self.webhooks.prune()
+        await self.files.sweep()
         days = self._settings.retention_days
         if days is None:
             return 0

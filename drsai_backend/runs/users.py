@@ -98,6 +98,7 @@ class Users:
             deleted.update(counts)
             if not counts and not await self._stop_all(owner):
                 deleted["stored_answers"] += await self._forget_answers(owner)
+                await self._engine.files.sweep()  # what a folder has of theirs
                 return {kind: count for kind, count in deleted.items() if count}
 
     async def _forget_answers(self, owner: Owner) -> int:

@@ -36,6 +36,7 @@ from drsai_backend.models import (
 
 if TYPE_CHECKING:
     from drsai_backend.database import DatabaseManager
+    from drsai_backend.files import Files
 
 
 @dataclass(slots=True)
@@ -46,7 +47,7 @@ class RunContext:
     is what the request brought; its `api_key` is empty here, as the key is applied by `model_client()`. `input_values`
     are its columns, and `params` its sampling parameters. `db_manager` reads and writes rows of all tables. `meter`
     sums up what the run's model clients use, which `models` makes. `owner` is whose thread it is, where it was shared
-    with who asks; None: theirs. The context lives as long as the run and is never
+    with who asks; None: theirs. `files` are those of users. The context lives as long as the run and is never
     stored.
     """
 
@@ -60,6 +61,7 @@ class RunContext:
     api_key: SecretStr | None = None
     meter: UsageMeter = field(default_factory=UsageMeter)
     owner: Owner | None = None
+    files: Files | None = field(default=None, repr=False)
     _user_input: UserInput | None = field(default=None, init=False, repr=False)
 
     @property

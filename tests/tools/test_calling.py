@@ -72,7 +72,9 @@ class TestResults:
         kept = Kept()
         result = await call(draw, {}, ToolRun(files=kept))
         assert isinstance(result.result[1], ImageResultContent)
-        assert result.to_text(replace_image="[image]") == "A plot:\n[image]\n[file data.csv, text/csv, 3 bytes, id file-0]"
+        assert (
+            result.to_text(replace_image="[image]") == "A plot:\n[image]\n[file data.csv, text/csv, 3 bytes, id file-0]"
+        )
         assert kept.files == {"file-0": b"1,2"}
         assert "not kept" in await text_of(draw)
 

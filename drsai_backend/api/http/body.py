@@ -6,9 +6,9 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from itertools import accumulate
 from typing import Final, TypeVar, cast
@@ -28,6 +28,8 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _DRAIN_SECONDS: Final = 10.0
 _SMALL: Final = 64 * 1024
 """Bytes up to which a body is parsed at once, and not counted."""
+STREAMED: Final = 1024 * 1024
+"""Bytes that a body counts for that is stored while it arrives."""
 
 _T = TypeVar("_T")
 
@@ -84,6 +86,52 @@ class Bodies:
             yield cast(JsonObject, value)
         finally:
             self._free += counted
+
+    @contextmanager
+    def held(self, size: int) -> Generator[None]:
+        """Count `size` bytes more, which a request brings in another way. Raises Overloaded: too much is under way."""
+        counted = _counted(size)
+        if counted > self._free:
+            raise Overloaded(f"the bodies of all requests under way have {self._total} bytes already; try again")
+        self._free -= counted
+        try:
+            yield
+        finally:
+            self._free += counted
+
+    @asynccontextmanager
+    async def stream(self, scope: Scope, receive: Receive, limit: int) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """The body of a request in parts, as it arrives, for what keeps no more of it than `STREAMED` bytes; those are
+        what it counts for, however long it is.
+
+        Raises:
+            BodyTooLarge: it is longer than `limit` bytes.
+            Overloaded: too much is under way.
+        """
+        declared = header_of(scope, b"content-length")
+        text = f"the body is longer than the {limit} bytes that this server accepts here"
+        if declared is not None and declared.isdigit() and int(declared) > limit:
+            if header_of(scope, b"expect") is None:
+                await _drain(receive, self._limit)
+            raise BodyTooLarge(text)
+        if self._free < STREAMED:
+            raise Overloaded(f"the bodies of all requests under way have {self._total} bytes already; try again")
+
+        async def parts() -> AsyncGenerator[bytes]:
+            more, size = True, 0
+            while more:
+                part, more = await _next(receive)
+                size += len(part)
+                if size > limit:
+                    raise BodyTooLarge(text)
+                yield part
+
+        self._free -= STREAMED
+        try:
+            async with aclosing(parts()) as arriving:
+                yield arriving
+        finally:
+            self._free += STREAMED
 
     async def parse(self, data: bytes) -> JsonObject:
         """The JSON object of a message that came whole. Raises BodyTooLarge, MalformedJSON and InvalidRequest as

@@ -62,6 +62,7 @@ _OF_A_BODY: Final = {
 _IDS: Final = {
     "api_key": "key_id",
     "conversation": "conversation_id",
+    "file": "file_id",
     "response": "response_id",
     "thread": "thread_id",
     "thread.run": "run_id",

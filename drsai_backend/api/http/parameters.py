@@ -44,6 +44,7 @@ ResponseId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("response
 ConversationId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("conversation_id")]
 ItemId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("item_id")]
 DeliveryId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("delivery_id")]
+FileId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("file_id")]
 RunId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("run_id")]
 Limit = Annotated[int, Query(ge=1, le=100)]
 After = Annotated[str | None, after_of(CURSOR_PATTERN)]

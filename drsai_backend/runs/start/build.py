@@ -157,7 +157,7 @@ def context_of(services: Services, request: RunRequest, principal: Principal, ru
     }
     who = (principal, request.name.thread_id, run_id, values)
     rest = (services.db.of_tenant(principal.tenant), services.models, request.params, request.api_key)
-    return RunContext(*who, *rest, owner=request.name.owner)
+    return RunContext(*who, *rest, owner=request.name.owner, files=services.files)
 
 
 def _may_ask(bounds: Bounds, broker: InputBroker) -> None:

@@ -25,6 +25,7 @@ from drsai_backend.database.runs.values import StepRow
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import UNFINISHED
 from drsai_backend.datamodel.owner import ThreadName
+from drsai_backend.files import Files
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.history.digest import Conversation
@@ -44,7 +45,7 @@ class Services:
     """What an engine starts its runs with. `limits` gives what runs of a team may use, by its name; `outage` is for how
     many seconds a write waits for a database that is away; `tool_policy` is what a team makes of its clients' tools;
     `may_move`: a thread may go over to another team; `by_history`: histories are recognised; `on_events` is called when
-    events for webhooks may be there."""
+    events for webhooks may be there; `files` are those of users."""
 
     db: DatabaseManager
     models: ModelClientFactory
@@ -58,6 +59,7 @@ class Services:
     may_move: bool = True
     by_history: bool = True
     on_events: Callable[[], None] = lambda: None
+    files: Files | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,10 @@ from autogen_core import CancellationToken
 from autogen_core.tools import ToolResult
 
 from drsai_backend.json_types import JsonObject
+from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.replay.steps import AgentSteps, CallName, Step, ToolFinished, ToolPartial, ToolStarted
 from drsai_backend.teams.replay.workbench import END, Call, call_ended, make_call
+from drsai_backend.teams.run_files import RunFiles
 from drsai_backend.teams.runtime.tool_tasks import call_siblings, watch_tools
 from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, StopRequested, current_branch
 from drsai_backend.teams.team_tree import has_state
@@ -153,7 +155,12 @@ class ToolCalls:
             if self._turn.on_tool is not None:
                 self._turn.on_tool(ToolPartial(self.steps.source, call.id or "", call.name, to_text(partial)))
 
-        return replace(self._run_of, agent=self.steps.path, call_id=call.id or "", emit=emit)
+        context = self._run_of.get(RunContext)
+        files = None
+        if context is not None and context.files is not None:
+            owner = context.owner or context.principal.owner
+            files = RunFiles(context.files, owner, f"{context.run_id}/{self.steps.path}/{call.id or ''}")
+        return replace(self._run_of, agent=self.steps.path, call_id=call.id or "", emit=emit, files=files)
 
     def _show_end(self, call: Call, result: ToolResult) -> None:
         if self._turn.on_tool is not None:

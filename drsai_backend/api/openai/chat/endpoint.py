@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Final, cast
 from urllib.parse import quote
 
@@ -21,7 +22,7 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import Access
+from drsai_backend.api.auth import Access, user_of
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.errors import InternalError, RunMoved
 from drsai_backend.api.http.json import json_response
@@ -32,6 +33,7 @@ from drsai_backend.api.openai.chat.exchange import Exchange, StreamWriter, descr
 from drsai_backend.api.openai.chat.inputs import MODEL_KEY, ChatBody, ChatCall, parse_call
 from drsai_backend.api.openai.chat.side_call import answer_on_the_side
 from drsai_backend.api.openai.chat.wire import BROKEN, COMPLETION_SCHEMA, failure
+from drsai_backend.api.openai.files.named import with_files
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import DrSaiError, IllegalTransition, NotFound, UnknownModel
 from drsai_backend.json_types import JsonObject
@@ -95,7 +97,10 @@ class ChatRoute(APIRoute):
     async def _answer(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         check_query(scope, self.query)
         caller = await self._access.authenticate(scope, self.scope)
-        async with self._bodies.read(scope, receive) as body:
+        async with (
+            self._bodies.read(scope, receive) as body,
+            with_files(self._bodies, self._engine.files, body, partial(self._named_in, caller, body, scope)),
+        ):
             exchange = await self.read(body, scope)
             call = self._asked_by(caller, exchange.call, scope)
             del body
@@ -138,6 +143,11 @@ class ChatRoute(APIRoute):
             return
         response.raw_headers.extend(headers)
         await response(scope, receive, send)
+
+    def _named_in(self, caller: Principal | None, body: JsonObject, scope: ASGIScope) -> Principal:
+        """Who asks, whose files a body may name."""
+        may_name = caller is None or caller.may(Scope.ACT_AS)
+        return self._access.acting(caller, scope, user_of(body.get("user")) if may_name else None)
 
     def _asked_by(self, caller: Principal | None, call: ChatCall, scope: ASGIScope) -> ChatCall:
         """The call of whoever asks. What `user` says to a key that may not act as others is OpenAI's tag of an end

@@ -24,6 +24,7 @@ from drsai_backend.api.http.json import ERROR_CONTENT, EVENTS, NO_MODEL, answers
 from drsai_backend.api.http.parameters import Limit, ResponseId
 from drsai_backend.api.http.stream import ClientLeft
 from drsai_backend.api.openai.chat.inputs import repeated_of
+from drsai_backend.api.openai.files.named import with_files
 from drsai_backend.api.openai.responses.answers import EventsResponse, headers_of, told, whole
 from drsai_backend.api.openai.responses.events import EventWriter
 from drsai_backend.api.openai.responses.request.body import CompactBody, ResponseBody
@@ -94,11 +95,13 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
     async def create_response(request: Request, caller: Chatter, user: NamedUser = None, key: Key = None) -> Response:
         """Have a team answer: begin a conversation, or continue one."""
         key = None if key is None else check_name(key, "Idempotency-Key")
-        async with bodies.read(request.scope, request.receive) as body:
+        async with (
+            bodies.read(request.scope, request.receive) as body,
+            with_files(bodies, responses.engine.files, body, lambda: acting(request, caller, user, body.get("user"))),
+        ):
             asked = responses.read(body)
             # As the messages of a chat, but the conversation that is continued may be elsewhere by now.
             fingerprint = await bodies.off_loop(partial(fingerprint_of, body))
-            del body
             who = acting(request, caller, user, asked.user)
             call = Call(who, asked, key, fingerprint=fingerprint, repeated=repeated_of(request.scope))
             started = await responses.create(call)

@@ -172,7 +172,7 @@ def _read_content(
                 if item.role != "user":
                     raise InvalidRequest(f"`{where}`: only user messages may hold images", param=where)
                 if part.image_url is None:
-                    reason = "no files are kept here; send the image as a `data:` URL in `image_url`"
+                    reason = "an image needs `image_url`, or in a request over HTTP `file_id`"
                     raise InvalidRequest(f"`{where}`: {reason}", param=f"{where}.file_id")
                 parts.append(images.read(part.image_url, f"{where}.image_url"))
                 raw.append({"type": "image_url", "image_url": {"url": part.image_url}})

@@ -1,0 +1,1 @@
+"""`/v1/files`, and files that requests name."""

@@ -1,0 +1,102 @@
+"""Files that a request names: put into its body in place of their ids, texts as text and images as images."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Final, cast
+
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.http.body import Bodies
+from drsai_backend.errors import FileTooLarge, InvalidRequest
+from drsai_backend.files import Files
+from drsai_backend.json_types import JsonObject
+
+MOST: Final = 8 * 1024 * 1024
+"""Bytes that the files of one request may have together."""
+_IMAGES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_Named = tuple[list[object], int, str, str, str]
+
+
+@asynccontextmanager
+async def with_files(
+    bodies: Bodies, files: Files, body: JsonObject, whose: Callable[[], Principal]
+) -> AsyncGenerator[None]:
+    """The body, with what its `file_id`s name in it. What that takes counts as a body does.
+
+    Raises:
+        NotFound: whoever asks has no such file.
+        InsufficientScope: they lack `files:read`.
+        InvalidRequest: it is neither text nor an image, or no image where one is needed; `param` names the part.
+        FileTooLarge: the files have more than `MOST` bytes.
+        Overloaded: too much is under way.
+    """
+    named = [*_named(body)]
+    if not named:
+        yield
+        return
+    who = whose()
+    who.require(Scope.FILES_READ)
+    found = [await files.get(who.owner, file_id) for *_, file_id in named]
+    total = sum(info.bytes for info in found)
+    if total > MOST:
+        raise FileTooLarge(
+            f"the files of a request may have {MOST} bytes together; these have {total}", param="file_id"
+        )
+    with bodies.held(2 * total):
+        for (parts, index, where, kind, file_id), info in zip(named, found, strict=True):
+            data = await files.read(who.owner, file_id)
+            parts[index] = _shown(data, info.media_type, kind, where)
+        yield
+
+
+def _named(body: JsonObject) -> list[_Named]:
+    """Each part that names a file: its list, its place there, its path, its kind, and the id."""
+    found: list[_Named] = []
+    for field in ("messages", "input"):
+        messages = body.get(field)
+        for at, message in enumerate(cast("list[object]", messages) if isinstance(messages, list) else ()):
+            content = cast(JsonObject, message).get("content") if isinstance(message, dict) else None
+            parts = cast("list[object]", content) if isinstance(content, list) else []
+            for index, part in enumerate(parts):
+                if isinstance(part, dict) and (named := _id_of(cast(JsonObject, part))) is not None:
+                    found.append((parts, index, f"{field}[{at}].content[{index}]", *named))
+    return found
+
+
+def _id_of(part: JsonObject) -> tuple[str, str] | None:
+    kind = str(part.get("type"))
+    inner: object = {"input_file": part, "input_image": part}.get(kind)
+    if kind == "file":
+        inner = part.get("file")
+    elif kind in ("image", "document"):
+        source = part.get("source")
+        inner = cast("object", source if _is_file(source) else None)
+    file_id = cast(JsonObject, inner).get("file_id") if isinstance(inner, dict) else None
+    return (kind, file_id) if isinstance(file_id, str) else None
+
+
+def _is_file(source: object) -> bool:
+    return isinstance(source, dict) and cast(JsonObject, source).get("type") == "file"
+
+
+def _shown(data: bytes, media_type: str, kind: str, where: str) -> JsonObject:
+    if media_type in _IMAGES:
+        text = base64.b64encode(data).decode()
+        if kind in ("image", "document"):
+            return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": text}}
+        url = f"data:{media_type};base64,{text}"
+        if kind == "file":
+            return {"type": "image_url", "image_url": {"url": url}}
+        return {"type": "input_image", "image_url": url}
+    if kind in ("image", "input_image"):
+        raise InvalidRequest(f"`{where}`: the file is no PNG, JPEG, GIF or WebP image, but {media_type}", param=where)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        reason = f"only text (UTF-8) and images can be read here; the file is {media_type}"
+        raise InvalidRequest(f"`{where}`: {reason}", param=where)
+    return {"type": "input_text" if kind == "input_file" else "text", "text": text}

@@ -1,0 +1,262 @@
+"""Files of users, and their bytes: synchronous functions of a `Session`.
+
+An upload is a content without a hash, to which chunks are added; `finish` gives it its hash and the file its name, in
+one transaction. Until then nobody sees it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+import sqlalchemy as sa
+from pydantic import BaseModel, Field
+from sqlalchemy.orm import Session
+
+from drsai_backend.database.audit import audit
+from drsai_backend.database.owned import owned_by
+from drsai_backend.datamodel import FileChunk, FileContent, StoredFile, table_of, utcnow
+from drsai_backend.datamodel.audit import Action, Actor
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import Conflict, FilesFull, InvalidRequest, NotFound
+
+_file, _content, _chunk = table_of(StoredFile), table_of(FileContent), table_of(FileChunk)
+_LOCK: Final = sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 17))")
+_BATCH: Final = 100
+
+
+class FileInfo(BaseModel):
+    """A file of a user. Times are aware and in UTC."""
+
+    file_id: str
+    filename: str
+    purpose: str
+    media_type: str
+    bytes: int
+    created_at: datetime
+    expires_at: datetime | None = Field(default=None, description="When it is deleted; null: it is kept.")
+
+
+class FilePage(BaseModel):
+    """A page of files. `next` is the `after` of the page that follows, if any."""
+
+    items: list[FileInfo]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """An upload under way: the key of its content, and the name of its file in the folder."""
+
+    owner: Owner
+    key: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """What a file that has arrived is to be."""
+
+    file_id: str
+    filename: str
+    purpose: str
+    media_type: str
+    expires_after: timedelta | None = None
+    origin: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the bytes of a content are: rows, or a file of the folder (`in_folder`)."""
+
+    key: int
+    token: str
+    in_folder: bool
+
+
+def begin(session: Session, owner: Owner, token: str, *, in_folder: bool) -> Upload:
+    """Begin an upload."""
+    values = {**owner._asdict(), "token": token, "in_folder": in_folder, "bytes": 0, "touched_at": utcnow()}
+    made = session.connection().execute(sa.insert(_content).values(values).returning(_content.c.id))
+    return Upload(owner, made.scalar_one(), token)
+
+
+def used(session: Session, owner: Owner) -> int:
+    """How many bytes the contents of a user have, those that are arriving included."""
+    total = sa.select(sa.func.coalesce(sa.func.sum(_content.c.bytes), 0)).where(*owned_by(_content, owner))
+    return int(session.connection().execute(total).scalar_one())
+
+
+def arrived(session: Session, upload: Upload, start: int, data: bytes | None, size: int) -> None:
+    """Bytes have arrived: `size` in all. `data` becomes a row; None: it is in the folder. Raises Conflict: the upload
+    was given up."""
+    change = sa.update(_content).where(_content.c.id == upload.key, _content.c.sha256.is_(None))
+    connection = session.connection()
+    if connection.execute(change.values(bytes=size, touched_at=utcnow())).rowcount != 1:
+        raise Conflict("the upload has taken too long, and was given up; try again", param="file")
+    if data is not None:
+        connection.execute(sa.insert(_chunk).values(content_key=upload.key, start=start, data=data))
+
+
+def finish(session: Session, upload: Upload, new: NewFile, sha256: str, limit: int) -> tuple[FileInfo, bool]:
+    """Make the file, whose bytes have all arrived; one whose `origin` is there already is that one.
+
+    Returns:
+        The file, and whether the bytes of the upload are its content: else they were there, and the upload is gone.
+
+    Raises:
+        FilesFull: the user's files have more than `limit` bytes with it.
+        Conflict: the upload was given up.
+    """
+    connection, owner = session.connection(), upload.owner
+    _alone(session, owner)
+    size = connection.execute(sa.select(_content.c.bytes).where(_content.c.id == upload.key)).scalar()
+    if size is None:
+        raise Conflict("the upload has taken too long, and was given up; try again", param="file")
+    known = None if new.origin is None else by_origin(session, owner, new.origin)
+    same = sa.select(_content.c.id).where(*owned_by(_content, owner), _content.c.sha256 == sha256)
+    kept = known is None and connection.execute(same).first() is None
+    if kept:
+        done = sa.update(_content).where(_content.c.id == upload.key)
+        connection.execute(done.values(sha256=sha256, touched_at=utcnow()))
+    else:
+        connection.execute(sa.delete(_content).where(_content.c.id == upload.key))
+    if known is not None:
+        return known, False
+    if used(session, owner) > limit:
+        raise FilesFull(f"your files may have {limit} bytes in all; delete some first", param="file")
+    now = utcnow()
+    info = FileInfo(
+        file_id=new.file_id,
+        filename=new.filename,
+        purpose=new.purpose,
+        media_type=new.media_type,
+        bytes=size,
+        created_at=now,
+        expires_at=None if new.expires_after is None else now + new.expires_after,
+    )
+    values: dict[str, Any] = {**owner._asdict(), **info.model_dump(), "sha256": sha256, "origin": new.origin}
+    connection.execute(sa.insert(_file).values(values))
+    return info, kept
+
+
+def by_origin(session: Session, owner: Owner, origin: str) -> FileInfo | None:
+    """The file that was made so, if there is one."""
+    query = sa.select(_file).where(*owned_by(_file, owner), _file.c.origin == origin)
+    row = session.connection().execute(query).mappings().first()
+    return None if row is None else FileInfo.model_validate(dict(row))
+
+
+def give_up(session: Session, upload: Upload) -> None:
+    """Forget an upload."""
+    session.connection().execute(sa.delete(_content).where(_content.c.id == upload.key, _content.c.sha256.is_(None)))
+
+
+def read_file(session: Session, owner: Owner, file_id: str) -> FileInfo:
+    """A file of a user. Raises NotFound: they have none of that id, or its time is over."""
+    return FileInfo.model_validate(dict(_row(session, owner, file_id)))
+
+
+def place_of(session: Session, owner: Owner, file_id: str) -> tuple[FileInfo, Place]:
+    """A file of a user, and where its bytes are. Raises as `read_file`."""
+    row = _row(session, owner, file_id)
+    query = sa.select(_content).where(*owned_by(_content, owner), _content.c.sha256 == row["sha256"])
+    content = session.connection().execute(query).mappings().first()
+    if content is None:  # its user is being deleted
+        raise NotFound(f"there is no file {file_id!r}", param="file_id")
+    return FileInfo.model_validate(dict(row)), Place(content["id"], content["token"], content["in_folder"])
+
+
+def read_chunk(session: Session, place: Place, offset: int) -> bytes:
+    """The bytes of a content from `offset` to the end of the row that has it; none: there is no such row any more."""
+    c = _chunk.c
+    query = sa.select(c.start, c.data).where(c.content_key == place.key, c.start <= offset)
+    row = session.connection().execute(query.order_by(c.start.desc()).limit(1)).first()
+    return b"" if row is None else bytes(row.data[offset - row.start :])
+
+
+def list_files(
+    session: Session,
+    owner: Owner,
+    *,
+    after: str | None = None,
+    limit: int = 10_000,
+    order: Literal["asc", "desc"] = "desc",
+    purpose: str | None = None,
+) -> FilePage:
+    """A page of a user's files, by when they were made. Raises InvalidRequest: `after` is none of them."""
+    terms = [*owned_by(_file, owner), _is_there()]
+    query = sa.select(_file).where(*terms, *(() if purpose is None else (_file.c.purpose == purpose,)))
+    if after is not None:
+        mine = sa.select(_file.c.id).where(*owned_by(_file, owner), _file.c.file_id == after)
+        key = session.connection().execute(mine).scalar()
+        if key is None:
+            raise InvalidRequest("`after` must be the id of one of your files", param="after")
+        query = query.where(_file.c.id > key if order == "asc" else _file.c.id < key)
+    query = query.order_by(_file.c.id if order == "asc" else _file.c.id.desc()).limit(limit + 1)
+    rows = session.connection().execute(query).mappings().all()
+    items = [FileInfo.model_validate(dict(row)) for row in rows[:limit]]
+    return FilePage(items=items, next=items[-1].file_id if len(rows) > limit else None)
+
+
+def delete_file(session: Session, owner: Owner, file_id: str, actor: Actor) -> None:
+    """Delete a file of a user, and its bytes, if no other file of theirs has them. Raises as `read_file`."""
+    _alone(session, owner)
+    _remove(session, owner, _row(session, owner, file_id), actor)
+
+
+def delete_expired(session: Session, actor: Actor, limit: int = _BATCH) -> int:
+    """Delete up to `limit` files whose time is over, and return how many."""
+    over = sa.select(_file).where(_file.c.expires_at <= utcnow()).order_by(_file.c.tenant, _file.c.user_id)
+    rows = session.connection().execute(over.limit(limit).with_for_update(skip_locked=True)).mappings().all()
+    for row in rows:
+        owner = Owner(row["tenant"], row["user_id"])
+        _alone(session, owner)
+        _remove(session, owner, row, actor)
+    return len(rows)
+
+
+def give_up_old(session: Session, older_than: timedelta, limit: int = _BATCH) -> int:
+    """Forget up to `limit` uploads to which nothing was added for so long, and return how many."""
+    old = sa.select(_content.c.id).where(_content.c.sha256.is_(None), _content.c.touched_at < utcnow() - older_than)
+    keys = session.connection().execute(old.limit(limit)).scalars().all()
+    if keys:
+        session.connection().execute(sa.delete(_content).where(_content.c.id.in_(keys), _content.c.sha256.is_(None)))
+    return len(keys)
+
+
+def unknown_tokens(session: Session, tokens: list[str]) -> list[str]:
+    """Those that name no content."""
+    query = sa.select(_content.c.token).where(_content.c.token.in_(tokens))
+    known = set(session.connection().execute(query).scalars())
+    return [token for token in tokens if token not in known]
+
+
+def _remove(session: Session, owner: Owner, row: sa.RowMapping, actor: Actor) -> None:
+    connection = session.connection()
+    connection.execute(sa.delete(_file).where(*owned_by(_file, owner), _file.c.id == row["id"]))
+    others = sa.select(sa.literal(1)).where(*owned_by(_file, owner), _file.c.sha256 == row["sha256"]).limit(1)
+    if connection.execute(others).first() is None:
+        gone = (*owned_by(_content, owner), _content.c.sha256 == row["sha256"])
+        connection.execute(sa.delete(_content).where(*gone))
+    detail: dict[str, Any] = {"bytes": row["bytes"], "purpose": row["purpose"]}
+    audit(session, actor, Action.FILE_DELETED, row["file_id"], owner=owner, detail=detail)
+
+
+def _row(session: Session, owner: Owner, file_id: str) -> sa.RowMapping:
+    query = sa.select(_file).where(*owned_by(_file, owner), _file.c.file_id == file_id, _is_there())
+    row = session.connection().execute(query).mappings().first()
+    if row is None:
+        raise NotFound(f"there is no file {file_id!r}", param="file_id")
+    return row
+
+
+def _is_there() -> sa.ColumnElement[bool]:
+    return sa.or_(_file.c.expires_at.is_(None), _file.c.expires_at > utcnow())
+
+
+def _alone(session: Session, owner: Owner) -> None:
+    """Nobody else changes which contents of the owner are used, until the transaction ends. SQLite has one writer."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.connection().execute(_LOCK, {"name": "\x1f".join(owner)})

@@ -1,0 +1,142 @@
+"""`/v1/files`, with the real client of OpenAI's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+import openai
+import pytest
+from fastapi import FastAPI
+
+from drsai_backend import DrSai
+from tests.api.conftest import openai_client
+from tests.support.threads import settings
+
+BIG = bytes(range(256)) * 2500  # more than two chunks
+
+
+@pytest.fixture
+async def drsai(database_url: str) -> AsyncIterator[DrSai]:
+    options = settings(database_url=database_url, max_file_bytes=1_000_000, max_files_bytes=1_500_000)
+    async with DrSai(settings=options) as drsai:
+        yield drsai
+
+
+@pytest.fixture
+def app(drsai: DrSai) -> FastAPI:
+    return drsai.app()
+
+
+async def test_the_client_uploads_lists_reads_and_deletes(app: FastAPI, drsai: DrSai) -> None:
+    async with openai_client(app, max_retries=0) as client:
+        made = await client.files.create(
+            file=("näme.bin", BIG), purpose="user_data", expires_after={"anchor": "created_at", "seconds": 3600}
+        )
+        assert (made.object, made.bytes, made.filename, made.purpose) == ("file", len(BIG), "näme.bin", "user_data")
+        assert made.expires_at == made.created_at + 3600
+        assert made.status == "processed"
+        second = await client.files.create(file=("a.txt", b"text"), purpose="assistants")
+        empty = await client.files.create(file=("empty.txt", b""), purpose="assistants")
+        assert [item.id async for item in client.files.list(limit=1)] == [empty.id, second.id, made.id]
+        found = await client.files.list(order="asc", purpose="assistants", limit=1)
+        assert [item.id for item in found.data] == [second.id]
+        assert found.has_more
+        assert await client.files.retrieve(made.id) == made
+        assert (await client.files.content(made.id)).content == BIG
+        assert (await client.files.content(empty.id)).content == b""
+        assert (await client.files.delete(made.id)).deleted
+        with pytest.raises(openai.NotFoundError):
+            await client.files.retrieve(made.id)
+    entries = await drsai.audit.list("default")
+    assert [entry.action for entry in entries.items] == ["file.deleted"]
+
+
+async def test_parts_of_a_content(app: FastAPI) -> None:
+    async with openai_client(app) as client:
+        made = await client.files.create(file=("a.bin", BIG), purpose="user_data")
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+
+        async def get(header: str) -> httpx.Response:
+            return await http.get(f"/v1/files/{made.id}/content", headers={"range": header})
+
+        for header, wanted in {
+            "bytes=0-0": BIG[:1],
+            "bytes=262140-262150": BIG[262140:262151],
+            "bytes=639990-": BIG[639990:],
+            "bytes=-7": BIG[-7:],
+        }.items():
+            answer = await get(header)
+            assert answer.status_code == 206
+            assert answer.content == wanted
+        assert answer.headers["content-range"] == f"bytes {len(BIG) - 7}-{len(BIG) - 1}/{len(BIG)}"
+        assert (await get("bytes=640000-")).status_code == 416
+        assert (await get("bytes=0-1,4-5")).content == BIG
+
+
+async def test_others_see_nothing(app: FastAPI) -> None:
+    async with openai_client(app, max_retries=0) as client:
+        ann, bob = ({"extra_query": {"user": name}} for name in ("ann", "bob"))
+        made = await client.files.create(file=("a.txt", b"secret"), purpose="user_data", **ann)
+        for call in (client.files.retrieve, client.files.content, client.files.delete):
+            with pytest.raises(openai.NotFoundError):
+                await call(made.id, **bob)
+        same = await client.files.create(file=("a.txt", b"secret"), purpose="user_data", **bob)
+        assert [item.id async for item in client.files.list(**bob)] == [same.id]
+        await client.files.delete(same.id, **bob)
+        assert (await client.files.content(made.id, **ann)).content == b"secret"
+
+
+async def test_refused_uploads_leave_nothing(app: FastAPI, drsai: DrSai) -> None:
+    async with openai_client(app, max_retries=0) as client:
+        with pytest.raises(openai.BadRequestError, match="purpose"):
+            await client.files.create(file=("a.txt", BIG), purpose="fun")  # type: ignore[arg-type]
+        with pytest.raises(openai.APIStatusError, match="1000000 bytes") as caught:
+            await client.files.create(file=("a.txt", bytes(1_100_000)), purpose="user_data")
+        assert caught.value.status_code == 413
+        await client.files.create(file=("a.bin", bytes(900_000)), purpose="user_data")
+        await client.files.create(file=("same.bin", bytes(900_000)), purpose="user_data")  # takes no room
+        with pytest.raises(openai.APIStatusError, match="in all"):
+            await client.files.create(file=("b.bin", b"1" * 900_000), purpose="user_data")
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+        kind = {"content-type": "multipart/form-data; boundary=x"}
+        start = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+        for body, text in ((start + b"cut off", "in the middle"), (b"?", "valid form"), (b"", "in the middle")):
+            answer = await http.post("/v1/files", content=body, headers=kind)
+            assert answer.status_code == 400
+            assert text in answer.text
+        assert (await http.post("/v1/files", json={})).status_code == 415
+    counts = await drsai.database.read(
+        lambda session: session.connection().exec_driver_sql("SELECT count(*) FROM filecontent").scalar()
+    )
+    assert counts == 1
+
+
+async def test_requests_name_files(app: FastAPI) -> None:
+    async with openai_client(app, max_retries=0) as client:
+        note = await client.files.create(file=("note.txt", b"the word is pelican"), purpose="user_data")
+        blob = await client.files.create(file=("x.bin", b"\x00\xff"), purpose="user_data")
+
+        async def chat(file_id: str, **more: object) -> str:
+            part = {"type": "file", "file": {"file_id": file_id}}
+            content = [{"type": "text", "text": "Repeat this."}, part]
+            made = await client.chat.completions.create(
+                model="assistant", messages=[{"role": "user", "content": content}], **more
+            )
+            return made.id
+
+        async def respond(file_id: str) -> str:
+            content = [{"type": "input_file", "file_id": file_id}]
+            made = await client.responses.create(model="assistant", input=[{"role": "user", "content": content}])
+            return made.id
+
+        for ask in (chat, respond):
+            assert await ask(note.id)
+            with pytest.raises(openai.BadRequestError, match="only text"):
+                await ask(blob.id)
+            with pytest.raises(openai.NotFoundError):
+                await ask("file-unknown")
+        with pytest.raises(openai.NotFoundError):
+            await chat(note.id, user="bob")

@@ -1,0 +1,60 @@
+"""Files as programs and tools keep them, in the database and in a folder."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from drsai_backend.database import DatabaseManager
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import NotFound
+from drsai_backend.files import Files
+from drsai_backend.teams.run_files import RunFiles
+from tests.support.threads import settings
+
+ANN = Owner("default", "ann")
+BIG = bytes(range(256)) * 2500
+
+
+def stored_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+async def test_same_content_is_kept_once_and_goes_with_its_last_file(
+    db: DatabaseManager, tmp_path: Path, in_folder: bool
+) -> None:
+    folder = tmp_path / "files"
+    files = Files(db.database, settings(files_folder=folder if in_folder else None))
+    first = await files.create(ANN, "a.bin", BIG)
+    second = await files.create(ANN, "b.bin", BIG)
+    assert len(stored_in(folder)) == (1 if in_folder else 0)
+    await files.delete(ANN, first.file_id)
+    assert await files.read(ANN, second.file_id) == BIG
+    await files.delete(ANN, second.file_id)
+    assert not stored_in(folder)
+    with pytest.raises(NotFound):
+        await files.read(ANN, second.file_id)
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+async def test_an_upload_that_nobody_continues_is_swept(db: DatabaseManager, tmp_path: Path, in_folder: bool) -> None:
+    folder = tmp_path / "files"
+    files = Files(db.database, settings(files_folder=folder if in_folder else None))
+    await (await files.begin(ANN)).add(BIG)
+    assert (await files.list(ANN)).items == []
+    assert await files.sweep() == 0
+    assert await files.sweep(abandoned=timedelta(0)) >= 1
+    assert not stored_in(folder)
+
+
+async def test_a_repeated_call_keeps_the_same_files(db: DatabaseManager) -> None:
+    files = Files(db.database, settings())
+    kept = [await RunFiles(files, ANN, "run/agent/call").save("plot.png", b"1", "image/png") for _ in range(2)]
+    assert kept[0] == kept[1]
+    other = RunFiles(files, ANN, "run/agent/other")
+    assert (await other.save("plot.png", b"1", "image/png")).id != kept[0].id
+    assert await other.read(kept[0].id) == b"1"
+    assert len((await files.list(ANN)).items) == 2
