@@ -15,7 +15,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from drsai_backend.cli import audit, chat, database, demo, keys, mcp, serve, threads, travel, users, webhooks
 
-__all__ = ["audit", "chat", "database", "demo", "keys", "main", "mcp", "serve", "threads", "travel", "users", "webhooks"]
+__all__ = [
+    "audit",
+    "chat",
+    "database",
+    "demo",
+    "keys",
+    "main",
+    "mcp",
+    "serve",
+    "threads",
+    "travel",
+    "users",
+    "webhooks",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 from mcp_types import CallToolResult, TextContent
 
@@ -53,7 +53,7 @@ def told(
 
 def how_to_answer(question: JsonObject) -> str:
     """The argument that answers a question, in words."""
-    choices = question.get("choices") or []
+    choices = _choices(question)
     return next((how for choice, how in _HOW.items() if choice in choices), "`answer`: your answer")
 
 
@@ -68,7 +68,7 @@ def refused(error: DrSaiError) -> CallToolResult:
 def decision_of(given: str, question: JsonObject) -> JsonObject:
     """What the text of an answer says to a question: the fields of an `Answer`. "deny: too late" is a decision with its
     reason, JSON an object of the fields, where the question wants a decision."""
-    choices = question.get("choices") or []
+    choices = _choices(question)
     if question.get("type") != "approval":
         return {"content": given}
     if given.lstrip().startswith("{"):
@@ -77,9 +77,13 @@ def decision_of(given: str, question: JsonObject) -> JsonObject:
         except ValueError:
             fields = None
         if isinstance(fields, dict):
-            return fields
+            return cast(JsonObject, fields)
     word, _, rest = given.partition(":")
     word = word.strip().lower()
     if word not in choices:
         return {"decision": given}  # Whoever reads it says which there are.
     return {"decision": word, **({"reason": rest.strip()} if rest.strip() else {})}
+
+
+def _choices(question: JsonObject) -> list[str]:
+    return cast("list[str]", question.get("choices") or [])

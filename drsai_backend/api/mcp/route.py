@@ -5,15 +5,16 @@ Who asks is found before the body is read, as for all routes; the body is read b
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import orjson
 from fastapi.routing import APIRoute
+from starlette.datastructures import QueryParams
 from starlette.types import Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import Access
+from drsai_backend.api.auth import Access, allowed_caller, user_of
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.parameters import check_query
 from drsai_backend.errors import ConfigurationError
@@ -25,8 +26,6 @@ _PRINCIPAL: Final = "drsai.mcp.principal"
 class McpRoute(APIRoute):
     """The endpoint; a plain ASGI application answers."""
 
-    scope = Scope.CHAT
-
     def __init__(self, engine: Engine, access: Access, bodies: Bodies) -> None:
         super().__init__("/mcp", _described, methods=["POST"], include_in_schema=False, response_model=None)
         self.app = self._answer
@@ -34,10 +33,9 @@ class McpRoute(APIRoute):
         self._server: Any = None
 
     async def _answer(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        check_query(scope, ())
-        caller = await self._access.authenticate(scope, self.scope)
-        who = self._access.acting(caller, scope, None)
-        who.require(self.scope)
+        check_query(scope, ("user",))
+        named = user_of(QueryParams(scope["query_string"]).get("user"))
+        who = await self._access.principal(scope, Scope.CHAT, named)
         try:
             from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
@@ -79,5 +77,5 @@ class _Replayed:
         return await self._receive()
 
 
-async def _described() -> None:
-    """Never called."""
+async def _described(caller: Annotated[Principal | None, allowed_caller(Scope.CHAT)]) -> None:
+    """Says what it needs; never called."""

@@ -14,8 +14,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Annotated, Any, Final, TypeAlias, cast
 
-from mcp.server.lowlevel import Server
 from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
 from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
@@ -119,7 +119,7 @@ class TeamTools:
             return await self._ask(context, params.name, params.arguments or {})
         except DrSaiError as error:
             return refused(error)
-        except Exception:
+        except Exception:  # noqa: BLE001 - its text is for the log alone
             _log.exception("a call of the tool %s failed", params.name)
             text = TextContent(type="text", text="internal_error: something went wrong here; the log has it")
             return CallToolResult(content=[text], is_error=True)
@@ -222,4 +222,3 @@ async def _heard(
     except TimeoutError:
         return None
     return None
-

@@ -1,5 +1,5 @@
-"""One connection to one server. A task of its own opens and closes it, for what opens a client of MCP must close it; all
-who ask wait for answers no longer than they want, whatever the server does."""
+"""One connection to one server. A task of its own opens and closes it, for what opens a client of MCP must close it.
+Who asks waits for an answer no longer than they want, whatever the server does."""
 
 from __future__ import annotations
 
@@ -17,8 +17,14 @@ from mcp.client._transport import ReadStream, TransportStreams  # types, which n
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
-from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT, Implementation, Tool
-from mcp_types import ToolListChangedNotification
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_REQUEST,
+    REQUEST_TIMEOUT,
+    Implementation,
+    Tool,
+    ToolListChangedNotification,
+)
 from pydantic import ValidationError
 
 from drsai_backend.errors import ConfigurationError

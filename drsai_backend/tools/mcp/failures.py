@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 
 class ServerFailed(Exception):
     """A server does not do what it was asked. The text is safe to show.
@@ -20,8 +22,8 @@ class ServerFailed(Exception):
 
 def first_of(error: BaseException) -> BaseException:
     """What is at the bottom of the groups that task groups make of it."""
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
 
 

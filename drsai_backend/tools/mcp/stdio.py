@@ -19,8 +19,8 @@ from typing import Final
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client.stdio import get_default_environment
 from mcp.client._transport import TransportStreams  # its type, which no public module has
+from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError
 from mcp_types.jsonrpc import jsonrpc_message_adapter
@@ -70,7 +70,13 @@ async def stdio_streams(server: McpStdio) -> AsyncGenerator[TransportStreams]:
     pipe = asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(
-            *_command(server, env), stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=server.cwd, start_new_session=True
+            *_command(server, env),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            env=env,
+            cwd=server.cwd,
+            start_new_session=True,
         )
     except (OSError, ValueError) as error:
         raise ServerFailed(f"the MCP server {server.name} cannot be started: {error}") from None

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, cast
 
 from autogen_core import CancellationToken, Component
-from autogen_core.tools import ImageResultContent, ParametersSchema, TextResultContent, ToolResult, ToolSchema, Workbench
+from autogen_core.tools import (
+    ImageResultContent,
+    ParametersSchema,
+    TextResultContent,
+    ToolResult,
+    ToolSchema,
+    Workbench,
+)
 from pydantic import BaseModel
 
 from drsai_backend.access.principal import Principal, Scope
@@ -25,7 +32,6 @@ from drsai_backend.tools.mcp.servers import McpHttp, McpServers, McpSse, McpStdi
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
-    from mcp_types import Tool
 
 log = logging.getLogger("drsai.tools.mcp")
 T = TypeVar("T")
@@ -228,9 +234,7 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
         server = self._servers.get(server_name)
         return None if server is None or not tool or not server.offers(tool) else _Offered(server, tool)
 
-    async def _read(
-        self, server: McpStdio | McpHttp | McpSse, send: Callable[[Client], Awaitable[Any]] | None
-    ) -> Any:
+    async def _read(self, server: McpStdio | McpHttp | McpSse, send: Callable[[Client], Awaitable[Any]] | None) -> Any:
         """What the server answers to a read; its tools where `send` is None. Once more by another connection if the
         first is lost."""
         for is_last in (False, True):
@@ -283,12 +287,15 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
                 templates = await self._read(server, lambda client: client.list_resource_templates())
                 rows += [_row(each, "uri_template", "name", "description") for each in templates.resource_templates]
             case "read_resource":
-                return await of_resource(await self._read(server, lambda client: client.read_resource(arguments["uri"])))
+                return await of_resource(
+                    await self._read(server, lambda client: client.read_resource(arguments["uri"]))
+                )
             case "list_prompts":
                 listed = await self._read(server, lambda client: client.list_prompts())
                 rows = [_row(each, "name", "description", "arguments") for each in listed.prompts]
             case "get_prompt":
-                given = {key: str(value) for key, value in (arguments.get("arguments") or {}).items()}
+                more = cast(JsonObject, arguments.get("arguments") or {})
+                given = {key: str(value) for key, value in more.items()}
                 name = arguments["name"]
                 return await of_prompt(await self._read(server, lambda client: client.get_prompt(name, given)))
         return [TextResultContent(content=json.dumps(rows, ensure_ascii=False))]
