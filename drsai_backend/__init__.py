@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from drsai_backend.database import DatabaseManager
     from drsai_backend.datamodel import RunStatus, TeamResult, Thread, UserInput
     from drsai_backend.drsai import DrSai
+    from drsai_backend.errors import ToolError, TransientToolError
     from drsai_backend.runs import Answer
     from drsai_backend.state import decode_state, encode_state
     from drsai_backend.teams.answering import answered_by
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         Swarm,
     )
     from drsai_backend.teams.limits import RunLimits, limited
+    from drsai_backend.tools import Depends, FileOutput, dependency_overrides, tool
 
 __version__ = "0.1.0"
 
@@ -39,10 +41,12 @@ __all__ = [
     "ClientTool",
     "ClientTools",
     "DatabaseManager",
+    "Depends",
     "DrSai",
     "DrSaiAgent",
     "DrSaiAgentMixin",
     "DrSaiGroupChat",
+    "FileOutput",
     "GraphFlow",
     "MagenticOneGroupChat",
     "RoundRobinGroupChat",
@@ -53,16 +57,20 @@ __all__ = [
     "Swarm",
     "TeamResult",
     "Thread",
+    "ToolError",
     "ToolOutput",
+    "TransientToolError",
     "UserInput",
     "answered_by",
     "client_tools",
     "decode_state",
+    "dependency_overrides",
     "encode_state",
     "idempotent",
     "limited",
     "requires_approval",
     "stop_on_disconnect",
+    "tool",
 ]
 
 # Each name is imported when it is first asked for. AutoGen, the openai client and SQLAlchemy take seconds together, and
@@ -74,6 +82,8 @@ _HOMES: Final = {
     "drsai": ("DrSai",),
     "runs": ("Answer",),
     "state": ("decode_state", "encode_state"),
+    "errors": ("ToolError", "TransientToolError"),
+    "tools": ("Depends", "FileOutput", "dependency_overrides", "tool"),
     "teams.context": ("RunContext",),
     "teams.disconnect": ("stop_on_disconnect",),
     "teams.answering": ("answered_by",),

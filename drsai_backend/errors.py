@@ -27,6 +27,8 @@
     │   ├── EndpointTimeout       504  it did not answer in time
     │   └── EndpointBusy          429  its rate limit is used up
     ├── TooManyWebhooks           429  too many webhooks of the user have not arrived yet
+    ├── ToolError                      a tool call failed; the text is safe, and meant for the model
+    │   └── TransientToolError         trying again may help
     ├── ReplayMismatch            500  a repeated turn does not ask what was recorded of it
     ├── TeamBuildError            500  a team factory failed; nothing was stored
     ├── ConfigurationError        500  settings or arguments that cannot work
@@ -195,6 +197,14 @@ class EndpointBusy(EndpointFailed, code="model_rate_limit", status=429):
 
 class TooManyWebhooks(DrSaiError, code="too_many_webhooks", status=429):
     """A run that is to be told of, while too many webhooks of its user have not arrived yet. Nothing was stored."""
+
+
+class ToolError(DrSaiError, code="tool_error"):
+    """Raised by a tool: the call failed, and the text tells the model why. Nothing of it is logged as a traceback."""
+
+
+class TransientToolError(ToolError, code="tool_error_transient"):
+    """Raised by a tool when trying again may help: `ToolOptions.retries` says how often that is done."""
 
 
 class ReplayMismatch(DrSaiError, code="replay_mismatch"):

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import autogen_agentchat.agents
+from autogen_agentchat.base import Handoff
+from autogen_core import FunctionCall
+from autogen_core.memory import Memory
+from autogen_core.model_context import ChatCompletionContext
+from autogen_core.models import ChatCompletionClient, FunctionExecutionResult
+from autogen_core.tools import BaseTool, Workbench
+from pydantic import BaseModel
 
 from drsai_backend.errors import ConfigurationError
-from drsai_backend.tools import check_approvers
+from drsai_backend.tools import Middleware, check_approvers, registered_tool
 
 if TYPE_CHECKING:
     from drsai_backend.database import DatabaseManager
@@ -93,9 +100,73 @@ class DrSaiAgentMixin(RunBound):
 
 
 class DrSaiAgent(DrSaiAgentMixin, autogen_agentchat.agents.AssistantAgent):
-    """AutoGen's `AssistantAgent`, with the same arguments, plus `self._db_manager` and `self._run_context`."""
+    """AutoGen's `AssistantAgent`, with the same arguments, plus `self._db_manager` and `self._run_context`, and these:
+
+    Args:
+        tools: may also name classes that are registered (`register_tool`).
+        tool_choice: "auto"; "required": the model has to call a tool before it answers; "none": it may call none; or
+            the name of the tool it has to call. It holds in runs of this package.
+        tool_middleware: what runs around calls of this package's tools; see `drsai_backend.tools.middleware`.
+        dependency_overrides: functions that stand in for dependencies of the tools.
+        tool_provided: values by type, for parameters of those types (`drsai_backend.tools.depends.injectable`).
+
+    Raises:
+        ConfigurationError: no class of a name is registered.
+    """
 
     component_provider_override = "drsai_backend.DrSaiAgent"
+
+    def __init__(
+        self,
+        name: str,
+        model_client: ChatCompletionClient,
+        *,
+        tools: Sequence[BaseTool[Any, Any] | Callable[..., Any] | str] | None = None,
+        workbench: Workbench | Sequence[Workbench] | None = None,
+        handoffs: list[Handoff | str] | None = None,
+        model_context: ChatCompletionContext | None = None,
+        description: str = "An agent that provides assistance with ability to use tools.",
+        system_message: str | None = (
+            "You are a helpful AI assistant. Solve tasks using your tools. Reply with TERMINATE when the task has been "
+            "completed."
+        ),
+        model_client_stream: bool = False,
+        reflect_on_tool_use: bool | None = None,
+        max_tool_iterations: int = 1,
+        tool_call_summary_format: str = "{result}",
+        tool_call_summary_formatter: Callable[[FunctionCall, FunctionExecutionResult], str] | None = None,
+        output_content_type: type[BaseModel] | None = None,
+        output_content_type_format: str | None = None,
+        memory: Sequence[Memory] | None = None,
+        metadata: dict[str, str] | None = None,
+        tool_choice: str = "auto",
+        tool_middleware: Sequence[Middleware] = (),
+        dependency_overrides: Mapping[Callable[..., object], Callable[..., object]] | None = None,
+        tool_provided: Mapping[type, object] | None = None,
+    ) -> None:
+        super().__init__(
+            name,
+            model_client,
+            tools=None if tools is None else [registered_tool(t) if isinstance(t, str) else t for t in tools],
+            workbench=workbench,
+            handoffs=cast("Any", handoffs),
+            model_context=model_context,
+            description=description,
+            system_message=system_message,
+            model_client_stream=model_client_stream,
+            reflect_on_tool_use=reflect_on_tool_use,
+            max_tool_iterations=max_tool_iterations,
+            tool_call_summary_format=tool_call_summary_format,
+            tool_call_summary_formatter=tool_call_summary_formatter,
+            output_content_type=output_content_type,
+            output_content_type_format=output_content_type_format,
+            memory=memory,
+            metadata=metadata,
+        )
+        self.tool_choice = tool_choice
+        self.tool_middleware = tuple(tool_middleware)
+        self.dependency_overrides = dict(dependency_overrides or {})
+        self.tool_provided = dict(tool_provided or {})
 
 
 AssistantAgent = DrSaiAgent

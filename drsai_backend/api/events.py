@@ -32,6 +32,7 @@ from drsai_backend.runs import (
     TextDelta,
     ThoughtDelta,
     ToolFinished,
+    ToolPartial,
     ToolStarted,
 )
 from drsai_backend.runs.events import MessageRead
@@ -157,6 +158,9 @@ def _fields(event: RunEvent) -> tuple[str, JsonObject]:
         case ToolStarted():
             call = {"source": event.source, "call_id": event.call_id, "name": event.name}
             return "tool_call", {**call, "arguments": event.arguments}
+        case ToolPartial():
+            call = {"source": event.source, "call_id": event.call_id, "name": event.name}
+            return "tool_partial", {**call, "content": event.content}
         case ToolFinished():
             call = {"source": event.source, "call_id": event.call_id, "name": event.name}
             return "tool_result", {**call, "result": event.result, "is_error": event.is_error}

@@ -17,7 +17,7 @@ from drsai_backend.runs.feed.feed import Handle
 from drsai_backend.runs.feed.live_run import RunHandle
 from drsai_backend.runs.recovery.recovery import Waker
 from drsai_backend.runs.requests import Answer, InputMessage, OnBusy, OnQuestion, RunRequest
-from drsai_backend.teams.replay.steps import ToolEvent, ToolFinished, ToolStarted
+from drsai_backend.teams.replay.steps import ToolEvent, ToolFinished, ToolPartial, ToolStarted
 
 __all__ = [
     "Answer",
@@ -40,6 +40,7 @@ __all__ = [
     "ThoughtDelta",
     "ToolEvent",
     "ToolFinished",
+    "ToolPartial",
     "ToolStarted",
     "Waker",
 ]

@@ -1,114 +1,103 @@
-"""What a tool is, and the marks on it: which tools need a person's approval, and which may be run twice.
-
-A tool is what AutoGen takes as one: a function with type hints, a `BaseTool`, or a workbench with several.
-A run records the results of each; nothing has to be registered.
-"""
+"""The base of every tool of this package. AutoGen's agents and workbenches take it as one of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Literal, TypeVar, overload
+from typing import Any
 
-from drsai_backend.errors import ConfigurationError
+from autogen_core import CancellationToken
+from autogen_core.tools import BaseTool, ToolResult, ToolSchema
+from pydantic import BaseModel, ConfigDict
 
-T = TypeVar("T")
+from drsai_backend.json_types import JsonObject
+from drsai_backend.tools.options import ToolOptions
+from drsai_backend.tools.results import ToolOutput
+from drsai_backend.tools.running import ToolRun
 
-_APPROVAL = "_drsai_requires_approval"
-_IDEMPOTENT = "_drsai_idempotent"
+
+class _AnyArguments(BaseModel):
+    model_config = ConfigDict(extra="allow")
 
 
 @dataclass(frozen=True, slots=True)
-class Approval:
-    """By whom a call is approved, and for how long it waits for that; see `requires_approval`."""
+class ToolIdentity:
+    """What a tool is called and who made it. `name` is what the model calls it by."""
 
-    by: str | None = None
-    not_by: Literal["asker"] | None = None
-    deadline: timedelta | None = None
-
-
-def check_approvers(by: str | None, not_by: str | None) -> None:
-    """Raises ConfigurationError for approvers that nobody can be."""
-    kind, _, name = (by or "user:x").partition(":")
-    if kind not in ("user", "role") or name != name.strip() or not name:
-        raise ConfigurationError(f"by={by!r} names nobody: say 'user:bob' or 'role:treasurer'")
-    if not_by not in (None, "asker"):
-        raise ConfigurationError(f"not_by={not_by!r}: 'asker', who asked the team, is all that can be excluded")
+    name: str
+    author: str = ""
+    labels: tuple[str, ...] = ()
 
 
-@overload
-def requires_approval(tool: T) -> T: ...
-@overload
-def requires_approval(
-    *, by: str | None = None, not_by: Literal["asker"] | None = None, deadline: timedelta | None = None
-) -> Callable[[T], T]: ...
-def requires_approval(
-    tool: T | None = None,
-    *,
-    by: str | None = None,
-    not_by: Literal["asker"] | None = None,
-    deadline: timedelta | None = None,
-) -> T | Callable[[T], T]:
-    """Have a person approve every call of a tool before it starts: `tools=[requires_approval(delete_file)]`, or
-    `@requires_approval(by="role:treasurer", not_by="asker", deadline=timedelta(days=2))`.
+class ToolBase(BaseTool[BaseModel, Any]):
+    """A tool: `invoke` makes a call; options, validation and errors are dealt with around it (`calling`).
 
     Args:
-        tool: a function, as a decorator too, a `BaseTool`, or a workbench, for all its tools. A tool's own mark goes
-            before that of its workbench.
-        by: who may approve it, deny it or change its arguments, and nobody else: a user (`user:bob`), or a role
-            (`role:treasurer`), of the thread's tenant. Default: the owner of the thread, and with whom it is shared.
-        not_by: `"asker"`: not the user who asked the team.
-        deadline: for how long it waits. After that the call is denied, which the agent is told, and the run continues.
-
-    Raises:
-        ConfigurationError: `by` or `not_by` names nobody, or the deadline is not in the future.
+        identity: its name, author and labels.
+        description: tells the model what it is for.
+        parameters: JSON Schema of its arguments, an object.
+        options: see `ToolOptions`.
+        strict: the endpoint is to keep to the schema.
     """
-    check_approvers(by, not_by)
-    if deadline is not None and deadline <= timedelta():
-        raise ConfigurationError("the deadline of an approval must be longer than no time")
-    approval = Approval(by, not_by, deadline)
-    return (lambda tool: _mark(tool, _APPROVAL, approval)) if tool is None else _mark(tool, _APPROVAL, approval)
 
+    component_config_schema = BaseModel
 
-def idempotent(tool: T) -> T:
-    """Say that a call which may have been made already can be made once more: after a crash it is repeated without
-    asking a person.
+    def __init__(
+        self,
+        identity: ToolIdentity,
+        description: str,
+        parameters: JsonObject,
+        options: ToolOptions | None = None,
+        *,
+        strict: bool = False,
+    ) -> None:
+        super().__init__(_AnyArguments, object, identity.name, description, strict)
+        self.identity = identity
+        self.parameters = parameters
+        self.options = options or ToolOptions()
+        self._schema: Any = {
+            "name": identity.name, "description": description, "parameters": parameters, "strict": strict
+        }  # fmt: skip
 
-    Args:
-        tool: a function, as a decorator too, a `BaseTool`, or a workbench, for all its tools.
-    """
-    return _mark(tool, _IDEMPOTENT, True)
+    @property
+    def schema(self) -> ToolSchema:
+        """See `autogen_core.tools.Tool.schema`."""
+        return self._schema
 
+    async def validate_credentials(self) -> None:
+        """Raises ToolError when the tool cannot work with the credentials it has. By default it needs none."""
 
-def needs_approval(*parts: object) -> bool:
-    """Whether any of these (a tool, its workbench) is marked with `requires_approval`."""
-    return approval_of(*parts) is not None
+    def check(self, arguments: Mapping[str, Any]) -> JsonObject:
+        """The arguments as `invoke` gets them.
 
+        Raises:
+            ToolError: they do not fit `parameters`; the text tells the model what to change.
+        """
+        from drsai_backend.tools.schema import check_against
 
-def approval_of(*parts: object) -> Approval | None:
-    """What the first of these (a tool, its workbench) that is marked with `requires_approval` wants; None: none is."""
-    return next((mark for mark in _marks(parts, _APPROVAL) if isinstance(mark, Approval)), None)
+        return check_against(self.parameters, arguments)
 
+    @abstractmethod
+    async def invoke(self, arguments: JsonObject, run: ToolRun) -> ToolOutput | AsyncIterator[ToolOutput]:
+        """Make a call with valid arguments. An iterator's last item is the result, those before are partial ones.
 
-def is_idempotent(*parts: object) -> bool:
-    """Whether any of these (a tool, its workbench) is marked with `idempotent`."""
-    return any(_marks(parts, _IDEMPOTENT))
+        Raises:
+            ToolError: its text is for the model. All other errors are logged, and the model is told that it failed.
+        """
 
+    async def run_json(
+        self, args: Mapping[str, Any], cancellation_token: CancellationToken, call_id: str | None = None
+    ) -> Any:
+        """See `autogen_core.tools.Tool.run_json`: for agents that do not know this class. Raises ToolError."""
+        from drsai_backend.tools.calling import result_or_error
 
-def _mark(tool: T, name: str, mark: object) -> T:
-    setattr(getattr(tool, "__func__", tool), name, mark)  # A bound method takes no attributes; its function does.
-    return tool
+        return await result_or_error(self, args, call_id)
 
+    async def run(self, args: BaseModel, cancellation_token: CancellationToken) -> Any:
+        """See `autogen_core.tools.BaseTool.run`."""
+        return await self.run_json(args.model_dump(), cancellation_token)
 
-def _marks(parts: tuple[object, ...], name: str) -> Iterator[object]:
-    return (getattr(layer, name, None) for part in parts for layer in _layers(part))
-
-
-def _layers(part: object) -> Iterator[object]:
-    """A tool and what it wraps: `FunctionTool` keeps its function in `_func`, a `partial` in `func`."""
-    for _ in range(4):
-        if part is None:
-            return
-        yield part
-        part = getattr(part, "_func", None) or getattr(part, "func", None)
+    def return_value_as_string(self, value: Any) -> str:
+        """See `autogen_core.tools.Tool.return_value_as_string`."""
+        return value.to_text(replace_image="[image]") if isinstance(value, ToolResult) else str(value)

@@ -18,13 +18,13 @@ from autogen_agentchat.tools import AgentTool, TeamTool
 from autogen_core import CancellationToken, FunctionCall
 from autogen_core.code_executor import CodeBlock, CodeExecutor, CodeResult
 from autogen_core.tools import Workbench
-from autogen_ext.tools.mcp import McpWorkbench, StdioServerParams
 from pydantic import BaseModel
 
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.access.principal import Principal
 from drsai_backend.errors import RunFailed, StateError
 from drsai_backend.teams import resources
+from drsai_backend.tools.mcp import McpStdio, McpWorkbench
 from tests.support.scripted import Answer, ScriptedClient
 from tests.support.threads import Make, until
 
@@ -33,7 +33,7 @@ SERVER = Path(__file__).parents[1] / "support" / "mcp_server.py"
 
 
 def numbers() -> McpWorkbench:
-    return McpWorkbench(StdioServerParams(command=sys.executable, args=[str(SERVER)], read_timeout_seconds=30))
+    return McpWorkbench([McpStdio(name="numbers", command=sys.executable, args=(str(SERVER),))])
 
 
 def servers() -> list[psutil.Process]:
@@ -59,7 +59,7 @@ def calling(then: Answer = "done") -> ScriptedClient:
 
     def rule(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
         if type(messages[-1]).__name__ == "UserMessage":
-            return [FunctionCall(id=f"c{len(messages)}", name="double", arguments='{"number": 21}')]
+            return [FunctionCall(id=f"c{len(messages)}", name="numbers__double", arguments='{"number": 21}')]
         assert "42" in str(messages[-1].content)
         return then
 

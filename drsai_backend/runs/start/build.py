@@ -39,8 +39,10 @@ from drsai_backend.teams.client_tools.definitions import STORED_AS
 from drsai_backend.teams.client_tools.workbench import give_tools
 from drsai_backend.teams.context import BuiltTeam, RunContext, TeamFactory, build_team
 from drsai_backend.teams.limits import LimitReached, RunLimits
+from drsai_backend.teams.replay.provided import choosing, tool_run_of
 from drsai_backend.teams.replay.steps import Step, TurnSteps
-from drsai_backend.teams.replay.tool_calls import RecordedWorkbench, ToolCalls
+from drsai_backend.teams.replay.tool_calls import ToolCalls
+from drsai_backend.teams.replay.workbench import RecordedWorkbench
 from drsai_backend.teams.resources import Held
 from drsai_backend.teams.runtime.wiring import manager_of
 from drsai_backend.teams.session import TeamSession
@@ -183,6 +185,7 @@ def inject(
     """
     steps = TurnSteps() if steps is None else steps
     part: Any
+    cache: dict[object, Any] = {}
     for path, part in team:
         if isinstance(part, RunBound):
             bind(part, context, broker.ask)
@@ -192,7 +195,7 @@ def inject(
         workbenches: list[Workbench] | None = getattr(part, "_workbench", None)
         offer = None
         if workbenches:
-            calls = ToolCalls(agent, broker)
+            calls = ToolCalls(agent, broker, tool_run_of(part, context, cache))
             setattr(part, "_workbench", [RecordedWorkbench(each, calls.stream) for each in workbenches])  # noqa: B010 - no class of this package declares it
             if allotted is not None and allotted.client is not None and part is allotted.client:
                 offer = give_tools(allotted.client, allotted.tools, calls).offer
@@ -206,7 +209,7 @@ def inject(
             run_client = run_client.with_steps(
                 agent,
                 prompt if speaks else None,
-                offer,
+                choosing(part, agent, offer),
                 speaker=speaker,
                 manages=manages,
                 answers=allotted is not None and part is allotted.formed,

@@ -22,7 +22,8 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.models.calls.requests import OfferedTool
 from drsai_backend.teams.client_tools.calls import ClientCall, ClientCalls
 from drsai_backend.teams.client_tools.definitions import ClientTool, ClientTools
-from drsai_backend.teams.replay.tool_calls import RecordedWorkbench, ToolCalls
+from drsai_backend.teams.replay.tool_calls import ToolCalls
+from drsai_backend.teams.replay.workbench import RecordedWorkbench
 
 _LONGEST: Final = 64
 _UNUSUAL: Final = re.compile(r"[^a-zA-Z0-9_-]")

@@ -67,8 +67,18 @@ class ToolFinished:
     is_error: bool
 
 
-ToolEvent: TypeAlias = ToolStarted | ToolFinished
-"""A tool call begins or ends. Not stored: the turn's messages say the same once it is."""
+@dataclass(frozen=True, slots=True)
+class ToolPartial:
+    """A call of the tool `name` by `source` shows a partial result, as text."""
+
+    source: str
+    call_id: str
+    name: str
+    content: str
+
+
+ToolEvent: TypeAlias = ToolStarted | ToolPartial | ToolFinished
+"""A tool call begins, shows a partial result, or ends. Not stored: the turn's messages say the same once it is."""
 Store: TypeAlias = Callable[[Sequence[Step]], Awaitable[None]]
 
 
@@ -200,6 +210,8 @@ class AgentSteps:
         self._uses: Counter[str] = Counter()
         self.last_calls: CreateResult | None = None
         """The last answer that called tools."""
+        self.has_called = False
+        """Whether the last answer of the turn called tools."""
 
     def next_answer(self, request: ModelRequest) -> tuple[int, CreateResult | None]:
         """See `AnswerSteps`.
@@ -228,12 +240,14 @@ class AgentSteps:
             return Step(self.path, f"m{number}", request.digest(), result.model_dump(mode="json"))
 
         if isinstance(result.content, str):
+            self.has_called = False
             self.turn.keep(step)
             return
         self._know_calls(number, result, replayed=False)
         await self.turn.save(step())
 
     def _know_calls(self, number: int, result: CreateResult, *, replayed: bool) -> None:
+        self.has_called = not isinstance(result.content, str)
         if not isinstance(result.content, str):
             self.last_calls = result
             for call in result.content:
@@ -254,6 +268,7 @@ class AgentSteps:
         if self._asked:
             self._asked = 0
             self._calls.clear()
+            self.has_called = False
         self._uses.clear()
 
 

@@ -5,166 +5,33 @@
 
 from __future__ import annotations
 
-# Private: how AutoGen's workbenches keep their tools, and make text of errors. tests/teams/test_upstream_agents.py.
-# pyright: reportPrivateUsage=false
 import asyncio
-import json
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, cast
+from dataclasses import replace
 
 from autogen_core import CancellationToken
-from autogen_core.tools import (
-    StaticStreamWorkbench,
-    StaticWorkbench,
-    TextResultContent,
-    ToolResult,
-    ToolSchema,
-    Workbench,
-)
+from autogen_core.tools import ToolResult
 
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.calls.requests import digest_of
-from drsai_backend.teams.replay.steps import AgentSteps, CallName, Step, ToolFinished, ToolStarted
+from drsai_backend.teams.replay.steps import AgentSteps, CallName, Step, ToolFinished, ToolPartial, ToolStarted
+from drsai_backend.teams.replay.workbench import END, Call, call_ended, make_call
 from drsai_backend.teams.runtime.tool_tasks import call_siblings, watch_tools
 from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, StopRequested, current_branch
-from drsai_backend.teams.team_tree import AnyTool, has_state, task_runner
-from drsai_backend.tools import Approval, approval_of, is_idempotent
+from drsai_backend.teams.team_tree import has_state
+from drsai_backend.tools import ToolBase, ToolRun
+from drsai_backend.tools.results import to_text
 
 log = logging.getLogger("drsai.tools")
-
-_END = object()
-_current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
-
-
-def _noting(format_errors: Callable[[Exception], str]) -> Callable[[Exception], str]:
-    """AutoGen makes a text of what a tool raises; the exception itself is for the log."""
-
-    def noting(error: Exception) -> str:
-        call = _current_call.get()
-        if call is not None:
-            call.raised = call.raised or error
-        return format_errors(error)
-
-    return noting
-
-
-class RecordedWorkbench:
-    """Stands for a workbench in an agent's list. Calls go to `stream`; all else is the workbench's own, its class
-    included: agents ask for it, and we look for tools in it."""
-
-    def __init__(self, inner: Workbench, stream: Callable[[Call], AsyncGenerator[object, None]]) -> None:
-        self.__inner = inner
-        self.__stream = stream
-        self.listed: Sequence[ToolSchema] = ()
-        """The tools as they were listed last."""
-        if isinstance(inner, StaticWorkbench) and "_format_errors" not in vars(inner):
-            setattr(inner, "_format_errors", _noting(inner._format_errors))  # noqa: B010 - private: see test_upstream_agents
-
-    @property
-    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return type(self.__inner)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_RecordedWorkbench__"):  # Not there yet: somebody makes a copy.
-            raise AttributeError(name)
-        return getattr(self.__inner, name)
-
-    async def list_tools(self) -> list[ToolSchema]:
-        """See `autogen_core.tools.Workbench.list_tools`."""
-        self.listed = tools = await self.__inner.list_tools()
-        return tools
-
-    async def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, object] | None = None,
-        cancellation_token: CancellationToken | None = None,
-        call_id: str | None = None,
-    ) -> ToolResult:
-        """See `autogen_core.tools.Workbench.call_tool`, and `ToolCalls.stream` for what is raised."""
-        call = Call(self.__inner, name, arguments or {}, cancellation_token, call_id, stream=False)
-        result = [item async for item in self.__stream(call)][-1]
-        assert isinstance(result, ToolResult)
-        return result
-
-    async def call_tool_stream(
-        self,
-        name: str,
-        arguments: Mapping[str, object] | None = None,
-        cancellation_token: CancellationToken | None = None,
-        call_id: str | None = None,
-    ) -> AsyncGenerator[object, None]:
-        """See `autogen_core.tools.StreamWorkbench.call_tool_stream`, and `ToolCalls.stream` for what is raised."""
-        call = Call(self.__inner, name, arguments or {}, cancellation_token, call_id, stream=True)
-        async for item in self.__stream(call):
-            yield item
-
-
-@dataclass
-class Call:
-    """One call, as the agent makes it."""
-
-    workbench: Workbench
-    name: str
-    arguments: Mapping[str, object]
-    token: CancellationToken | None
-    id: str | None
-    stream: bool
-    raised: BaseException | None = None
-    """What the tool raised, where its workbench has made a text of it."""
-
-    @cached_property
-    def tool(self) -> AnyTool | None:
-        """The tool, where the workbench shows it."""
-        workbench = self.workbench
-        if not isinstance(workbench, StaticWorkbench):
-            return None
-        name = workbench._override_name_to_original.get(self.name, self.name)
-        return next((tool for tool in workbench._tools if tool.name == name), None)
-
-    @cached_property
-    def marks(self) -> object:
-        """What carries the marks that its workbench gives this tool, where it tells its tools apart (`marks_of`)."""
-        marks_of: Callable[[str], object] | None = getattr(self.workbench, "marks_of", None)
-        return None if marks_of is None else marks_of(self.name)
-
-    @cached_property
-    def approval(self) -> Approval | None:
-        """By whom it is to be approved; None: it needs no approval."""
-        return approval_of(self.tool, self.marks, self.workbench)
-
-    @cached_property
-    def repeatable(self) -> bool:
-        """It may be made twice: it is said to be idempotent, or it runs agents whose own steps are recorded."""
-        return self.runs_agents or is_idempotent(self.tool, self.marks, self.workbench)
-
-    @property
-    def runs_agents(self) -> bool:
-        return task_runner(self.tool) is not None
-
-    @property
-    def written(self) -> str:
-        """The arguments as JSON text."""
-        return json.dumps(self.arguments, ensure_ascii=False, default=str)
-
-    def digest(self) -> str:
-        return digest_of([self.name, self.arguments])
-
-    def said(self, text: str, *, is_error: bool = False) -> ToolResult:
-        """A result that the tool did not give."""
-        return ToolResult(name=self.name, result=[TextResultContent(content=text)], is_error=is_error)
 
 
 class ToolCalls:
     """All tool calls of one agent."""
 
-    def __init__(self, steps: AgentSteps, broker: InputBroker) -> None:
+    def __init__(self, steps: AgentSteps, broker: InputBroker, run: ToolRun | None = None) -> None:
         self.steps = steps
+        self._run_of = run or ToolRun()
         self._turn = steps.turn
         self.broker = broker
         self._busy: set[asyncio.Task[None]] = set()
@@ -206,7 +73,7 @@ class ToolCalls:
                     raise
                 self._turn.check()
                 assert result is not None, "a workbench ends with a result"
-                if result.is_error:
+                if result.is_error and not isinstance(made.tool, ToolBase):  # Those have logged it.
                     self._log_failure(made, made.raised)
                 self._show_end(call, result)
             await self._record(call, name, result)
@@ -281,6 +148,13 @@ class ToolCalls:
         names = {"tool": call.name, "agent": self.steps.path, "call_id": call.id}
         log.warning("tool failed", extra=names, exc_info=error)
 
+    def _tool_run(self, call: Call) -> ToolRun:
+        def emit(partial: object) -> None:
+            if self._turn.on_tool is not None:
+                self._turn.on_tool(ToolPartial(self.steps.source, call.id or "", call.name, to_text(partial)))
+
+        return replace(self._run_of, agent=self.steps.path, call_id=call.id or "", emit=emit)
+
     def _show_end(self, call: Call, result: ToolResult) -> None:
         if self._turn.on_tool is not None:
             text = result.to_text(replace_image="[image]")
@@ -343,18 +217,20 @@ class ToolCalls:
         return answer
 
     def _shown(self, call: Call) -> JsonObject:
-        return {"name": call.name, "arguments": dict(call.arguments), "call_id": call.id}
+        return {"name": call.name, "arguments": call.shown, "call_id": call.id}
 
     # --- beside others ------------------------------------------------------------------------------------------
 
     async def _run(self, call: Call) -> AsyncGenerator[object, None]:
         """Make the call, in a task of its own, so that a question in it ends nothing else."""
+        if isinstance(call.tool, ToolBase):
+            call.run = self._tool_run(call)
         branch = Branch(current_branch.get())
         items: asyncio.Queue[object] = asyncio.Queue()
         branch.task = task = asyncio.create_task(make_call(call, call.token, items, branch))
-        task.add_done_callback(lambda done: _ended(done, items))
+        task.add_done_callback(lambda done: call_ended(done, items))
         try:
-            while (item := await items.get()) is not _END:
+            while (item := await items.get()) is not END:
                 if branch.question is None:
                     yield item
         finally:
@@ -381,26 +257,3 @@ class ToolCalls:
         if self._changed is not None:
             self._changed.set_result(None)
             self._changed = None
-
-
-def _ended(task: asyncio.Task[None], items: asyncio.Queue[object]) -> None:
-    if not task.cancelled():
-        task.exception()  # Whoever waits may be cancelled before he sees it.
-    items.put_nowait(_END)
-
-
-async def make_call(
-    call: Call, cancellation_token: CancellationToken | None, items: asyncio.Queue[object], branch: Branch
-) -> None:
-    """The task of one call; `tool_tasks` finds it by its name and its token."""
-    current_branch.set(branch)
-    _current_call.set(call)
-    inner = call.workbench
-    if call.stream:
-        stream = cast(StaticStreamWorkbench, inner).call_tool_stream(
-            call.name, call.arguments, cancellation_token, call.id
-        )
-        async for item in stream:
-            items.put_nowait(item)
-    else:
-        items.put_nowait(await inner.call_tool(call.name, call.arguments, cancellation_token, call.id))

@@ -14,7 +14,7 @@ from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, TypeAdapter, Vali
 
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.json_types import JsonObject
-from drsai_backend.tools.base import Approval
+from drsai_backend.tools.marks import Approval
 
 _NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9-]*(_[A-Za-z0-9-]+)*$"
 _PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")

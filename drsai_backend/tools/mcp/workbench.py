@@ -25,10 +25,11 @@ from pydantic import BaseModel
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.json_types import JsonObject
-from drsai_backend.tools.base import Approval, idempotent, requires_approval
+from drsai_backend.tools.marks import Approval, idempotent, requires_approval
 from drsai_backend.tools.mcp.failures import ServerFailed
 from drsai_backend.tools.mcp.pool import pool
 from drsai_backend.tools.mcp.servers import McpHttp, McpServers, McpSse, McpStdio, configured
+from drsai_backend.tools.running import current_tool_run
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
@@ -81,7 +82,8 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
 
     Args:
         servers: `McpStdio`, `McpHttp` and `McpSse`, or names of those that the operator has configured.
-        principal: who asks, for servers with a `permission`. Such a server's tools are refused to nobody known.
+        principal: who asks, for servers with a `permission`, where no run of `DrSai` tells it. Such a server's tools are
+            refused to nobody known.
 
     Raises:
         ConfigurationError: a name that nobody has configured, or two servers of one name.
@@ -255,9 +257,7 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
         if offered is None:
             return _failed(name, f"there is no tool {name!r}")
         server = offered.server
-        if server.permission is not None and not (
-            self._principal is not None and self._principal.may(Scope(server.permission))
-        ):
+        if server.permission is not None and not self._may(server.permission):
             return _failed(name, f"{name} needs the scope {server.permission}, which who asks does not have")
         try:
             if offered.extra is not None:
@@ -271,6 +271,13 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
         from drsai_backend.tools.mcp.results import of_call
 
         return ToolResult(name=name, result=await of_call(result), is_error=bool(result.is_error))
+
+    def _may(self, scope: str) -> bool:
+        """Whether who asks has a scope. Nobody known has none."""
+        run = current_tool_run()
+        if self._principal is not None or run is None or run.allows is None:
+            return self._principal is not None and self._principal.may(Scope(scope))
+        return run.allows(scope)
 
     async def _extra(
         self, server: McpStdio | McpHttp | McpSse, extra: _Extra, arguments: JsonObject

@@ -1,0 +1,193 @@
+"""What stands for an agent's workbenches: each call that the agent makes, and how it is made in the end."""
+
+from __future__ import annotations
+
+# Private: how AutoGen's workbenches keep their tools, and make text of errors. tests/teams/test_upstream_agents.py.
+# pyright: reportPrivateUsage=false
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, cast
+
+from autogen_core import CancellationToken
+from autogen_core.tools import (
+    StaticStreamWorkbench,
+    StaticWorkbench,
+    TextResultContent,
+    ToolResult,
+    ToolSchema,
+    Workbench,
+)
+
+from drsai_backend.models.calls.requests import digest_of
+from drsai_backend.teams.suspension import Branch, current_branch
+from drsai_backend.teams.team_tree import AnyTool, task_runner
+from drsai_backend.tools import Approval, ToolBase, ToolRun, approval_of, call_tool, is_idempotent
+
+END: Final = object()
+_current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
+
+
+def _noting(format_errors: Callable[[Exception], str]) -> Callable[[Exception], str]:
+    """AutoGen makes a text of what a tool raises; the exception itself is for the log."""
+
+    def noting(error: Exception) -> str:
+        call = _current_call.get()
+        if call is not None:
+            call.raised = call.raised or error
+        return format_errors(error)
+
+    return noting
+
+
+class RecordedWorkbench:
+    """Stands for a workbench in an agent's list. Calls go to `stream`; all else is the workbench's own, its class
+    included: agents ask for it, and we look for tools in it."""
+
+    def __init__(self, inner: Workbench, stream: Callable[[Call], AsyncGenerator[object, None]]) -> None:
+        self.__inner = inner
+        self.__stream = stream
+        self.listed: Sequence[ToolSchema] = ()
+        """The tools as they were listed last."""
+        if isinstance(inner, StaticWorkbench) and "_format_errors" not in vars(inner):
+            setattr(inner, "_format_errors", _noting(inner._format_errors))  # noqa: B010 - private: see test_upstream_agents
+
+    @property
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return type(self.__inner)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_RecordedWorkbench__"):  # Not there yet: somebody makes a copy.
+            raise AttributeError(name)
+        return getattr(self.__inner, name)
+
+    async def list_tools(self) -> list[ToolSchema]:
+        """See `autogen_core.tools.Workbench.list_tools`."""
+        self.listed = tools = await self.__inner.list_tools()
+        return tools
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, object] | None = None,
+        cancellation_token: CancellationToken | None = None,
+        call_id: str | None = None,
+    ) -> ToolResult:
+        """See `autogen_core.tools.Workbench.call_tool`, and `ToolCalls.stream` for what is raised."""
+        call = Call(self.__inner, name, arguments or {}, cancellation_token, call_id, stream=False)
+        result = [item async for item in self.__stream(call)][-1]
+        assert isinstance(result, ToolResult)
+        return result
+
+    async def call_tool_stream(
+        self,
+        name: str,
+        arguments: Mapping[str, object] | None = None,
+        cancellation_token: CancellationToken | None = None,
+        call_id: str | None = None,
+    ) -> AsyncGenerator[object, None]:
+        """See `autogen_core.tools.StreamWorkbench.call_tool_stream`, and `ToolCalls.stream` for what is raised."""
+        call = Call(self.__inner, name, arguments or {}, cancellation_token, call_id, stream=True)
+        async for item in self.__stream(call):
+            yield item
+
+
+@dataclass
+class Call:
+    """One call, as the agent makes it."""
+
+    workbench: Workbench
+    name: str
+    arguments: Mapping[str, object]
+    token: CancellationToken | None
+    id: str | None
+    stream: bool
+    run: ToolRun | None = None
+    """What a tool of this package knows of its run."""
+    raised: BaseException | None = None
+    """What the tool raised, where its workbench has made a text of it."""
+
+    @cached_property
+    def tool(self) -> AnyTool | None:
+        """The tool, where the workbench shows it."""
+        workbench = self.workbench
+        if not isinstance(workbench, StaticWorkbench):
+            return None
+        name = workbench._override_name_to_original.get(self.name, self.name)
+        return next((tool for tool in workbench._tools if tool.name == name), None)
+
+    @cached_property
+    def marks(self) -> object:
+        """What carries the marks that its workbench gives this tool, where it tells its tools apart (`marks_of`)."""
+        marks_of: Callable[[str], object] | None = getattr(self.workbench, "marks_of", None)
+        return None if marks_of is None else marks_of(self.name)
+
+    @cached_property
+    def approval(self) -> Approval | None:
+        """By whom it is to be approved; None: it needs no approval."""
+        if (mark := approval_of(self.tool, self.marks, self.workbench)) is not None:
+            return mark
+        tool = self.tool
+        if not isinstance(tool, ToolBase):
+            return None
+        return tool.options.approval(self.shown)
+
+    @cached_property
+    def repeatable(self) -> bool:
+        """It may be made twice: it is said to be idempotent, or it runs agents whose own steps are recorded."""
+        return self.runs_agents or is_idempotent(self.tool, self.marks, self.workbench)
+
+    @property
+    def runs_agents(self) -> bool:
+        return task_runner(self.tool) is not None
+
+    @property
+    def written(self) -> str:
+        """The arguments as JSON text."""
+        return json.dumps(self.arguments, ensure_ascii=False, default=str)
+
+    @property
+    def shown(self) -> JsonObject:
+        """The arguments as an object, also where the model gave none."""
+        given: object = self.arguments
+        return dict(cast("JsonObject", given)) if isinstance(given, Mapping) else {}
+
+    def digest(self) -> str:
+        return digest_of([self.name, self.arguments])
+
+    def said(self, text: str, *, is_error: bool = False) -> ToolResult:
+        """A result that the tool did not give."""
+        return ToolResult(name=self.name, result=[TextResultContent(content=text)], is_error=is_error)
+
+
+def call_ended(task: asyncio.Task[None], items: asyncio.Queue[object]) -> None:
+    if not task.cancelled():
+        task.exception()  # Whoever waits may be cancelled before he sees it.
+    items.put_nowait(END)
+
+
+async def make_call(
+    call: Call, cancellation_token: CancellationToken | None, items: asyncio.Queue[object], branch: Branch
+) -> None:
+    """The task of one call; `tool_tasks` finds it by its name and its token."""
+    current_branch.set(branch)
+    _current_call.set(call)
+    inner = call.workbench
+    tool = call.tool
+    if isinstance(tool, ToolBase):  # Past the workbench, which would make a task and a text of what it returns.
+        task = asyncio.current_task()
+        if cancellation_token is not None and task is not None:
+            cancellation_token.link_future(task)
+        result = await call_tool(tool, call.arguments, call.run)
+        items.put_nowait(result if call.name == tool.name else result.model_copy(update={"name": call.name}))
+    elif call.stream:
+        stream = cast(StaticStreamWorkbench, inner).call_tool_stream(
+            call.name, call.arguments, cancellation_token, call.id
+        )
+        async for item in stream:
+            items.put_nowait(item)
+    else:
+        items.put_nowait(await inner.call_tool(call.name, call.arguments, cancellation_token, call.id))

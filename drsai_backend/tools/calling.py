@@ -1,0 +1,106 @@
+"""Making a call of a tool: permission, validation, middleware, time, retries, and every failure as a result."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
+
+from autogen_core.tools import ToolResult
+
+from drsai_backend.errors import ToolError, TransientToolError
+from drsai_backend.tools.base import ToolBase
+from drsai_backend.tools.middleware import ToolCall, chain
+from drsai_backend.tools.results import ToolOutput, is_stream, text_result, to_result
+from drsai_backend.tools.running import ToolRun, current_tool_run, tool_run
+
+log = logging.getLogger("drsai.tools")
+
+_FIRST_PAUSE: Final = 0.1
+"""Seconds before the first retry; twice as long before each that follows."""
+_limits: WeakKeyDictionary[ToolBase, tuple[asyncio.AbstractEventLoop, asyncio.Semaphore]] = WeakKeyDictionary()
+
+
+async def call_tool(tool: ToolBase, arguments: Mapping[str, Any], run: ToolRun | None = None) -> ToolResult:
+    """Call a tool with what the model gave as its arguments. Whatever goes wrong is a result with `is_error` and a text
+    that is safe to show; a traceback goes to the log alone."""
+    run = ToolRun() if run is None else run
+    with tool_run(run):
+        try:
+            scope = tool.options.permission
+            if scope is not None and run.allows is not None and not run.allows(scope):
+                return text_result(tool.name, f"Who asks may not use {tool.name}: they lack {scope}.", is_error=True)
+            call = ToolCall(tool, tool.check(arguments), run)
+            return await (chain(run.middleware, _limited)(call) if run.middleware else _limited(call))
+        except ToolError as error:
+            log.warning("tool failed: %s", error, extra={"tool": tool.name, "agent": run.agent, "call_id": run.call_id})
+            return text_result(tool.name, error.message, is_error=True)
+        except Exception as error:
+            names = {"tool": tool.name, "agent": run.agent, "call_id": run.call_id}
+            log.warning("tool failed", extra=names, exc_info=error)
+            text = f"The tool {tool.name} failed ({type(error).__name__}). What went wrong is in the server's log."
+            return text_result(tool.name, text, is_error=True)
+
+
+async def result_or_error(tool: ToolBase, arguments: Mapping[str, Any], call_id: str | None) -> ToolResult:
+    """For workbenches of AutoGen, which make a result with `is_error` of what is raised.
+
+    Raises:
+        ToolError: the call failed.
+    """
+    result = await call_tool(tool, arguments, current_tool_run() or ToolRun(call_id=call_id or ""))
+    if result.is_error:
+        raise ToolError(result.to_text(replace_image="[image]"))
+    return result
+
+
+async def _limited(call: ToolCall) -> ToolResult:
+    most = call.tool.options.concurrency
+    if most is None:
+        return await _attempts(call)
+    loop = asyncio.get_running_loop()
+    found = _limits.get(call.tool)
+    if found is None or found[0] is not loop:
+        found = _limits[call.tool] = loop, asyncio.Semaphore(most)
+    async with found[1]:
+        return await _attempts(call)
+
+
+async def _attempts(call: ToolCall) -> ToolResult:
+    options = call.tool.options
+    for attempt in range(options.retries):
+        try:
+            return await _once(call)
+        except TransientToolError:
+            await asyncio.sleep(_FIRST_PAUSE * 2**attempt)
+    return await _once(call)
+
+
+async def _once(call: ToolCall) -> ToolResult:
+    tool = call.tool
+    seconds = tool.options.timeout
+    scope = asyncio.timeout(seconds)
+    try:
+        async with scope:
+            output = await tool.invoke(call.arguments, call.run)
+            if is_stream(output):
+                output = await _last(cast("AsyncIterator[ToolOutput]", output), call)
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        raise ToolError(f"The tool {tool.name} gave no answer within {seconds:g} seconds, and was stopped.") from None
+    return await to_result(tool.name, output, call.run, tool.options.max_output)
+
+
+async def _last(stream: AsyncIterator[ToolOutput], call: ToolCall) -> ToolOutput:
+    last: object = None
+    any_yet = False
+    async with contextlib.aclosing(cast(Any, stream)):
+        async for item in stream:
+            if any_yet:
+                call.run.emit(last)
+            last, any_yet = item, True
+    return last

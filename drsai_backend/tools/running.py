@@ -1,0 +1,106 @@
+"""What a call of a tool knows of the run it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+if TYPE_CHECKING:
+    from drsai_backend.tools.middleware import Middleware
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef:
+    """A file that is kept. `bytes` is its size."""
+
+    id: str
+    name: str
+    bytes: int
+    media_type: str
+
+
+class FileSaver(Protocol):
+    """Keeps the files of a run for its owner."""
+
+    async def save(self, name: str, data: bytes, media_type: str) -> FileRef:
+        """Keep a file. The same content of the same owner gives the same file."""
+        ...
+
+    async def read(self, file_id: str) -> bytes:
+        """The content of a file of the owner.
+
+        Raises:
+            NotFound: there is no such file for them.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """Something provided that is made when it is first asked for in a run."""
+
+    make: Callable[[], Awaitable[object]]
+
+
+def _nothing(_: object) -> None: ...
+
+
+@dataclass(slots=True)
+class ToolRun:
+    """One call of a tool, as the tool sees it.
+
+    Attributes:
+        agent: path of the agent that calls; "" outside of a run.
+        call_id: the model's id of the call.
+        provided: what can be injected by its type: RunContext, Principal, DatabaseManager, and what an agent adds.
+        files: keeps files; None: nobody does.
+        emit: shows a partial result to whoever follows the run. It is not stored.
+        allows: whether who asks has a scope; None: nobody is asking (tests, scripts), and everything is allowed.
+        cache: values of dependencies, one per run.
+        overrides: dependencies that stand in for others.
+        asker: tenant and user who asks, as one text; "" outside of a run.
+        middleware: what runs around the call, the outermost first.
+    """
+
+    agent: str = ""
+    call_id: str = ""
+    provided: Mapping[type, object] = field(default_factory=dict[type, object])
+    files: FileSaver | None = None
+    emit: Callable[[object], None] = _nothing
+    allows: Callable[[str], bool] | None = None
+    cache: dict[object, Any] = field(default_factory=dict[object, Any])
+    overrides: Mapping[Callable[..., object], Callable[..., object]] = field(
+        default_factory=dict[Callable[..., object], Callable[..., object]]
+    )
+    asker: str = ""
+    middleware: Sequence[Middleware] = ()
+
+    def get(self, wanted: type[T]) -> T | None:
+        """What is provided of a type; None: nothing is."""
+        found = self.provided.get(wanted)
+        if found is None:
+            found = next((value for value in self.provided.values() if isinstance(value, wanted)), None)
+        return cast("T | None", found)
+
+
+_current: ContextVar[ToolRun | None] = ContextVar("drsai_tool_run", default=None)
+
+
+def current_tool_run() -> ToolRun | None:
+    """The call that the running code belongs to; None outside of a run."""
+    return _current.get()
+
+
+@contextmanager
+def tool_run(run: ToolRun) -> Generator[ToolRun]:
+    """Make `run` the current call while the block runs."""
+    token = _current.set(run)
+    try:
+        yield run
+    finally:
+        _current.reset(token)

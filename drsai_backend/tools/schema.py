@@ -1,0 +1,204 @@
+"""Types to JSON Schema as model endpoints take it, and what is wrong with arguments in words for the model."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import jsonschema
+import referencing
+from pydantic import ValidationError
+from referencing.exceptions import Unresolvable
+
+from drsai_backend.errors import ConfigurationError, ToolError
+from drsai_backend.json_types import JsonObject
+
+_SHOWN_PROBLEMS: Final = 5
+_SHOWN_INPUT: Final = 60
+_NAMED: Final = ("properties", "$defs", "patternProperties", "dependentSchemas")
+"""Keywords whose keys are names, which may be "title" or "$ref" as well."""
+_PLAIN: Final = ("default", "const", "enum", "examples", "example", "required")
+"""Keywords whose values are no schemas."""
+
+
+def simplified(schema: JsonObject) -> JsonObject:
+    """A schema with its `$ref`s replaced by what they refer to and without titles. What refers to itself stays in
+    `$defs`."""
+    defs: JsonObject = schema.get("$defs", {})
+    looping = {name for name in defs if _reaches(name, name, defs)}
+    result = _plain({key: value for key, value in schema.items() if key != "$defs"}, defs, looping)
+    kept: JsonObject = {}
+    waiting = _refs(result)
+    while waiting:
+        name = waiting.pop()
+        if name in defs and name not in kept:
+            kept[name] = _plain(defs[name], defs, looping)
+            waiting |= _refs(kept[name])
+    return result | {"$defs": kept} if kept else result
+
+
+def strict(schema: JsonObject, where: str = "") -> JsonObject:
+    """A simplified schema as OpenAI's strict mode wants it: objects take no other properties, all of them are required,
+    and those that were not may be null.
+
+    Raises:
+        ConfigurationError: it has what strict mode cannot say, an object with any keys.
+    """
+    made = {key: value for key, value in schema.items() if key not in ("default", "discriminator")}
+    if "oneOf" in made:
+        made["anyOf"] = made.pop("oneOf")
+    if made.get("type") == "object":
+        if "properties" not in made and made.get("additionalProperties", True) is not False:
+            text = f"strict=True: {where or 'the schema'} has an object with any keys, which strict mode cannot say"
+            raise ConfigurationError(text)
+        needed = made.get("required", [])
+        properties = cast("JsonObject", made.get("properties", {}))
+        made["properties"] = {
+            name: strict(each, name) if name in needed else _or_null(strict(each, name))
+            for name, each in properties.items()
+        }
+        made |= {"required": [*properties], "additionalProperties": False}
+    for key in ("anyOf", "allOf", "prefixItems"):
+        if key in made:
+            made[key] = [strict(each, where) for each in made[key]]
+    if isinstance(made.get("items"), dict):
+        made["items"] = strict(made["items"], where)
+    if "$defs" in made:
+        made["$defs"] = {name: strict(each, name) for name, each in made["$defs"].items()}
+    return made
+
+
+def explain(tool: str, error: ValidationError, known: Iterable[str]) -> ToolError:
+    """What pydantic found wrong with the arguments of a tool, as a sentence for the model."""
+    problems: list[str] = []
+    for item in error.errors(include_url=False, include_context=False):
+        field = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "missing":
+            problems.append(f"`{field}` is missing")
+        elif item["type"] == "extra_forbidden":
+            problems.append(_unknown(field, known))
+        else:
+            given = "" if item["input"] is None else f", not {_short(item['input'])}"
+            problems.append(f"`{field or 'arguments'}`: {item['msg'][:1].lower()}{item['msg'][1:]}{given}")
+    return _refusal(tool, problems)
+
+
+def check_against(schema: JsonObject, arguments: object, tool: str = "") -> JsonObject:
+    """Arguments that fit a JSON Schema. No `$ref` out of the schema is followed.
+
+    Raises:
+        ToolError: they do not fit; the text says what to change.
+    """
+    if not isinstance(arguments, Mapping):
+        raise not_an_object(tool, arguments)
+    values = dict(cast("JsonObject", arguments))
+    validator = _validator(json.dumps(schema, sort_keys=True))
+    problems: list[str] = []
+    try:
+        for error in validator.iter_errors(values):
+            field = ".".join(str(part) for part in error.absolute_path)
+            problems.append(f"`{field}`: {error.message[:200]}" if field else error.message[:200])
+            if len(problems) > _SHOWN_PROBLEMS:
+                break
+    except Unresolvable as error:
+        raise ToolError(f"The parameters of the tool {tool} refer to something unknown: it cannot be called") from error
+    if problems:
+        raise _refusal(tool, problems)
+    return values
+
+
+def not_an_object(tool: str, arguments: object) -> ToolError:
+    """The error for arguments that are no object."""
+    return _refusal(tool, [f"they must be a JSON object, not {_short(arguments)}"])
+
+
+@lru_cache(maxsize=512)
+def _validator(schema: str) -> Any:
+    return jsonschema.Draft202012Validator(json.loads(schema), registry=referencing.Registry())
+
+
+def _refusal(tool: str, problems: list[str]) -> ToolError:
+    more = len(problems) - _SHOWN_PROBLEMS
+    text = "; ".join(problems[:_SHOWN_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
+    of = f" of `{tool}`" if tool else ""
+    return ToolError(f"The arguments{of} are not valid: {text}. Correct them and call the tool again.")
+
+
+def _unknown(field: str, known: Iterable[str]) -> str:
+    names = [*known]
+    near = difflib.get_close_matches(field, names, 1)
+    hint = f"; did you mean `{near[0]}`?" if near else f"; there are {', '.join(names)}" if names else ""
+    return f"there is no parameter `{field}`{hint}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_INPUT else text[: _SHOWN_INPUT - 1] + "…"
+
+
+def _or_null(schema: JsonObject) -> JsonObject:
+    if schema.get("type") == "null" or {"type": "null"} in schema.get("anyOf", ()):
+        return schema
+    rest = {key: value for key, value in schema.items() if key != "description"}
+    kept = {"description": schema["description"]} if "description" in schema else {}
+    return {
+        "anyOf": [*rest["anyOf"], {"type": "null"}] if rest.keys() == {"anyOf"} else [rest, {"type": "null"}],
+        **kept,
+    }
+
+
+def _plain(schema: Any, defs: JsonObject, looping: set[str]) -> Any:
+    if isinstance(schema, list):
+        return [_plain(each, defs, looping) for each in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    found = cast("JsonObject", schema)
+    name = _name(found)
+    if name in defs and name not in looping:
+        beside = {key: value for key, value in found.items() if key != "$ref"}
+        return _plain({**defs[name], **beside}, defs, looping)
+    made: JsonObject = {}
+    for key, value in found.items():
+        if key == "title" or (key == "discriminator" and "mapping" in value):
+            continue
+        if key in _NAMED:
+            made[key] = {each: _plain(part, defs, looping) for each, part in value.items()}
+        else:
+            made[key] = value if key in _PLAIN else _plain(value, defs, looping)
+    return made
+
+
+def _name(schema: JsonObject) -> str:
+    ref = schema.get("$ref")
+    return ref.removeprefix("#/$defs/") if isinstance(ref, str) else ""
+
+
+def _refs(schema: Any) -> set[str]:
+    if isinstance(schema, list):
+        return {name for each in cast("list[Any]", schema) for name in _refs(each)}
+    if not isinstance(schema, dict):
+        return set()
+    found = cast("JsonObject", schema)
+    own = {_name(found)} - {""}
+    for key, value in found.items():
+        if key in _NAMED:
+            own |= {name for part in value.values() for name in _refs(part)}
+        elif key not in _PLAIN:
+            own |= _refs(value)
+    return own
+
+
+def _reaches(start: str, wanted: str, defs: JsonObject) -> bool:
+    seen: set[str] = set()
+    waiting = _refs(defs[start])
+    while waiting:
+        name = waiting.pop()
+        if name == wanted:
+            return True
+        if name not in seen and name in defs:
+            seen.add(name)
+            waiting |= _refs(defs[name])
+    return False
