@@ -22,6 +22,7 @@ from autogen_core.tools import (
     Workbench,
 )
 
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models.calls.requests import digest_of
 from drsai_backend.teams.suspension import Branch, current_branch
 from drsai_backend.teams.team_tree import AnyTool, task_runner

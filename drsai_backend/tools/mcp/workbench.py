@@ -82,8 +82,8 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
 
     Args:
         servers: `McpStdio`, `McpHttp` and `McpSse`, or names of those that the operator has configured.
-        principal: who asks, for servers with a `permission`, where no run of `DrSai` tells it. Such a server's tools are
-            refused to nobody known.
+        principal: who asks, for servers with a `permission`, where no run of `DrSai` tells it. Such a server's tools
+            are refused to nobody known.
 
     Raises:
         ConfigurationError: a name that nobody has configured, or two servers of one name.
