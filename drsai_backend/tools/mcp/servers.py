@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias, cast
 
@@ -83,7 +82,7 @@ class _Server(BaseModel):
             raise ValueError("a backup has no backup itself")
         return self
 
-    @cached_property
+    @property
     def key(self) -> str:
         """What makes two of them one connection: all that says how it is made."""
         of_offer = {"include", "exclude", "permission", "requires_approval", "idempotent", "trust_hints", "required"}

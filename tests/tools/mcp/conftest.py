@@ -31,7 +31,7 @@ def processes() -> list[psutil.Process]:
 
 def _is_server(process: psutil.Process) -> bool:
     try:
-        return any("mcp_server" in part for part in process.cmdline())
+        return str(SERVER) in process.cmdline() and "http" not in process.cmdline()
     except (psutil.NoSuchProcess, psutil.ZombieProcess):
         return False
 

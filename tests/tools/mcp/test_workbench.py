@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from drsai_backend.tools.mcp import McpHttp, McpServers, McpStdio, McpWorkbench,
 from drsai_backend.tools.mcp.failures import ServerFailed
 from drsai_backend.tools.mcp.pool import Pool, pool
 from drsai_backend.tools.mcp.servers import read_server
-from tests.tools.mcp.conftest import processes, soon, stdio
+from tests.tools.mcp.conftest import SERVER, processes, soon, stdio
 
 
 async def text(workbench: McpWorkbench, name: str, **arguments: Any) -> str:
@@ -56,7 +57,10 @@ async def test_what_a_server_has(http: McpHttp) -> None:
     assert "note://hello" in await text(workbench, "n__list_resources")
     assert await text(workbench, "n__read_resource", uri="note://hello") == "Hello."
     assert await failure(workbench, "n__read_resource") == "the argument `uri` must be a string"
-    assert "Greet Ann." in await text(workbench, "n__get_prompt", name="greet", arguments={"name": "Ann"})
+    assert (
+        "Greet Ann."
+        in (await workbench.call_tool("n__get_prompt", {"name": "greet", "arguments": {"name": "Ann"}})).to_text()
+    )
     several = await asyncio.gather(*(text(McpWorkbench([stdio()]), "n__pid") for _ in range(10)))
     assert {*several, await text(workbench, "n__pid")} == {str(processes()[0].pid)}
     assert await text(workbench, "web__double", number=4) == "8"
@@ -161,10 +165,6 @@ async def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
         "    await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"
     )
-    import sys
-
-    from tests.tools.mcp.conftest import SERVER
-
     parent = await asyncio.create_subprocess_exec(
         sys.executable, "-c", script, str(SERVER), stdout=asyncio.subprocess.PIPE
     )
