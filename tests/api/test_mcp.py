@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -53,7 +54,11 @@ async def drsai(migrated_sqlite: str) -> AsyncIterator[DrSai]:
         """Says it again."""
         return AssistantAgent("echo", ScriptedClient(lambda messages, options: f"You said {messages[-1].content}."))
 
-    async with DrSai({"echo": echo, "the/payer": payer}, migrated_sqlite, settings=settings()) as made:
+    def slow() -> AssistantAgent:
+        """Takes its time."""
+        return AssistantAgent("slow", ScriptedClient(lambda messages, options: "at last", delay=0.6))
+
+    async with DrSai({"echo": echo, "the/payer": payer, "slow": slow}, migrated_sqlite, settings=settings()) as made:
         yield made
 
 
@@ -64,6 +69,7 @@ async def test_a_conversation(drsai: DrSai, mode: str) -> None:
         assert {name: tool.description for name, tool in tools.items()} == {
             "echo": "Says it again.",
             "the_payer": "Pays.",
+            "slow": "Takes its time.",
         }
         first = await asked.call_tool("echo", {"message": "hello", "idempotency_key": "k"})
         assert not first.is_error
@@ -104,6 +110,17 @@ async def test_a_question_and_its_answer(drsai: DrSai) -> None:
         where = {"thread_id": waits.structured_content["thread_id"]}
         done = await asked.call_tool("the_payer", {"answer": "deny: too much", **where})
         assert "too much" in done.structured_content["text"]
+
+
+async def test_a_client_that_leaves_asks_again(drsai: DrSai) -> None:
+    async with client(drsai.app()) as asked:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await asked.call_tool("slow", {"message": "hello", "thread_id": "t"})
+    async with client(drsai.app()) as asked:
+        told = (await asked.call_tool("slow", {"thread_id": "t"})).structured_content
+        assert (told["text"], told["status"]) == ("at last", "completed")
+    assert (await drsai.get_thread("anonymous", "t")).message_count == 2
 
 
 async def test_two_tenants(drsai: DrSai) -> None:

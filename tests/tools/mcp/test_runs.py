@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +17,14 @@ from drsai_backend.tools.mcp import McpWorkbench
 from drsai_backend.tools.mcp.pool import pool
 from tests.support.scripted import ScriptedClient
 from tests.support.threads import settings
-from tests.tools.mcp.conftest import stdio
+from tests.tools.mcp.conftest import soon, stdio
 
 
-def counting(path: Path, **server: Any) -> AssistantAgent:
+def counting(path: Path, *, wait: float = 0, **server: Any) -> AssistantAgent:
     def rule(messages: Any, options: Any) -> Any:
         if type(messages[-1]).__name__ == "UserMessage":
-            return [FunctionCall(id="c1", name="n__count", arguments=f'{{"path": "{path}"}}')]
+            arguments = json.dumps({"path": str(path), "wait": wait})
+            return [FunctionCall(id="c1", name="n__count", arguments=arguments)]
         return f"done: {messages[-1].content[0].content}"
 
     workbench = McpWorkbench([stdio(**server)])
@@ -50,3 +54,18 @@ async def test_a_call_is_approved(migrated_sqlite: str, tmp_path: Path) -> None:
         handle = await drsai.answer("anonymous", "t", Answer(question["id"], decision="approve"))
         assert (await handle.wait()).status is RunStatus.COMPLETED
     assert len(made.read_text().splitlines()) == 1
+
+
+async def test_a_server_is_killed_in_the_middle_of_a_run(migrated_sqlite: str, tmp_path: Path) -> None:
+    """The agent reads of it and the run goes to its end; the next one has a server again."""
+    made = tmp_path / "made"
+    waits = iter([60.0, 0.0])
+    teams = {"crew": lambda: counting(made, wait=next(waits))}
+    async with DrSai(teams, migrated_sqlite, settings=settings()) as drsai:
+        handle = await drsai.start("crew", "x")
+        await soon(lambda: made.exists() and made.read_text())
+        os.kill(int(made.read_text()), signal.SIGKILL)
+        assert (await handle.wait()).status is RunStatus.COMPLETED
+        assert "closed the connection" in handle.transcript()[-1].message.to_text()
+        assert (await drsai.run("crew", "x")).text == "done: counted"
+    assert len(set(made.read_text().splitlines())) == 2
