@@ -153,7 +153,7 @@ class Call:
     @property
     def shown(self) -> JsonObject:
         """The arguments as an object, also where the model gave none."""
-        given: object = self.arguments
+        given = cast(object, self.arguments)
         return dict(cast("JsonObject", given)) if isinstance(given, Mapping) else {}
 
     def digest(self) -> str:

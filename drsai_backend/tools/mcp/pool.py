@@ -27,8 +27,8 @@ MOST: Final = 32
 """Connections that are open at a time."""
 IDLE_SECONDS: Final = 300.0
 """For how long one that nobody uses stays open."""
-DOWN_SECONDS: Final = 5.0
-"""For how long a server that could not be reached is not tried again."""
+DOWN_SECONDS: Final = (0.2, 1.0, 5.0)
+"""For how long a server that could not be reached is not tried again: after the first time, the second, and later."""
 
 
 class Pool:
@@ -38,7 +38,7 @@ class Pool:
         self.most, self.idle_seconds = most, idle_seconds
         self._open: OrderedDict[str, Connection] = OrderedDict()
         self._ending: set[Connection] = set()
-        self._down: OrderedDict[str, tuple[float, ServerFailed]] = OrderedDict()
+        self._down: OrderedDict[str, tuple[float, int, ServerFailed]] = OrderedDict()
         self._holders = 0
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: set[asyncio.Task[None]] = set()
@@ -104,8 +104,7 @@ class Pool:
             connection = None
         if connection is None:
             if (down := self._down.get(key)) is not None and time.monotonic() < down[0]:
-                raise down[1]
-            self._down.pop(key, None)
+                raise down[2]
             self._make_room()
             from drsai_backend.tools.mcp.connection import Connection  # The package takes a second to import.
 
@@ -117,14 +116,20 @@ class Pool:
             await connection.ready()
         except BaseException as error:
             connection.users -= 1
-            if isinstance(error, ServerFailed):
-                self._down[key] = (time.monotonic() + DOWN_SECONDS, error)
-                while len(self._down) > self.most:
-                    self._down.popitem(last=False)
-                if self._open.get(key) is connection:
-                    self._end(key)
+            # Of all who have waited for it, the first.
+            if isinstance(error, ServerFailed) and self._open.get(key) is connection:
+                self._end(key)
+                self._note_failure(key, error)
             raise
+        self._down.pop(key, None)
         return connection
+
+    def _note_failure(self, key: str, error: ServerFailed) -> None:
+        times = self._down.pop(key)[1] if key in self._down else 0
+        pause = DOWN_SECONDS[min(times, len(DOWN_SECONDS) - 1)]
+        self._down[key] = (time.monotonic() + pause, times + 1, error)
+        while len(self._down) > self.most:
+            self._down.popitem(last=False)
 
     def _make_room(self) -> None:
         if len(self._open) < self.most:
