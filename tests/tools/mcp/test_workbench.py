@@ -170,7 +170,7 @@ async def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
     )
     assert parent.stdout is not None
     pid = int(await parent.stdout.readline())
-    assert psutil.pid_exists(pid)
+    os.kill(pid, signal.SIGSTOP)  # It cannot see the end of its input.
     parent.kill()
     await parent.wait()
     await soon(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie")
