@@ -42,6 +42,8 @@ from drsai_backend.teams.limits import NO_LIMITS, RunLimits
 from drsai_backend.teams.messages import dump_of
 from drsai_backend.teams.registry import TeamRegistry
 from drsai_backend.thread_calls import ThreadCalls
+from drsai_backend.tools.mcp.pool import pool
+from drsai_backend.tools.mcp.servers import configure
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -118,7 +120,8 @@ class DrSai(ThreadCalls):
         self.users = Users(self.engine, self.keys, settings)
         self.webhooks = self.engine.webhooks
         self.files = self.engine.files
-        self._jobs = None
+        configure(settings.mcp_servers)
+        self._mcp = self._jobs = None
         if worker:
             concurrency, sweep = settings.job_concurrency, settings.sweep_seconds
             self._jobs = jobs.make_queue(self.database.url, self.engine, concurrency=concurrency, sweep_seconds=sweep)
@@ -137,6 +140,7 @@ class DrSai(ThreadCalls):
             if not self._worker:
                 self.engine.lifecycle.opened()
                 return
+            self._mcp = pool().hold(self.settings.mcp_connections, self.settings.mcp_idle_seconds)
             await self.engine.open()
             if self._jobs is not None:
                 await self._jobs.open()
@@ -157,6 +161,8 @@ class DrSai(ThreadCalls):
         self.engine.lifecycle.closed()
         if self._jobs is not None:
             await self._jobs.close()
+        if self._mcp is not None:
+            await self._mcp.let_go()
         await self.keys.close()
         if self._tokens is not None:
             await self._tokens.close()

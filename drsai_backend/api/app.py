@@ -22,6 +22,7 @@ from drsai_backend.api.http.json import install_document
 from drsai_backend.api.http.middleware import Hosts, RequestBoundary, RequestGuard
 from drsai_backend.api.http.parameters import known_parameters
 from drsai_backend.api.keys import key_routes
+from drsai_backend.api.mcp.route import McpRoute
 from drsai_backend.api.openai.chat.endpoint import ChatRoute
 from drsai_backend.api.openai.completions import CompletionsRoute
 from drsai_backend.api.openai.conversations import conversation_routes
@@ -91,6 +92,7 @@ def create_app(
     for kind in (CompletionsRoute, MessagesRoute, CountTokensRoute):
         route = kind(engine, access, bodies, max_messages=settings.max_messages, ping=ping_seconds)
         app.router.routes.append(route)
+    app.router.routes.append(McpRoute(engine, access, bodies))
     app.include_router(model_routes(engine, models))
     if models is not None:
         app.include_router(embedding_routes(models.embeddings, bodies, ping=ping_seconds))

@@ -1,4 +1,4 @@
-"""The command `drsai`: `commands` says what can be typed; `audit`, `chat`, `database`, `demo`, `keys`, `serve`,
+"""The command `drsai`: `commands` says what can be typed; `audit`, `chat`, `database`, `demo`, `keys`, `mcp`, `serve`,
 `threads`, `travel`, `users` and `webhooks` do it.
 
 Those are imported when one of their commands runs: AutoGen, the openai client and SQLAlchemy take seconds together,
@@ -13,9 +13,22 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from drsai_backend.cli import audit, chat, database, demo, keys, serve, threads, travel, users, webhooks
+    from drsai_backend.cli import audit, chat, database, demo, keys, mcp, serve, threads, travel, users, webhooks
 
-__all__ = ["audit", "chat", "database", "demo", "keys", "main", "serve", "threads", "travel", "users", "webhooks"]
+__all__ = [
+    "audit",
+    "chat",
+    "database",
+    "demo",
+    "keys",
+    "main",
+    "mcp",
+    "serve",
+    "threads",
+    "travel",
+    "users",
+    "webhooks",
+]
 
 
 def __getattr__(name: str) -> object:

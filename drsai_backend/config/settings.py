@@ -223,6 +223,11 @@ class Settings(BaseSettings):
     max_files_bytes: ByteSize = Field(
         default=ByteSize(10240 * _MIB), gt=0, description="Of all files of a user together."
     )
+    mcp_servers: str | None = Field(
+        default=None, description="A YAML or JSON file of the MCP servers that component configs may name."
+    )
+    mcp_connections: int = Field(default=32, ge=1, description="Connections to MCP servers that a process has open.")
+    mcp_idle_seconds: float = Field(default=300.0, gt=0, description="For how long one that nobody uses stays open.")
 
     retention_days: float | None = Field(
         default=None, gt=0, description="Threads unchanged for longer are deleted; unset: all are kept."

@@ -336,8 +336,8 @@ class Engine(StoredThreads):
         await self._recovery.try_recover(thread_key)
 
     async def prune(self) -> int:
-        """Delete the threads whose retention is over, old events of webhooks, files whose time is over, and uploads that
-        nobody continues. Returns how many threads."""
+        """Delete the threads whose retention is over, old events of webhooks, files whose time is over, and uploads
+        that nobody continues. Returns how many threads."""
         await self.webhooks.prune()
         await self.files.sweep()
         days = self._settings.retention_days

@@ -58,6 +58,13 @@ def test_selector(tmp_path: Path) -> None:
     assert lines[-1].startswith("(completed; Maximum number of messages 4 reached")
 
 
+def test_mcp_tools(tmp_path: Path) -> None:
+    lines = run("mcp_tools.py", tmp_path).splitlines()
+    assert "shop__price: 0.55 EUR" in lines
+    assert "shop__read_resource: 8 to 18, not on Sundays" in lines
+    assert lines[-1].endswith("(an error)")
+
+
 def test_swarm_handoff(tmp_path: Path) -> None:
     lines = run("swarm_handoff.py", tmp_path).splitlines()
     assert lines[1].startswith("desk: Transferred to refunds")

@@ -1,15 +1,101 @@
-"""A tool server over stdio: `python mcp_server.py`."""
+"""A tool server: `python mcp_server.py` over stdio, `python mcp_server.py http PORT` or `… sse PORT`."""
 
-from mcp.server.fastmcp import FastMCP
+import os
+import signal
+import sys
+import time
+from pathlib import Path
 
-server = FastMCP("numbers")
+from mcp.server.mcpserver import Image, MCPServer
+from mcp_types import ToolAnnotations
+from pydantic import BaseModel
+
+server = MCPServer("numbers")
+PNG = (
+    b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x02\x00\x00\x00\x90wS\xde\x00\x00\x00\x0cIDATx"
+    b"\x9cc\xf8\xcf\xc0\x00\x00\x03\x01\x01\x00\xc9\xfe\x92\xef\x00\x00\x00\x00IEND\xaeB`\x82"
+)
 
 
-@server.tool()
+class Point(BaseModel):
+    x: int
+    y: int
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
 def double(number: int) -> int:
     """Twice the number."""
     return 2 * number
 
 
+@server.tool()
+def norm(point: Point) -> int:
+    """The sum of the coordinates."""
+    return point.x + point.y
+
+
+@server.tool()
+def count(path: str, wait: float = 0.0) -> str:
+    """Adds a line to a file."""
+    with Path(path).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    time.sleep(wait)
+    return "counted"
+
+
+@server.tool()
+def picture() -> Image:
+    """A small picture."""
+    return Image(data=PNG, format="png")
+
+
+@server.tool()
+def long(size: int) -> str:
+    """A long text."""
+    return "x" * size
+
+
+@server.tool()
+def fail() -> str:
+    """Fails."""
+    raise ValueError("no such thing")
+
+
+@server.tool()
+def hang() -> str:
+    """Blocks the whole server."""
+    time.sleep(60)
+    return "late"
+
+
+@server.tool()
+def die() -> str:
+    """Ends the server at once."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return ""
+
+
+@server.tool()
+def pid() -> int:
+    """Its process."""
+    return os.getpid()
+
+
+@server.resource("note://hello")
+def hello() -> str:
+    """A note."""
+    return "Hello."
+
+
+@server.prompt()
+def greet(name: str) -> str:
+    """A greeting."""
+    return f"Greet {name}."
+
+
 if __name__ == "__main__":
-    server.run("stdio")
+    kind = sys.argv[1] if len(sys.argv) > 1 else "stdio"
+    if kind == "stdio":
+        server.run("stdio")
+    else:
+        server.run("streamable-http" if kind == "http" else "sse", port=int(sys.argv[2]))

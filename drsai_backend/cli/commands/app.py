@@ -145,6 +145,22 @@ def worker(
 
 
 @app.command()
+def mcp(
+    teams: TeamsOption = None,
+    user: Annotated[str, typer.Option(metavar="NAME", help="Whose threads.")] = "anonymous",
+    tenant: Annotated[str, typer.Option(metavar="TENANT", help="The user's tenant.")] = "default",
+    database_url: DatabaseUrl = None,
+    log_level: LogLevel = None,
+) -> None:
+    """Offer the teams as tools of an MCP server, over standard input and output.
+
+    For programs that start such servers themselves; `drsai serve` offers the same at `/mcp`.
+    """
+    settings = cli.database.read_settings(database_url=database_url, log_level=log_level)
+    cli.mcp.mcp(settings, teams, user_id=user, tenant=tenant)
+
+
+@app.command()
 def chat(
     model: Annotated[
         str | None,

@@ -121,9 +121,15 @@ class Call:
         return next((tool for tool in workbench._tools if tool.name == name), None)
 
     @cached_property
+    def marks(self) -> object:
+        """What carries the marks that its workbench gives this tool, where it tells its tools apart (`marks_of`)."""
+        marks_of: Callable[[str], object] | None = getattr(self.workbench, "marks_of", None)
+        return None if marks_of is None else marks_of(self.name)
+
+    @cached_property
     def approval(self) -> Approval | None:
         """By whom it is to be approved; None: it needs no approval."""
-        if (mark := approval_of(self.tool, self.workbench)) is not None:
+        if (mark := approval_of(self.tool, self.marks, self.workbench)) is not None:
             return mark
         tool = self.tool
         if not isinstance(tool, ToolBase):
@@ -133,7 +139,7 @@ class Call:
     @cached_property
     def repeatable(self) -> bool:
         """It may be made twice: it is said to be idempotent, or it runs agents whose own steps are recorded."""
-        return self.runs_agents or is_idempotent(self.tool, self.workbench)
+        return self.runs_agents or is_idempotent(self.tool, self.marks, self.workbench)
 
     @property
     def runs_agents(self) -> bool:

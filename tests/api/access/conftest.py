@@ -42,6 +42,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/conversations/{conversation_id}"): {"metadata": {"a": "b"}},
     ("post", "/v1/conversations/{conversation_id}/items"): {"items": [{"role": "user", "content": "More."}]},
     ("post", "/v1/keys/{key_id}/webhook"): {"webhook_url": None},
+    ("post", "/mcp"): {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
 }
 QUERIES: dict[tuple[str, str], dict[str, str]] = {
     ("delete", "/v1/threads/{thread_id}/shares"): {"with_user": "zoe"},

@@ -1,0 +1,81 @@
+"""`POST /mcp`: streamable HTTP, without sessions, so that any process answers any request.
+
+Who asks is found before the body is read, as for all routes; the body is read by the budget that all routes share.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import orjson
+from fastapi.routing import APIRoute
+from starlette.datastructures import QueryParams
+from starlette.types import Message, Receive, Send
+from starlette.types import Scope as ASGIScope
+
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.auth import Access, allowed_caller, user_of
+from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.http.parameters import check_query
+from drsai_backend.errors import ConfigurationError
+from drsai_backend.runs import Engine
+
+_PRINCIPAL: Final = "drsai.mcp.principal"
+
+
+class McpRoute(APIRoute):
+    """The endpoint; a plain ASGI application answers."""
+
+    def __init__(self, engine: Engine, access: Access, bodies: Bodies) -> None:
+        super().__init__("/mcp", _described, methods=["POST"], include_in_schema=False, response_model=None)
+        self.app = self._answer
+        self._engine, self._access, self._bodies = engine, access, bodies
+        self._server: Any = None
+
+    async def _answer(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        check_query(scope, ("user",))
+        named = user_of(QueryParams(scope["query_string"]).get("user"))
+        who = await self._access.principal(scope, Scope.CHAT, named)
+        try:
+            from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+            from drsai_backend.api.mcp.teams import TeamTools
+        except ModuleNotFoundError:
+            raise ConfigurationError("/mcp needs the package `mcp`: pip install 'drsai-backend[mcp]'") from None
+        if self._server is None:
+            self._server = TeamTools(self._engine, _principal).server()
+        async with self._bodies.read(scope, receive) as body:
+            said = orjson.dumps(body)
+            del body
+            # One for each request: what it begins, it ends.
+            manager = StreamableHTTPSessionManager(
+                self._server, stateless=True, max_request_body_size=max(len(said), 1), session_idle_timeout=None
+            )
+            headers = [(key, value) for key, value in scope["headers"] if key != b"content-length"]
+            headers.append((b"content-length", str(len(said)).encode()))
+            inner = {**scope, "headers": headers, _PRINCIPAL: who}
+            async with manager.run():
+                await manager.handle_request(inner, _Replayed(said, receive), send)
+
+
+def _principal(context: Any) -> Principal:
+    """Who asks, as the route has found it."""
+    return context.request.scope[_PRINCIPAL]
+
+
+class _Replayed:
+    """Gives a body that was read already, and then whatever comes: the client leaves."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        if (body := self._body) is not None:
+            self._body = None
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await self._receive()
+
+
+async def _described(caller: Annotated[Principal | None, allowed_caller(Scope.CHAT)]) -> None:
+    """Says what it needs; never called."""

@@ -1,0 +1,224 @@
+"""Each served team is a tool: what is said to it is a user input for a thread of whoever asks.
+
+A run belongs to the engine and not to the call: a client that leaves, or has waited for its time, asks again by the
+thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Annotated, Any, Final, TypeAlias, cast
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+    Tool,
+)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+import drsai_backend
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.mcp.answers import decision_of, refused, told
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, StaleAnswer
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs import Answer, Engine, Handle, InputMessage, RunEnded, RunEvent, RunRequest
+from drsai_backend.runs.events import MessageDone
+from drsai_backend.runs.feed.live_run import as_done
+
+_log = logging.getLogger(__name__)
+Context: TypeAlias = ServerRequestContext[Any, Any]
+
+MAX_TEXT: Final = 1_000_000
+"""Characters of a message or an answer."""
+_UNUSABLE: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_MAX_NAME: Final = 64
+_LIVE: Final = (RunStatus.CREATED, RunStatus.RUNNING)
+_INSTRUCTIONS: Final = (
+    "Each tool is a team of agents. Say something with `message`. The answer names a thread: give its `thread_id` to "
+    "continue the conversation, to answer a question of the team with `answer`, or, with neither, to wait for the end "
+    "of a run and read its answer. A run continues when its caller leaves."
+)
+
+
+class Arguments(BaseModel):
+    """What a call of a team says."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    message: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)] | None = Field(
+        default=None, description="What to say to the team. Leave it out to wait for the thread's run."
+    )
+    thread_id: Annotated[str, Field(min_length=1, max_length=255)] | None = Field(
+        default=None, description="The conversation to continue; without it a new one begins."
+    )
+    answer: Annotated[str, Field(max_length=MAX_TEXT)] | None = Field(
+        default=None, description="The answer to what the team asks on the thread, in place of a message."
+    )
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=255)] | None = Field(
+        default=None, description="A text of your own: the same call again with it is not made twice."
+    )
+    wait_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
+        default=50.0, description="How long to wait for the answer. The run continues after that."
+    )
+
+
+class TeamTools:
+    """The MCP server of an engine's teams.
+
+    Args:
+        engine: whose teams.
+        who: who asks, of a request.
+    """
+
+    def __init__(self, engine: Engine, who: Callable[[Context], Principal]) -> None:
+        self._engine = engine
+        self._who = who
+
+    def server(self) -> Server[Any]:
+        """The server, for a transport of the `mcp` package to serve."""
+        return Server(
+            "drsai_backend",
+            version=drsai_backend.__version__,
+            instructions=_INSTRUCTIONS,
+            on_list_tools=self._list,
+            on_call_tool=self._call,
+        )
+
+    def _names(self) -> dict[str, str]:
+        """The teams by the names of their tools."""
+        names: dict[str, str] = {}
+        for team in self._engine.teams.names():
+            name = _UNUSABLE.sub("_", team)
+            if len(name) > _MAX_NAME or name in names:
+                name = f"{name[: _MAX_NAME - 9]}_{hashlib.sha256(team.encode()).hexdigest()[:8]}"
+            names[name] = team
+        return names
+
+    async def _list(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        schema = Arguments.model_json_schema()
+        about = self._engine.teams.description
+        tools = [
+            Tool(name=name, title=team, description=about(team) or f"Ask the team {team}.", input_schema=schema)
+            for name, team in self._names().items()
+        ]
+        return ListToolsResult(tools=tools)
+
+    async def _call(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
+        try:
+            return await self._ask(context, params.name, params.arguments or {})
+        except DrSaiError as error:
+            return refused(error)
+        except Exception:  # noqa: BLE001 - its text is for the log alone
+            _log.exception("a call of the tool %s failed", params.name)
+            text = TextContent(type="text", text="internal_error: something went wrong here; the log has it")
+            return CallToolResult(content=[text], is_error=True)
+
+    async def _ask(self, context: Context, tool: str, given: JsonObject) -> CallToolResult:
+        team = self._names().get(tool)
+        if team is None:
+            raise NotFound(f"there is no tool {tool!r}", param="name")
+        arguments, who = _read(given), self._who(context)
+        who.require(Scope.CHAT)
+        said: list[MessageDone] = []
+        events, thread_id, run_id, ended = await self._begin(who, team, arguments)
+        if ended is None:
+            ended = await _heard(events, said, context, arguments.wait_seconds)
+        return told(said, ended, tool=tool, thread_id=thread_id, run_id=run_id)
+
+    async def _begin(
+        self, who: Principal, team: str, arguments: Arguments
+    ) -> tuple[AsyncIterator[RunEvent], str, str, RunEnded | None]:
+        """The events of the run that the call is about, its thread, and its id."""
+        if arguments.message is not None:
+            message = InputMessage("user", arguments.message)
+            request = RunRequest(
+                team=team,
+                messages=[message],
+                principal=who,
+                thread_id=arguments.thread_id,
+                idempotency_key=arguments.idempotency_key,
+            )
+            return _of(await self._engine.start(request))
+        if arguments.thread_id is None:
+            raise InvalidRequest("say something with `message`, or name a thread with `thread_id`", param="message")
+        thread = await self._engine.get_thread(who, arguments.thread_id)
+        if thread.team != team:
+            raise NotFound(f"no thread {arguments.thread_id!r} of this team", param="thread_id")
+        if arguments.answer is not None:
+            if (question := thread.input_request) is None:
+                raise StaleAnswer("the thread does not ask anything (any more)", param="answer")
+            answer = _answer(str(question["id"]), decision_of(arguments.answer, question))
+            key = arguments.idempotency_key
+            return _of(await self._engine.answer(who, arguments.thread_id, answer, idempotency_key=key))
+        if thread.run_id is None:
+            raise NotFound(f"the thread {arguments.thread_id!r} has no run", param="thread_id")
+        log = self._engine.follow_run(who, thread.run_id)
+
+        async def events() -> AsyncGenerator[RunEvent]:
+            async for logged in log:
+                yield as_done(logged.event)
+
+        return events(), thread.thread_id, thread.run_id, None
+
+
+def _of(handle: Handle) -> tuple[AsyncIterator[RunEvent], str, str, None]:
+    return handle.events(), handle.thread_id, handle.run_id, None
+
+
+def _read(given: JsonObject) -> Arguments:
+    try:
+        arguments = Arguments.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        raise InvalidRequest(f"`{field}`: {first['msg']}", param=field) from None
+    if arguments.message is not None and arguments.answer is not None:
+        raise InvalidRequest("give either a `message` or an `answer`", param="answer")
+    for name in ("message", "answer", "thread_id", "idempotency_key"):
+        if "\0" in (getattr(arguments, name) or ""):
+            raise InvalidRequest(f"`{name}` must not hold NUL characters", param=name)
+    return arguments
+
+
+def _answer(question: str, fields: JsonObject) -> Answer:
+    text = fields.get("content", fields.get("text"))
+    decision, reason, arguments = fields.get("decision"), fields.get("reason"), fields.get("arguments")
+    for name, value, kind in (
+        ("text", text, str),
+        ("decision", decision, str),
+        ("reason", reason, str),
+        ("arguments", arguments, dict),
+    ):
+        if value is not None and not isinstance(value, kind):
+            raise InvalidRequest(f"`{name}` of the answer is of the wrong type", param="answer")
+    return Answer(question, cast(Any, text), cast(Any, decision), cast(Any, reason), cast(Any, arguments))
+
+
+async def _heard(
+    events: AsyncIterator[RunEvent], said: list[MessageDone], context: Context, seconds: float
+) -> RunEnded | None:
+    """How the run ends; None: it has not within `seconds`. What it says meanwhile is progress."""
+    try:
+        async with asyncio.timeout(seconds), aclosing(cast(AsyncGenerator[RunEvent], events)) as heard:
+            async for event in heard:
+                if isinstance(event, RunEnded):
+                    return event
+                if isinstance(event, MessageDone):
+                    said.append(event)
+                    if event.shown:
+                        text = event.message.to_text()[:1000]
+                        await context.session.report_progress(len(said), message=text)
+    except TimeoutError:
+        return None
+    return None

@@ -1,0 +1,42 @@
+"""`drsai mcp`: the teams as the tools of an MCP server that speaks over standard input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+from drsai_backend.access.principal import Principal
+from drsai_backend.cli.logs import configure_logging
+from drsai_backend.config import Settings
+from drsai_backend.datamodel.audit import By
+from drsai_backend.datamodel.thread import check_name
+from drsai_backend.drsai import DrSai
+from drsai_backend.errors import ConfigurationError
+from drsai_backend.teams.context import TeamFactory
+from drsai_backend.teams.registry import load_teams
+
+
+def mcp(settings: Settings, teams: str | None, *, user_id: str, tenant: str) -> None:
+    configure_logging(settings)  # To standard error: the other is the client's.
+    given = None if teams is None else load_teams(teams)
+    who = Principal(check_name(user_id, "user"), check_name(tenant, "tenant"), by=By.CLI)
+    asyncio.run(_serve(settings, given, who))
+
+
+async def _serve(settings: Settings, teams: dict[str, TeamFactory] | None, who: Principal) -> None:
+    try:
+        from mcp.server.stdio import stdio_server
+
+        from drsai_backend.api.mcp.teams import TeamTools
+    except ModuleNotFoundError:
+        raise ConfigurationError("drsai mcp needs the package `mcp`: pip install 'drsai-backend[mcp]'") from None
+
+    def always(context: Any) -> Principal:
+        return who
+
+    async with DrSai(teams, settings=settings) as drsai:
+        server = TeamTools(drsai.engine, always).server()
+        async with stdio_server() as (received, to_send):
+            await server.run(received, to_send, server.create_initialization_options())
+    sys.stdout.flush()

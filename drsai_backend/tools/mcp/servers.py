@@ -1,0 +1,241 @@
+"""Which MCP servers there are: told by the operator, in code or in a file. A component config only names them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias, cast
+
+import yaml
+from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from drsai_backend.errors import ConfigurationError
+from drsai_backend.json_types import JsonObject
+from drsai_backend.tools.marks import Approval
+
+_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9-]*(_[A-Za-z0-9-]+)*$"
+_PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_MANY: Final = 4_194_304
+
+
+class OAuthClient(BaseModel):
+    """OAuth client credentials of a server.
+
+    Attributes:
+        client_id: who this client is to the authorization server.
+        client_secret: `${NAME}` is taken from the environment.
+        issuer: the authorization server's issuer URL. The secret is sent to no other.
+        scope: scopes to ask for, separated by blanks.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    client_id: str
+    client_secret: str = Field(repr=False)
+    issuer: str
+    scope: str | None = None
+
+
+class _Server(BaseModel):
+    """What all servers have.
+
+    Attributes:
+        name: before the names of its tools, as `name__tool`: letters, digits, `-` and single `_`.
+        include: tools that are offered, by the server's own names; None: all.
+        exclude: tools that are not.
+        timeout: seconds that a call, a list or a read may take.
+        connect_timeout: seconds until the server has said what it can do.
+        max_bytes: bytes that one answer may have.
+        permission: the scope that who asks needs for its tools; None: none.
+        requires_approval: a person approves each call.
+        idempotent: calls may be made twice: after a crash they are repeated without asking a person.
+        trust_hints: believe what the server says of its tools: read-only and idempotent ones may be called twice.
+        required: a list of tools fails while the server cannot be reached. Default: its tools are left out, with a
+            warning in the log.
+        resources: offer `name__list_resources` and `name__read_resource` as tools.
+        prompts: offer `name__list_prompts` and `name__get_prompt` as tools.
+        backup: the server that stands for this one while it cannot be reached. Its name does not matter.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=_NAME, max_length=32)
+    include: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()
+    timeout: float = Field(default=30.0, gt=0, le=3600)
+    connect_timeout: float = Field(default=15.0, gt=0, le=600)
+    max_bytes: int = Field(default=_MANY, ge=1024)
+    permission: str | None = None
+    requires_approval: bool | Approval = False
+    idempotent: bool = False
+    trust_hints: bool = False
+    required: bool = False
+    resources: bool = False
+    prompts: bool = False
+    backup: McpServer | None = None
+
+    @model_validator(mode="after")
+    def _has_one_backup(self) -> Self:
+        if self.backup is not None and self.backup.backup is not None:
+            raise ValueError("a backup has no backup itself")
+        return self
+
+    @property
+    def key(self) -> str:
+        """What makes two of them one connection: all that says how it is made."""
+        of_offer = {"include", "exclude", "permission", "requires_approval", "idempotent", "trust_hints", "required"}
+        return self.model_dump_json(exclude={*of_offer, "name", "timeout", "resources", "prompts", "backup"})
+
+    def offers(self, tool: str) -> bool:
+        """Whether a tool of that name is to be shown."""
+        return tool not in self.exclude and (self.include is None or tool in self.include)
+
+
+class McpStdio(_Server):
+    """A server that is a program of this machine: it is started, and asked by its standard input.
+
+    Attributes:
+        command, args: what is started.
+        env: its environment, beside PATH, HOME and the like. `${NAME}` is taken from this process's.
+        cwd: its folder; default: this process's.
+    """
+
+    transport: Literal["stdio"] = "stdio"
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    cwd: str | None = None
+
+
+class _Remote(_Server):
+    url: AnyHttpUrl
+    headers: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    """Sent with every request. `${NAME}` is taken from the environment."""
+    oauth: OAuthClient | None = None
+
+
+class McpHttp(_Remote):
+    """A server that is asked by streamable HTTP."""
+
+    transport: Literal["http"] = "http"
+
+
+class McpSse(_Remote):
+    """A server that is asked by HTTP and answers by server-sent events, as MCP was until 2025."""
+
+    transport: Literal["sse"] = "sse"
+
+
+McpServer: TypeAlias = Annotated[McpStdio | McpHttp | McpSse, Field(discriminator="transport")]
+for _kind in (_Server, McpStdio, _Remote, McpHttp, McpSse):
+    _kind.model_rebuild()
+_READ: Final[TypeAdapter[McpStdio | McpHttp | McpSse]] = TypeAdapter(McpServer)
+_TRANSPORTS: Final = {"streamable-http": "http", "streamable_http": "http", "streamableHttp": "http"}
+
+
+def filled(text: str, what: str) -> str:
+    """A text of a configuration, with `${NAME}` from the environment.
+
+    Raises:
+        ConfigurationError: the environment has no such variable; `what` names the field.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        if (said := os.environ.get(found[1])) is None:
+            raise ConfigurationError(f"{what} needs the environment variable {found[1]}, which is not set")
+        return said
+
+    return _PLACEHOLDER.sub(value, text)
+
+
+def read_server(name: str, fields: Mapping[str, object]) -> McpStdio | McpHttp | McpSse:
+    """A server as configuration files have it: `command` and `args`, or a `url` and a `transport` (or `type`): `http`
+    (the default), `sse`, `stdio`.
+
+    Raises:
+        ConfigurationError: it cannot be used; the text names the field.
+    """
+    given: JsonObject = {"name": name, **fields}
+    transport = given.pop("type", None) or given.get("transport") or ("stdio" if "command" in given else "http")
+    given["transport"] = _TRANSPORTS.get(str(transport), transport)
+    if isinstance(backup := given.get("backup"), dict):
+        given["backup"] = read_server(name, cast(JsonObject, backup))
+    try:
+        return _READ.validate_python(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"][1:]) or "transport"
+        raise ConfigurationError(f"the MCP server {name!r}: {field}: {first['msg']}") from None
+
+
+class McpServers:
+    """The servers that an operator has named. `configured` is the one of the process, by which component configs find
+    theirs.
+
+    Args:
+        servers: those that there are.
+
+    Raises:
+        ConfigurationError: two have one name.
+    """
+
+    def __init__(self, servers: Sequence[McpStdio | McpHttp | McpSse] = ()) -> None:
+        self._by_name: dict[str, McpStdio | McpHttp | McpSse] = {}
+        for server in servers:
+            self.add(server)
+
+    def add(self, server: McpStdio | McpHttp | McpSse) -> None:
+        """One more. The same one again does nothing.
+
+        Raises:
+            ConfigurationError: another one has the name.
+        """
+        if self._by_name.setdefault(server.name, server) != server:
+            raise ConfigurationError(f"there is another MCP server with the name {server.name!r}")
+
+    def named(self, name: str) -> McpStdio | McpHttp | McpSse:
+        """The server of that name. Raises ConfigurationError where there is none."""
+        try:
+            return self._by_name[name]
+        except KeyError:
+            known = ", ".join(sorted(self._by_name)) or "none"
+            raise ConfigurationError(
+                f"there is no MCP server {name!r}; the operator's (DRSAI_MCP_SERVERS) are: {known}"
+            ) from None
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._by_name.clear()
+
+    def __iter__(self) -> Iterator[McpStdio | McpHttp | McpSse]:
+        return iter(self._by_name.values())
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Those of a YAML or JSON file: `{"mcpServers": {"files": {"command": …}, "search": {"url": …}}}`; the outer
+        object may be left out.
+
+        Raises:
+            ConfigurationError: the file cannot be read or used.
+        """
+        try:
+            found: Any = yaml.safe_load(Path(path).read_text("utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ConfigurationError(f"the file of MCP servers {path} cannot be read: {error}") from None
+        if isinstance(found, dict) and "mcpServers" in found:
+            found = cast(JsonObject, found)["mcpServers"]
+        if not isinstance(found, dict) or not all(isinstance(each, dict) for each in cast(JsonObject, found).values()):
+            raise ConfigurationError(f"the file of MCP servers {path} must hold an object for each server, by name")
+        return cls([read_server(str(name), fields) for name, fields in cast(dict[str, JsonObject], found).items()])
+
+
+configured: Final = McpServers()
+"""The servers of this process, by which component configs find theirs."""
+
+
+def configure(path: str | Path | None) -> None:
+    """Add the servers of a file to those of this process. Raises ConfigurationError as `McpServers.read` and `add`."""
+    for server in () if path is None else McpServers.read(path):
+        configured.add(server)

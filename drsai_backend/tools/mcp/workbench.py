@@ -1,0 +1,316 @@
+"""The tools of MCP servers, for agents: an AutoGen workbench."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, cast
+
+from autogen_core import CancellationToken, Component
+from autogen_core.tools import (
+    ImageResultContent,
+    ParametersSchema,
+    TextResultContent,
+    ToolResult,
+    ToolSchema,
+    Workbench,
+)
+from pydantic import BaseModel
+
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.errors import ConfigurationError
+from drsai_backend.json_types import JsonObject
+from drsai_backend.tools.marks import Approval, idempotent, requires_approval
+from drsai_backend.tools.mcp.failures import ServerFailed
+from drsai_backend.tools.mcp.pool import pool
+from drsai_backend.tools.mcp.servers import McpHttp, McpServers, McpSse, McpStdio, configured
+from drsai_backend.tools.running import current_tool_run
+
+if TYPE_CHECKING:
+    from mcp.client.client import Client
+
+log = logging.getLogger("drsai.tools.mcp")
+T = TypeVar("T")
+
+MAX_NAME: Final = 64
+"""Characters of a tool's name, as model endpoints take them."""
+_UNUSABLE: Final = re.compile(r"[^A-Za-z0-9_-]")
+_Extra = Literal["list_resources", "read_resource", "list_prompts", "get_prompt"]
+_URI: Final = {"uri": {"type": "string", "description": "The resource, as it is listed."}}
+_PROMPT: Final = {
+    "name": {"type": "string", "description": "The prompt, as it is listed."},
+    "arguments": {"type": "object", "description": "Its arguments.", "additionalProperties": {"type": "string"}},
+}
+_EXTRAS: Final[Mapping[_Extra, tuple[str, JsonObject, list[str]]]] = {
+    "list_resources": ("List the resources of the server {0}.", {}, []),
+    "read_resource": ("Read a resource of the server {0}.", _URI, ["uri"]),
+    "list_prompts": ("List the prompts of the server {0}.", {}, []),
+    "get_prompt": ("Get a prompt of the server {0}.", _PROMPT, ["name"]),
+}
+
+
+class _Marks:
+    """Carries the marks of a tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    server: McpStdio | McpHttp | McpSse
+    name: str
+    """The server's own."""
+    extra: _Extra | None = None
+    is_repeatable: bool = False
+
+
+class McpWorkbenchConfig(BaseModel):
+    """The names of servers that the operator has configured."""
+
+    servers: list[str]
+
+
+class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
+    """The tools of one or several MCP servers, named `server__tool`.
+
+    It holds nothing open: the process has one connection to each server, which all runs and workbenches share. So one
+    workbench may be made for every run, or for all. Used without `DrSai`, `async with workbench:` closes the
+    connections at its end.
+
+    Args:
+        servers: `McpStdio`, `McpHttp` and `McpSse`, or names of those that the operator has configured.
+        principal: who asks, for servers with a `permission`, where no run of `DrSai` tells it. Such a server's tools
+            are refused to nobody known.
+
+    Raises:
+        ConfigurationError: a name that nobody has configured, or two servers of one name.
+
+    As a component config it has names only, so that no config can start a program::
+
+        provider: drsai_backend.tools.mcp.McpWorkbench
+        config: {servers: [files, search]}
+    """
+
+    component_config_schema = McpWorkbenchConfig
+    component_provider_override = "drsai_backend.tools.mcp.McpWorkbench"
+
+    def __init__(
+        self, servers: Sequence[McpStdio | McpHttp | McpSse | str], *, principal: Principal | None = None
+    ) -> None:
+        found = [configured.named(each) if isinstance(each, str) else each for each in servers]
+        self._servers = {server.name: server for server in McpServers(found)}
+        if not self._servers:
+            raise ConfigurationError("an McpWorkbench needs a server at least")
+        for server in found:
+            if server.permission is not None and server.permission not in set(Scope):
+                raise ConfigurationError(f"the MCP server {server.name!r}: permission: there is no such scope")
+        self._principal = principal
+        self._offered: dict[str, _Offered] = {}
+        self._lists: dict[str, list[ToolSchema]] = {}
+        self._started = False
+
+    # --- AutoGen's workbench -------------------------------------------------------------------------------------
+
+    async def list_tools(self) -> list[ToolSchema]:
+        """The tools of all servers that can be reached.
+
+        Raises:
+            ServerFailed: one that is `required` cannot be.
+        """
+        lists = await asyncio.gather(*map(self._list, self._servers.values()))
+        return [schema for each in lists for schema in each]
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        cancellation_token: CancellationToken | None = None,
+        call_id: str | None = None,
+    ) -> ToolResult:
+        """Call a tool. Whatever goes wrong is a result with `is_error`, within the server's time-outs."""
+        task = asyncio.ensure_future(self._call(name, dict(arguments or {})))
+        if cancellation_token is not None:
+            cancellation_token.link_future(task)
+        try:
+            return await task
+        finally:
+            task.cancel()
+
+    async def start(self) -> None:
+        """Keep connections open until `stop`. Calls do not need it."""
+        if not self._started:
+            self._started = True
+            pool().hold()
+
+    async def stop(self) -> None:
+        """Close the connections, unless others use them."""
+        if self._started:
+            self._started = False
+            await pool().let_go()
+
+    async def reset(self) -> None:
+        """Nothing: it has no state."""
+
+    async def save_state(self) -> Mapping[str, Any]:
+        """Nothing."""
+        return {}
+
+    async def load_state(self, state: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def _to_config(self) -> McpWorkbenchConfig:
+        for name, server in self._servers.items():
+            if configured.named(name) != server:
+                raise ConfigurationError(f"the MCP server {name!r} is another one than the configured one of that name")
+        return McpWorkbenchConfig(servers=[*self._servers])
+
+    @classmethod
+    def _from_config(cls, config: McpWorkbenchConfig) -> Self:
+        return cls(config.servers)
+
+    # --- what recorded runs ask ----------------------------------------------------------------------------------
+
+    def marks_of(self, name: str) -> object:
+        """What carries the marks of a tool: whether a person approves its calls, whether they may be repeated."""
+        marks = _Marks()
+        offered = self._find(name)
+        if offered is None:
+            return marks
+        wanted = offered.server.requires_approval
+        if isinstance(wanted, Approval):
+            requires_approval(by=wanted.by, not_by=wanted.not_by, deadline=wanted.deadline)(marks)
+        elif wanted:
+            requires_approval(marks)
+        if offered.server.idempotent or offered.extra is not None or offered.is_repeatable:
+            idempotent(marks)
+        return marks
+
+    # --- lists ---------------------------------------------------------------------------------------------------
+
+    async def _list(self, server: McpStdio | McpHttp | McpSse) -> list[ToolSchema]:
+        try:
+            tools = await self._read(server, None)
+        except ServerFailed as error:
+            if server.required:
+                raise
+            log.warning("%s; agents are offered %s", error, "what it had" if server.name in self._lists else "none")
+            return self._lists.get(server.name, [])
+        found: list[ToolSchema] = []
+        for tool in tools:
+            if server.offers(tool.name):
+                hints = tool.annotations
+                repeatable = bool(
+                    server.trust_hints and hints is not None and (hints.read_only_hint or hints.idempotent_hint)
+                )
+                offered = _Offered(server, tool.name, is_repeatable=repeatable)
+                shown = self._name(offered)
+                parameters = cast(ParametersSchema, tool.input_schema)
+                found.append(ToolSchema(name=shown, description=tool.description or "", parameters=parameters))
+        for extra, (text, properties, required) in _EXTRAS.items():
+            if server.resources if "resource" in extra else server.prompts:
+                shown = self._name(_Offered(server, extra, extra))
+                schema = ParametersSchema(type="object", properties=properties, required=required)
+                found.append(ToolSchema(name=shown, description=text.format(server.name), parameters=schema))
+        self._lists[server.name] = found
+        return found
+
+    def _name(self, offered: _Offered) -> str:
+        """A name that endpoints take, and no other tool of this workbench has."""
+        plain = f"{offered.server.name}__{offered.name}"
+        shown = _UNUSABLE.sub("_", plain)
+        holder = self._offered.get(shown)
+        taken = holder is not None and (holder.server.name, holder.name) != (offered.server.name, offered.name)
+        if len(shown) > MAX_NAME or taken:
+            digest = hashlib.sha256(plain.encode()).hexdigest()[:8]
+            shown = f"{shown[: MAX_NAME - 9]}_{digest}"
+        self._offered[shown] = offered
+        return shown
+
+    def _find(self, shown: str) -> _Offered | None:
+        if (offered := self._offered.get(shown)) is not None:
+            return offered
+        server_name, _, tool = shown.partition("__")
+        server = self._servers.get(server_name)
+        return None if server is None or not tool or not server.offers(tool) else _Offered(server, tool)
+
+    async def _read(self, server: McpStdio | McpHttp | McpSse, send: Callable[[Client], Awaitable[Any]] | None) -> Any:
+        """What the server answers to a read; its tools where `send` is None. Once more by another connection if the
+        first is lost."""
+        for is_last in (False, True):
+            async with pool().connection(server) as connection:
+                try:
+                    if send is None:
+                        return await connection.tools(server.timeout)
+                    return await connection.request(send, server.timeout)
+                except ServerFailed as error:
+                    if is_last or not error.is_lost:
+                        raise
+        raise AssertionError
+
+    # --- calls ---------------------------------------------------------------------------------------------------
+
+    async def _call(self, name: str, arguments: JsonObject) -> ToolResult:
+        offered = self._find(name)
+        if offered is None:
+            return _failed(name, f"there is no tool {name!r}")
+        server = offered.server
+        if server.permission is not None and not self._may(server.permission):
+            return _failed(name, f"{name} needs the scope {server.permission}, which who asks does not have")
+        try:
+            if offered.extra is not None:
+                return ToolResult(name=name, result=await self._extra(server, offered.extra, arguments))
+            async with pool().connection(server) as connection:
+                result = await connection.request(
+                    lambda client: client.call_tool(offered.name, arguments), server.timeout
+                )
+        except (ServerFailed, ConfigurationError) as error:
+            return _failed(name, str(error))
+        from drsai_backend.tools.mcp.results import of_call
+
+        return ToolResult(name=name, result=await of_call(result), is_error=bool(result.is_error))
+
+    def _may(self, scope: str) -> bool:
+        """Whether who asks has a scope. Nobody known has none."""
+        run = current_tool_run()
+        if self._principal is not None or run is None or run.allows is None:
+            return self._principal is not None and self._principal.may(Scope(scope))
+        return run.allows(scope)
+
+    async def _extra(
+        self, server: McpStdio | McpHttp | McpSse, extra: _Extra, arguments: JsonObject
+    ) -> list[TextResultContent | ImageResultContent]:
+        from drsai_backend.tools.mcp.results import of_prompt, of_resource
+
+        for field in _EXTRAS[extra][2]:
+            if not isinstance(arguments.get(field), str):
+                raise ServerFailed(f"the argument `{field}` must be a string")
+        match extra:
+            case "list_resources":
+                listed = await self._read(server, lambda client: client.list_resources())
+                rows = [_row(each, "uri", "name", "description", "mime_type") for each in listed.resources]
+                templates = await self._read(server, lambda client: client.list_resource_templates())
+                rows += [_row(each, "uri_template", "name", "description") for each in templates.resource_templates]
+            case "read_resource":
+                return await of_resource(
+                    await self._read(server, lambda client: client.read_resource(arguments["uri"]))
+                )
+            case "list_prompts":
+                listed = await self._read(server, lambda client: client.list_prompts())
+                rows = [_row(each, "name", "description", "arguments") for each in listed.prompts]
+            case "get_prompt":
+                more = cast(JsonObject, arguments.get("arguments") or {})
+                given = {key: str(value) for key, value in more.items()}
+                name = arguments["name"]
+                return await of_prompt(await self._read(server, lambda client: client.get_prompt(name, given)))
+        return [TextResultContent(content=json.dumps(rows, ensure_ascii=False))]
+
+
+def _row(listed: BaseModel, *fields: str) -> JsonObject:
+    return listed.model_dump(mode="json", include=set(fields), exclude_none=True)
+
+
+def _failed(name: str, text: str) -> ToolResult:
+    return ToolResult(name=name, result=[TextResultContent(content=text)], is_error=True)

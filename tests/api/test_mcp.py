@@ -1,0 +1,171 @@
+"""The served teams as tools of an MCP server, asked by the `mcp` package's own client: over HTTP, and over stdio."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from autogen_agentchat.agents import AssistantAgent
+from autogen_core import FunctionCall
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+
+from drsai_backend import DrSai, requires_approval
+from drsai_backend.datamodel.owner import Owner
+from tests.support.scripted import ScriptedClient
+from tests.support.threads import settings
+
+
+@asynccontextmanager
+async def client(app: Any, key: str | None = None, mode: str = "auto") -> AsyncIterator[Client]:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    async with (
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), headers=headers, timeout=30) as http,
+        Client(streamable_http_client("http://test/mcp", http_client=http), mode=mode) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+async def drsai(migrated_sqlite: str) -> AsyncIterator[DrSai]:
+    def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    def payer() -> AssistantAgent:
+        """Pays."""
+
+        def rule(messages: Any, options: Any) -> Any:
+            if type(messages[-1]).__name__ == "UserMessage":
+                return [FunctionCall(id="c1", name="pay", arguments='{"amount": 7}')]
+            return f"done: {messages[-1].content[0].content}"
+
+        return AssistantAgent("payer", ScriptedClient(rule), tools=[requires_approval(pay)], reflect_on_tool_use=True)
+
+    def echo() -> AssistantAgent:
+        """Says it again."""
+        return AssistantAgent("echo", ScriptedClient(lambda messages, options: f"You said {messages[-1].content}."))
+
+    def slow() -> AssistantAgent:
+        """Takes its time."""
+        return AssistantAgent("slow", ScriptedClient(lambda messages, options: "at last", delay=0.6))
+
+    async with DrSai({"echo": echo, "the/payer": payer, "slow": slow}, migrated_sqlite, settings=settings()) as made:
+        yield made
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_conversation(drsai: DrSai, mode: str) -> None:
+    async with client(drsai.app(), mode=mode) as asked:
+        tools = {tool.name: tool for tool in (await asked.list_tools()).tools}
+        assert {name: tool.description for name, tool in tools.items()} == {
+            "echo": "Says it again.",
+            "the_payer": "Pays.",
+            "slow": "Takes its time.",
+        }
+        first = await asked.call_tool("echo", {"message": "hello", "idempotency_key": "k"})
+        assert not first.is_error
+        told = first.structured_content
+        assert (told["text"], told["status"]) == ("You said hello.", "completed")
+        assert (await asked.call_tool("echo", {"message": "hello", "idempotency_key": "k"})).structured_content == told
+        where = {"thread_id": told["thread_id"]}
+        again = await asked.call_tool("echo", {"message": "more", **where})
+        assert again.structured_content["text"] == "You said more."
+        left = await asked.call_tool("echo", {"message": "last", "wait_seconds": 0, **where})
+        assert left.structured_content["status"] == "running"
+        assert (await asked.call_tool("echo", where)).structured_content["text"] == "You said last."
+        for wrong, code in (
+            ({}, "invalid_request"),
+            ({"message": "a", "answer": "b"}, "invalid_request"),
+            ({"messages": "a"}, "invalid_request"),
+            ({"thread_id": "unknown"}, "not_found"),
+            ({"answer": "b", **where}, "input_request_stale"),
+        ):
+            refused = await asked.call_tool("echo", wrong)
+            assert refused.is_error
+            assert refused.structured_content["error"]["code"] == code, wrong
+        with pytest.raises(MCPError):  # No body of any route may hold that.
+            await asked.call_tool("echo", {"message": "a\0"})
+
+
+async def test_a_question_and_its_answer(drsai: DrSai) -> None:
+    async with client(drsai.app()) as asked:
+        waits = await asked.call_tool("the_payer", {"message": "pay"})
+        told = waits.structured_content
+        assert told["status"] == "awaiting_input"
+        assert '"approve", "deny: the reason"' in waits.content[-1].text
+        where = {"thread_id": told["thread_id"]}
+        assert (await asked.call_tool("the_payer", {"answer": "perhaps", **where})).is_error
+        done = await asked.call_tool("the_payer", {"answer": "approve", **where})
+        assert done.structured_content["text"] == "done: paid 7"
+        waits = await asked.call_tool("the_payer", {"message": "pay"})
+        where = {"thread_id": waits.structured_content["thread_id"]}
+        done = await asked.call_tool("the_payer", {"answer": "deny: too much", **where})
+        assert "too much" in done.structured_content["text"]
+
+
+async def test_a_client_that_leaves_asks_again(drsai: DrSai) -> None:
+    async with client(drsai.app()) as asked:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await asked.call_tool("slow", {"message": "hello", "thread_id": "t"})
+    async with client(drsai.app()) as asked:
+        told = (await asked.call_tool("slow", {"thread_id": "t"})).structured_content
+        assert (told["text"], told["status"]) == ("at last", "completed")
+    assert (await drsai.get_thread("anonymous", "t")).message_count == 2
+
+
+async def test_two_tenants(drsai: DrSai) -> None:
+    """Both have a key, and each tries to read, continue and answer what is the other's."""
+    keys = [
+        (await drsai.keys.create(Owner(tenant, "ann"), ["chat"])).key.get_secret_value() for tenant in ("acme", "other")
+    ]
+    app = drsai.app()
+    async with client(app, keys[0]) as ann, client(app, keys[1]) as eve:
+        waits = (await ann.call_tool("the_payer", {"message": "pay", "thread_id": "t"})).structured_content
+        assert waits["status"] == "awaiting_input"
+        for attempt in ({}, {"answer": "approve"}):
+            refused = await eve.call_tool("the_payer", {"thread_id": "t", **attempt})
+            assert refused.structured_content["error"]["code"] == "not_found"
+        own = await eve.call_tool("echo", {"message": "mine", "thread_id": "t"})  # a thread of eve's own, of that name
+        assert own.structured_content["text"] == "You said mine."
+        still = (await ann.call_tool("the_payer", {"thread_id": "t"})).structured_content
+        assert still["status"] == "awaiting_input"
+        assert still["run_id"] == waits["run_id"]
+
+
+async def test_what_is_refused_before_it_is_read(drsai: DrSai) -> None:
+    reader = (await drsai.keys.create(Owner("acme", "ann"), ["threads:read"])).key.get_secret_value()
+    app = drsai.app()
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://test") as http:
+        assert (await http.post("/mcp", json=body)).status_code == 401
+        headers = {"Authorization": f"Bearer {reader}"}
+        assert (await http.post("/mcp", json=body, headers=headers)).status_code == 403
+        assert (await http.get("/mcp", headers=headers)).status_code == 405
+        chatter = (await drsai.keys.create(Owner("acme", "ann"), ["chat"])).key.get_secret_value()
+        headers = {"Authorization": f"Bearer {chatter}", "Content-Type": "application/json"}
+        large = b'{"a": "' + b"x" * (drsai.settings.max_body_bytes + 1) + b'"}'
+        assert (await http.post("/mcp", content=large, headers=headers)).status_code == 413
+        assert (await http.post("/mcp", content=b"{", headers=headers)).status_code == 400
+
+
+async def test_over_stdio(tmp_path: Path) -> None:
+    """`drsai mcp`, with the offline demo model."""
+    where = f"sqlite:///{tmp_path / 'a.db'}"
+    command = ["-m", "drsai_backend", "mcp", "--user", "ann", "--database-url", where, "--log-level", "error"]
+    server = StdioServerParameters(command=sys.executable, args=command, env={"DRSAI_DEMO_DELAY": "0"})
+    async with Client(server) as asked:
+        assert {tool.name for tool in (await asked.list_tools()).tools} == {"assistant", "writers"}
+        told = (await asked.call_tool("assistant", {"message": "hello"})).structured_content
+        assert told["status"] == "completed"
+    async with DrSai(None, where, settings=settings()) as drsai:
+        assert (await drsai.get_thread("ann", told["thread_id"])).message_count == 2

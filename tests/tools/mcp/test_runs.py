@@ -1,0 +1,71 @@
+"""Recorded runs call the tools of MCP servers: once, and after a crash only where that is allowed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from autogen_agentchat.agents import AssistantAgent
+from autogen_core import FunctionCall
+
+from drsai_backend import DrSai, RunStatus
+from drsai_backend.runs import Answer
+from drsai_backend.tools.mcp import McpWorkbench
+from drsai_backend.tools.mcp.pool import pool
+from tests.support.scripted import ScriptedClient
+from tests.support.threads import settings
+from tests.tools.mcp.conftest import soon, stdio
+
+
+def counting(path: Path, *, wait: float = 0, **server: Any) -> AssistantAgent:
+    def rule(messages: Any, options: Any) -> Any:
+        if type(messages[-1]).__name__ == "UserMessage":
+            arguments = json.dumps({"path": str(path), "wait": wait})
+            return [FunctionCall(id="c1", name="n__count", arguments=arguments)]
+        return f"done: {messages[-1].content[0].content}"
+
+    workbench = McpWorkbench([stdio(**server)])
+    return AssistantAgent("counter", ScriptedClient(rule), workbench=workbench, reflect_on_tool_use=True)
+
+
+async def test_the_pool_is_closed_with_the_application(migrated_sqlite: str, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    async with DrSai({"crew": lambda: counting(made)}, migrated_sqlite, settings=settings()) as drsai:
+        for _ in range(3):
+            assert (await drsai.run("crew", "x")).text == "done: counted"
+        assert pool().count == 1
+        assert len(set(made.read_text().splitlines())) == 1, "one process served them all"
+    assert pool().count == 0
+
+
+async def test_a_call_is_approved(migrated_sqlite: str, tmp_path: Path) -> None:
+    """The mark of the server is that of its tools; the answer repeats the turn, and the tool is called once."""
+    made = tmp_path / "made"
+    teams = {"crew": lambda: counting(made, requires_approval=True)}
+    async with DrSai(teams, migrated_sqlite, settings=settings()) as drsai:
+        asked = await drsai.run("crew", "x", thread_id="t")
+        assert asked.status is RunStatus.AWAITING_INPUT
+        assert not made.exists()
+        question = asked.input_request
+        assert question is not None
+        handle = await drsai.answer("anonymous", "t", Answer(question["id"], decision="approve"))
+        assert (await handle.wait()).status is RunStatus.COMPLETED
+    assert len(made.read_text().splitlines()) == 1
+
+
+async def test_a_server_is_killed_in_the_middle_of_a_run(migrated_sqlite: str, tmp_path: Path) -> None:
+    """The agent reads of it and the run goes to its end; the next one has a server again."""
+    made = tmp_path / "made"
+    waits = iter([60.0, 0.0])
+    teams = {"crew": lambda: counting(made, wait=next(waits))}
+    async with DrSai(teams, migrated_sqlite, settings=settings()) as drsai:
+        handle = await drsai.start("crew", "x")
+        await soon(lambda: made.exists() and made.read_text())
+        os.kill(int(made.read_text()), signal.SIGKILL)
+        assert (await handle.wait()).status is RunStatus.COMPLETED
+        assert "closed the connection" in handle.transcript()[-1].message.to_text()
+        assert (await drsai.run("crew", "x")).text == "done: counted"
+    assert len(set(made.read_text().splitlines())) == 2

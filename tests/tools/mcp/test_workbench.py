@@ -1,0 +1,217 @@
+"""The tools of MCP servers, of real ones, which are killed and hang."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from autogen_core.tools import ImageResultContent, ToolResult
+
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.errors import ConfigurationError
+from drsai_backend.tools import approval_of, is_idempotent
+from drsai_backend.tools.mcp import McpHttp, McpServers, McpStdio, McpWorkbench, configured
+from drsai_backend.tools.mcp.failures import ServerFailed
+from drsai_backend.tools.mcp.pool import Pool, pool
+from drsai_backend.tools.mcp.servers import read_server
+from tests.tools.mcp.conftest import SERVER, processes, soon, stdio
+
+
+async def text(workbench: McpWorkbench, name: str, **arguments: Any) -> str:
+    result = await workbench.call_tool(name, arguments)
+    assert not result.is_error, result.to_text()
+    return result.to_text()
+
+
+async def failure(workbench: McpWorkbench, name: str, **arguments: Any) -> str:
+    result = await workbench.call_tool(name, arguments)
+    assert result.is_error
+    return result.to_text()
+
+
+async def names(workbench: McpWorkbench) -> list[str]:
+    return [schema["name"] for schema in await workbench.list_tools()]
+
+
+async def test_what_a_server_has(http: McpHttp) -> None:
+    """Texts, images, resources and prompts, over stdio and HTTP, by one connection each."""
+    workbench = McpWorkbench([stdio(resources=True, prompts=True), http])
+    schemas = {schema["name"]: schema for schema in await workbench.list_tools()}
+    assert {"n__double", "n__read_resource", "n__get_prompt", "web__double"} <= set(schemas)
+    assert "web__read_resource" not in schemas
+    assert "$defs" in schemas["n__norm"]["parameters"]
+    assert await text(workbench, "n__norm", point={"x": 1, "y": 2}) == "3"
+    assert "no such thing" not in await failure(workbench, "n__fail")
+    assert await failure(workbench, "n__nothing")
+    assert await failure(workbench, "elsewhere__double") == "there is no tool 'elsewhere__double'"
+    result = await workbench.call_tool("n__picture")
+    assert isinstance(result.result[0], ImageResultContent)
+    assert ToolResult.model_validate(result.model_dump(mode="json")).result[0].type == "ImageResultContent"
+    assert "note://hello" in await text(workbench, "n__list_resources")
+    assert await text(workbench, "n__read_resource", uri="note://hello") == "Hello."
+    assert await failure(workbench, "n__read_resource") == "the argument `uri` must be a string"
+    assert (
+        "Greet Ann."
+        in (await workbench.call_tool("n__get_prompt", {"name": "greet", "arguments": {"name": "Ann"}})).to_text()
+    )
+    several = await asyncio.gather(*(text(McpWorkbench([stdio()]), "n__pid") for _ in range(10)))
+    assert {*several, await text(workbench, "n__pid")} == {str(processes()[0].pid)}
+    assert await text(workbench, "web__double", number=4) == "8"
+
+
+async def test_what_is_offered_of_a_server() -> None:
+    workbench = McpWorkbench([stdio(include=("double", "pid"), exclude=("pid",), trust_hints=True)])
+    assert await names(workbench) == ["n__double"]
+    assert await failure(workbench, "n__pid") == "there is no tool 'n__pid'"
+    assert is_idempotent(workbench.marks_of("n__double"))
+    other = McpWorkbench([stdio(requires_approval=True)])
+    await other.list_tools()
+    assert not is_idempotent(other.marks_of("n__double"))
+    assert approval_of(other.marks_of("n__double")) is not None
+    guarded = [stdio(permission="tools:register")]
+    assert "needs the scope" in await failure(McpWorkbench(guarded), "n__double", number=1)
+    who = Principal(scopes=frozenset({Scope.TOOLS_REGISTER}))
+    assert await text(McpWorkbench(guarded, principal=who), "n__double", number=1) == "2"
+
+
+async def test_a_server_that_dies_is_an_error_and_starts_again() -> None:
+    workbench = McpWorkbench([stdio()])
+    first = await text(workbench, "n__pid")
+    assert "closed the connection" in await failure(workbench, "n__die")
+    second = await text(workbench, "n__pid")
+    assert second != first
+    os.kill(int(second), signal.SIGKILL)  # while nobody asks it
+    await soon(lambda: not psutil.pid_exists(int(second)) or psutil.Process(int(second)).status() == "zombie")
+    await asyncio.sleep(0.1)
+    assert await text(workbench, "n__double", number=2) == "4"
+
+
+async def test_a_call_is_not_made_twice(tmp_path: Path) -> None:
+    """The server is killed while it is asked."""
+    workbench, made = McpWorkbench([stdio()]), tmp_path / "made"
+    pid = int(await text(workbench, "n__pid"))
+    calling = asyncio.create_task(workbench.call_tool("n__count", {"path": str(made), "wait": 30}))
+    await soon(made.exists)
+    os.kill(pid, signal.SIGKILL)
+    assert (await calling).is_error
+    assert await text(workbench, "n__count", path=str(made))
+    assert len(made.read_text().splitlines()) == 2
+
+
+async def test_a_server_that_hangs_is_an_error_in_its_time() -> None:
+    """Stopped, it reads and writes nothing, and does not end by itself. The third time another one is started."""
+    workbench = McpWorkbench([stdio(timeout=0.3)])
+    pid = int(await text(workbench, "n__pid"))
+    os.kill(pid, signal.SIGSTOP)
+    for _ in range(3):
+        began = time.monotonic()
+        assert "did not answer within 0.3 s" in await failure(workbench, "n__double", number=1)
+        assert time.monotonic() - began < 2
+    assert int(await text(McpWorkbench([stdio(timeout=20)]), "n__pid")) != pid
+    await soon(lambda: len(processes()) == 1)
+
+
+async def test_answers_are_bounded(http: McpHttp) -> None:
+    for server in (stdio(max_bytes=50_000), http.model_copy(update={"name": "n", "max_bytes": 50_000})):
+        workbench = McpWorkbench([server])
+        await text(workbench, "n__double", number=1)
+        before = psutil.Process().memory_info().rss
+        assert "50000 bytes" in await failure(workbench, "n__long", size=100_000)
+        assert await failure(workbench, "n__long", size=40_000_000)
+        assert psutil.Process().memory_info().rss - before < 30_000_000
+        assert await text(workbench, "n__double", number=2) == "4"
+
+
+async def test_a_backup_stands_for_what_cannot_be_reached(http: McpHttp) -> None:
+    gone = McpHttp(name="n", url="http://127.0.0.1:1/mcp", backup=http)  # pyright: ignore[reportArgumentType]
+    workbench = McpWorkbench([gone])
+    assert "n__double" in await names(workbench)
+    assert await text(workbench, "n__double", number=3) == "6"
+    alone = McpWorkbench([gone.model_copy(update={"backup": None}), stdio(name="m")])
+    assert "cannot be reached" in await failure(alone, "n__double", number=3)
+    assert {name.partition("__")[0] for name in await names(alone)} == {"m"}
+    with pytest.raises(ServerFailed):
+        await McpWorkbench([gone.model_copy(update={"backup": None, "required": True})]).list_tools()
+    missing = McpWorkbench([McpStdio(name="x", command="no-such-program")])
+    assert "there is no program" in await failure(missing, "x__y")
+
+
+async def test_the_pool_is_bounded_and_closes_what_is_idle() -> None:
+    own, one, two = Pool(most=1, idle_seconds=0.1), stdio(), stdio(env={"A": "b"})
+    async with own.connection(one):
+        with pytest.raises(ServerFailed, match="no more may be"):
+            async with own.connection(two):
+                pass
+    async with own.connection(two):
+        assert own.count <= 2
+    await soon(lambda: own.count == 0)
+
+
+async def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
+    """The parent is killed, and cannot close anything."""
+    script = (
+        "import asyncio, sys\n"
+        "from drsai_backend.tools.mcp import McpStdio, McpWorkbench\n"
+        "async def main():\n"
+        "    own = McpWorkbench([McpStdio(name='n', command=sys.executable, args=(sys.argv[1],))])\n"
+        "    print((await own.call_tool('n__pid')).to_text(), flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, str(SERVER), stdout=asyncio.subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    pid = int(await parent.stdout.readline())
+    os.kill(pid, signal.SIGSTOP)  # It cannot see the end of its input.
+    parent.kill()
+    await parent.wait()
+    await soon(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie")
+
+
+async def test_two_hundred_calls_leave_nothing() -> None:
+    descriptors = psutil.Process().num_fds
+    async with McpWorkbench([stdio()]) as workbench:
+        await text(workbench, "n__double", number=1)
+        before = descriptors()
+        for number in range(200):
+            assert await text(McpWorkbench([stdio()]), "n__double", number=number) == str(2 * number)
+        assert descriptors() <= before + 1
+    assert pool().count == 0
+
+
+def test_only_configured_servers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "servers.yaml"
+    file.write_text("mcpServers:\n  files: {command: cat}\n  web: {url: 'https://x.example/mcp', type: sse}\n")
+    try:
+        for server in McpServers.read(file):
+            configured.add(server)
+        workbench = McpWorkbench(["files", "web"])
+        component = workbench.dump_component()
+        assert component.config == {"servers": ["files", "web"]}
+        assert McpWorkbench.load_component(component).dump_component() == component
+        with pytest.raises(ConfigurationError, match="there is no MCP server 'other'"):
+            McpWorkbench(["other"])
+        with pytest.raises(ConfigurationError):
+            McpWorkbench([stdio()]).dump_component()
+        with pytest.raises(ConfigurationError, match="'a': url"):
+            read_server("a", {"url": "ftp:/x"})
+        with pytest.raises(ConfigurationError, match="comand"):
+            read_server("a", {"command": "x", "comand": "y"})
+    finally:
+        configured.clear()
+
+
+async def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, http: McpHttp) -> None:
+    secret = http.model_copy(update={"headers": {"Authorization": "Bearer ${THE_TOKEN}"}})
+    assert "THE_TOKEN, which is not set" in await failure(McpWorkbench([secret]), "web__double", number=1)
+    monkeypatch.setenv("THE_TOKEN", "t")
+    other = secret.model_copy(update={"headers": {"X-Other": "${THE_TOKEN}"}})
+    assert await text(McpWorkbench([other]), "web__double", number=1) == "2"
