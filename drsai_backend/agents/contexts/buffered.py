@@ -143,7 +143,7 @@ class TokenBufferedContext(GrowingContext, Component[TokenBufferedConfig]):
         return sum(tokens for tokens, _ in newest.values())
 
     def _newest(self, lowest: int, limit: int) -> dict[int, tuple[int, LLMMessage]]:
-        """The newest units from `lowest` on within `limit` tokens, the last one in any case: position → tokens, view."""
+        """The newest units from `lowest` on within `limit` tokens, and the last one: position → tokens, view."""
         messages, ages = self._messages, OutputAges(self.ephemeral)
         found: dict[int, tuple[int, LLMMessage]] = {}
         used, end = 0, len(messages)

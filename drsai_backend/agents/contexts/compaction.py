@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol, Self
 
 from autogen_core import Component, ComponentModel, FunctionCall
-from autogen_core.models import ChatCompletionClient, FunctionExecutionResult, LLMMessage, SystemMessage, UserMessage
+from autogen_core.models import (
+    ChatCompletionClient,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+    SystemMessage,
+    UserMessage,
+)
 from pydantic import BaseModel
 
 from drsai_backend.agents.contexts.buffered import TokenBufferedConfig, TokenBufferedContext
-from drsai_backend.agents.contexts.growing import CountTokens, unit_start
+from drsai_backend.agents.contexts.growing import CountTokens, calls_of, unit_start
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.models import DefaultModelClient
 from drsai_backend.models.tokens import estimate_text
@@ -31,7 +37,7 @@ NOT_SUMMARISED: Final = "[Messages after that were left out: no summary of them 
 
 
 class Once(Protocol):
-    """Does something once in a turn, also when the turn is repeated: stores what `make` returns before it returns it."""
+    """Does something once in a turn, even one that is repeated: stores what `make` returns before it returns it."""
 
     async def __call__(self, digest: str, make: Callable[[], Awaitable[str | None]]) -> str | None: ...
 
@@ -99,13 +105,15 @@ class CompactionContext(TokenBufferedContext, Component[CompactionConfig]):
         self.keep = keep
         self.prompt = prompt
         self._model_client = DefaultModelClient() if model_client is None else model_client
+        self._asked = self._model_client
         self._once: Once = _unbound
         self._summary_at: int | None = None
         self._covered = 0
 
-    def bind_once(self, once: Once) -> None:
-        """Called before a run: how an outcome is kept for a repeated turn."""
+    def bind_run(self, once: Once, client: Callable[[ChatCompletionClient], ChatCompletionClient]) -> None:
+        """Called before a run: how an outcome is kept for a repeated turn, and the run's client made of the own one."""
         self._once = once
+        self._asked = client(self._model_client)
 
     async def get_messages(self) -> list[LLMMessage]:
         """The prompt. It may ask the model for a summary first, and add that to the context."""
@@ -144,7 +152,7 @@ class CompactionContext(TokenBufferedContext, Component[CompactionConfig]):
     async def _compact(self) -> None:
         messages, start = self._messages, self._covered
         kept = self._newest(start, int(self.keep * self.max_tokens))
-        end = min(kept, default=len(messages))
+        end = min([*kept, *self._pending(start)], default=len(messages))
         older = [each for each in range(start, end) if not self._is_aside(each)]
         if not older:
             return  # all of it is one unit, which is shown in any case
@@ -164,12 +172,21 @@ class CompactionContext(TokenBufferedContext, Component[CompactionConfig]):
         await self.add_message(summary)
         self._scan()
 
+    def _pending(self, start: int) -> list[int]:
+        """Where the newest calls are, if they have no results yet. What was called before those is abandoned."""
+        answered: set[str] = set()
+        for position in range(len(self._messages) - 1, start - 1, -1):
+            message = self._messages[position]
+            if isinstance(message, FunctionExecutionResultMessage):
+                answered |= {result.call_id for result in message.content}
+            elif calls := calls_of(message):
+                return [] if all(call.id in answered for call in calls) else [position]
+        return []
+
     async def _ask(self, asked: list[LLMMessage]) -> str | None:
         """The model's summary; None where there is none."""
         try:
-            result = await self._model_client.create(asked)
-        except asyncio.CancelledError:
-            raise
+            result = await self._asked.create(asked)
         except Exception as error:  # noqa: BLE001  # whatever a model client raises; the buffer stands in for it
             _log.warning("no summary of a context: its model failed (%s)", type(error).__name__)
             return None

@@ -51,5 +51,3 @@ def checked(keep: Mapping[str, int] | None) -> dict[str, int]:
         if number < 0:
             raise ConfigurationError(f"ephemeral[{name!r}] is {number}: give how many outputs stay, 0 or more")
     return found
-
-

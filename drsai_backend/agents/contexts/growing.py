@@ -1,7 +1,7 @@
 """What all contexts here share: a list that only grows, and the units into which a prompt may be cut.
 
-A context's state is every message it was given, in the form of AutoGen's own contexts, so the journal stores what a turn
-has added and nothing more. What a prompt leaves out is a view: nothing of it is written, and nothing is lost.
+A context's state is every message it was given, in the form of AutoGen's own contexts, so the journal stores what a
+turn has added and nothing more. What a prompt leaves out is a view: nothing of it is written, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -40,11 +40,8 @@ def calls_of(message: LLMMessage) -> list[FunctionCall]:
 class GrowingContext(ChatCompletionContext):
     """A context whose messages only grow at their end, or are cleared.
 
-    Subclasses give a view of `_messages` in `get_messages` and change none of them. A class outside this package that
-    keeps to that may set `append_only = True` to be stored by what a turn adds.
+    Subclasses give a view of `_messages` in `get_messages` and change none of them.
     """
-
-    append_only = True
 
     def __init__(self, initial_messages: list[LLMMessage] | None = None) -> None:
         super().__init__(initial_messages)
