@@ -221,7 +221,7 @@ def test_as_components() -> None:
     ):
         config = context.dump_component()
         assert config.provider == f"drsai_backend.agents.contexts.{type(context).__name__}"
-        loaded = ChatCompletionContext.load_component(config.model_dump_json() and config)
+        loaded = ChatCompletionContext.load_component(config)
         assert type(loaded) is type(context)
         assert loaded.dump_component() == config
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol, Self
 
-from autogen_core import Component, ComponentModel, FunctionCall
+from autogen_core import ComponentModel, FunctionCall
 from autogen_core.models import (
     ChatCompletionClient,
     FunctionExecutionResult,
@@ -16,7 +16,6 @@ from autogen_core.models import (
     SystemMessage,
     UserMessage,
 )
-from pydantic import BaseModel
 
 from drsai_backend.agents.contexts.buffered import TokenBufferedConfig, TokenBufferedContext
 from drsai_backend.agents.contexts.growing import CountTokens, calls_of, unit_start
@@ -55,7 +54,7 @@ class CompactionConfig(TokenBufferedConfig):
     prompt: str = COMPACTION_PROMPT
 
 
-class CompactionContext(TokenBufferedContext, Component[CompactionConfig]):
+class CompactionContext(TokenBufferedContext):
     """The newest messages, and a summary of what was before them.
 
     When the messages of a prompt take more than `share` of `max_tokens`, all but the newest of them are summarised by
@@ -223,7 +222,7 @@ class CompactionContext(TokenBufferedContext, Component[CompactionConfig]):
         )
 
     @classmethod
-    def _from_config(cls, config: BaseModel) -> Self:
+    def _from_config(cls, config: TokenBufferedConfig) -> Self:
         assert isinstance(config, CompactionConfig)
         client = config.model_client
         return cls(

@@ -73,8 +73,17 @@ KINDS = [
     "society",
 ]
 MEMBERS = ["assistant", "assistant", "assistant", "tally", "chatty", "human", "filtered"]
-CONTEXTS = ["unbounded", "buffered", "head_and_tail", "trimmed", "token_limited", "shared"]
-CONTEXTS += ["ephemeral", "token_buffered", "compacted"]
+CONTEXTS = [
+    "unbounded",
+    "buffered",
+    "head_and_tail",
+    "trimmed",
+    "token_limited",
+    "shared",
+    "ephemeral",
+    "token_buffered",
+]
+CONTEXTS.append("compacted")
 NAMES = ["ann", "bob", "cid", "dee", "eve"]
 
 
