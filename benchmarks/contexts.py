@@ -50,8 +50,8 @@ async def _stored(drsai: DrSai) -> int:
 async def measure(turns: int = TURNS) -> Section:
     section = Section(
         "Contexts",
-        f"{turns:,} runs of one agent on one thread, with a CompactionContext of {LIMIT:,} tokens, on SQLite. Bytes are "
-        "those of messages, journal and snapshots that are kept.",
+        f"{turns:,} runs of one agent on one thread, with a CompactionContext of {LIMIT:,} tokens, on SQLite. "
+        "Bytes are those of messages, journal and snapshots that are kept.",
         ("runs", "bytes per turn", "summaries"),
     )
     watched = _Watched()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from autogen_core.models import (
     SystemMessage,
     UserMessage,
 )
+from autogen_core.tools import FunctionTool, StaticWorkbench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +30,7 @@ from drsai_backend.agents.contexts import (
 from drsai_backend.agents.contexts.growing import calls_of, estimate_message
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.models.endpoints.message_rules import ALTERNATING, conform
+from drsai_backend.teams.team_tree import ephemeral_tools
 from tests.support.scripted import ScriptedClient
 
 profile = settings(max_examples=60, derandomize=True, deadline=None, database=None)
@@ -146,6 +149,19 @@ async def test_only_the_newest_outputs_stay() -> None:
     ]
     assert shown == [EPHEMERAL_NOTE, EPHEMERAL_NOTE, long, long, long]
     assert (await context.save_state())["messages"] == [each.model_dump() for each in said]
+
+
+async def test_marked_tools_are_found_in_workbenches() -> None:
+    tool = FunctionTool(lambda: "x", "a tool", name="look")
+    vars(tool)["options"] = SimpleNamespace(ephemeral=1)
+    plain = FunctionTool(lambda: "x", "a tool", name="other")
+    marked = ephemeral_tools([StaticWorkbench([tool, plain])])
+    assert marked == {"look": 1}
+    context = TokenBufferedContext(1_000, ephemeral={"read": 2})
+    context.bind_tools(marked)
+    prompt = (await prompts(context, [*called(1, "x" * 200), *called(2, "y" * 200)]))[-1]
+    assert EPHEMERAL_NOTE in str(prompt[1].content)
+    assert context.dump_component().config["ephemeral"] == {"read": 2}, "marks are the tools' own"
 
 
 async def test_a_summary_stands_for_what_is_older() -> None:

@@ -1,6 +1,6 @@
 """Model contexts: what of a thread an agent's model is shown. See docs/contexts.md."""
 
-from drsai_backend.agents.contexts.buffered import EphemeralOutputsContext, TokenBufferedContext
+from drsai_backend.agents.contexts.buffered import EphemeralOutputsContext, OutputsContext, TokenBufferedContext
 from drsai_backend.agents.contexts.compaction import COMPACTION_PROMPT, CompactionContext, Once
 from drsai_backend.agents.contexts.ephemeral import EPHEMERAL_NOTE
 from drsai_backend.agents.contexts.growing import CountTokens, GrowingContext
@@ -13,5 +13,6 @@ __all__ = [
     "EphemeralOutputsContext",
     "GrowingContext",
     "Once",
+    "OutputsContext",
     "TokenBufferedContext",
 ]

@@ -14,6 +14,21 @@ from drsai_backend.agents.contexts.growing import CountTokens, GrowingContext, e
 from drsai_backend.errors import ConfigurationError
 
 
+class OutputsContext(GrowingContext):
+    """A context that shows only the newest outputs of some tools: of those in `ephemeral`, and of those marked so."""
+
+    def __init__(
+        self, ephemeral: Mapping[str, int] | None = None, initial_messages: list[LLMMessage] | None = None
+    ) -> None:
+        super().__init__(initial_messages)
+        self.ephemeral = checked(ephemeral)
+        self._kept = self.ephemeral
+
+    def bind_tools(self, marked: Mapping[str, int]) -> None:
+        """Called before a run with the agent's tools that are marked `ephemeral`. `ephemeral` wins."""
+        self._kept = {**marked, **self.ephemeral}
+
+
 class EphemeralOutputsConfig(BaseModel):
     """The component config of `EphemeralOutputsContext`."""
 
@@ -21,7 +36,7 @@ class EphemeralOutputsConfig(BaseModel):
     initial_messages: list[LLMMessage] | None = None
 
 
-class EphemeralOutputsContext(GrowingContext, Component[EphemeralOutputsConfig]):
+class EphemeralOutputsContext(OutputsContext, Component[EphemeralOutputsConfig]):
     """All messages, with only the newest outputs of some tools; of the older ones a short note is left.
 
     Args:
@@ -38,12 +53,11 @@ class EphemeralOutputsContext(GrowingContext, Component[EphemeralOutputsConfig])
     def __init__(
         self, ephemeral: Mapping[str, int] | None = None, *, initial_messages: list[LLMMessage] | None = None
     ) -> None:
-        super().__init__(initial_messages)
-        self.ephemeral = checked(ephemeral)
+        super().__init__(ephemeral, initial_messages)
 
     async def get_messages(self) -> list[LLMMessage]:
         """The messages, old outputs replaced."""
-        ages = OutputAges(self.ephemeral)
+        ages = OutputAges(self._kept)
         return [ages.view(message) for message in reversed(self._messages)][::-1]
 
     def _to_config(self) -> EphemeralOutputsConfig:
@@ -61,7 +75,7 @@ class TokenBufferedConfig(EphemeralOutputsConfig):
     keep_first: bool = True
 
 
-class TokenBufferedContext(GrowingContext, Component[TokenBufferedConfig]):
+class TokenBufferedContext(OutputsContext, Component[TokenBufferedConfig]):
     """The newest messages that fit into `max_tokens`.
 
     A call of tools and its results are shown together or not at all. System messages that were added to the context are
@@ -94,12 +108,11 @@ class TokenBufferedContext(GrowingContext, Component[TokenBufferedConfig]):
         count: CountTokens | None = None,
         initial_messages: list[LLMMessage] | None = None,
     ) -> None:
-        super().__init__(initial_messages)
+        super().__init__(ephemeral, initial_messages)
         if max_tokens <= 0:
             raise ConfigurationError(f"max_tokens is {max_tokens}: give a number of tokens above 0")
         self.max_tokens = max_tokens
         self.keep_first = keep_first
-        self.ephemeral = checked(ephemeral)
         self._own_count = count
         self._count_message = count or estimate_message
         self._counts: dict[int, int] = {}
@@ -144,7 +157,7 @@ class TokenBufferedContext(GrowingContext, Component[TokenBufferedConfig]):
 
     def _newest(self, lowest: int, limit: int) -> dict[int, tuple[int, LLMMessage]]:
         """The newest units from `lowest` on within `limit` tokens, and the last one: position → tokens, view."""
-        messages, ages = self._messages, OutputAges(self.ephemeral)
+        messages, ages = self._messages, OutputAges(self._kept)
         found: dict[int, tuple[int, LLMMessage]] = {}
         used, end = 0, len(messages)
         while end > lowest:

@@ -24,7 +24,7 @@ from autogen_core.tools import Workbench
 from drsai_backend import log_context
 from drsai_backend.access.principal import Principal
 from drsai_backend.agents import RunBound, bind
-from drsai_backend.agents.contexts import CompactionContext
+from drsai_backend.agents.contexts import CompactionContext, OutputsContext
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import InvalidRequest, TeamBuildError
 from drsai_backend.json_types import JsonObject
@@ -46,7 +46,7 @@ from drsai_backend.teams.resources import Held
 from drsai_backend.teams.runtime.wiring import manager_of
 from drsai_backend.teams.session import TeamSession
 from drsai_backend.teams.suspension import InputBroker
-from drsai_backend.teams.team_tree import Parts, as_team, is_a, leaf_agents, parts
+from drsai_backend.teams.team_tree import Parts, as_team, ephemeral_tools, is_a, leaf_agents, parts
 
 log = logging.getLogger("drsai.run")
 
@@ -198,6 +198,8 @@ def inject(
             if allotted is not None and allotted.client is not None and part is allotted.client:
                 offer = give_tools(allotted.client, allotted.tools, calls).offer
         model_context = getattr(part, "_model_context", None)
+        if isinstance(model_context, OutputsContext):
+            model_context.bind_tools(ephemeral_tools(workbenches or ()))
         if isinstance(model_context, CompactionContext):
             model_context.bind_run(agent.once, lambda client: _summarising(client, context))
         model_client = getattr(part, "_model_client", None)
