@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks import (
     access,
+    contexts,
     fallback,
     footprint,
     histories,
@@ -36,7 +37,7 @@ TARGET = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 QUICK = (10,)
 GOALS = (10, 1000)
 FULL = (10, 100, 1000, 3000)
-_ONLY_FULL = ("rewrite", "timing", "migrate", "long", "many")
+_ONLY_FULL = ("rewrite", "timing", "migrate", "long", "many", "contexts")
 Part = Callable[[], Awaitable[Section]]
 
 
@@ -58,6 +59,7 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
         "timing": lambda: timing.measure(200 if quick else timing.TRIES),
         "migrate": lambda: migrate.measure(server, 10_000 if quick else migrate.MESSAGES),
         "long": lambda: long.measure(server, rounds, 1100 if quick else long.LONGER),
+        "contexts": lambda: contexts.measure(100 if quick else contexts.TURNS),
         "many": lambda: many.measure(100 if quick else 10_000),
     }
 

@@ -49,7 +49,7 @@ def resources_of(team: Parts) -> Iterator[tuple[str, Resource]]:
     run, which are shared by the process."""
     seen: set[int] = set()
     for path, part in team:
-        for found in _held(_attributes(part)):
+        for found in _held([*_attributes(part), *_attributes(getattr(part, "_model_context", None))]):
             if id(found) not in seen and run_client_of(found) is None:
                 seen.add(id(found))
                 yield path, found

@@ -109,6 +109,18 @@ def has_state(tool: AnyTool) -> bool:
     return type(tool).save_state_json is not _STATELESS
 
 
+def ephemeral_tools(workbenches: Sequence[object]) -> dict[str, int]:
+    """Of the tools in these workbenches that are marked `ephemeral`: how many outputs stay in the prompt, by name."""
+    found: dict[str, int] = {}
+    for workbench in workbenches:
+        if isinstance(workbench, StaticWorkbench):
+            for tool in workbench._tools:
+                kept = getattr(getattr(tool, "options", None), "ephemeral", None)
+                if isinstance(kept, int):
+                    found[tool.name] = kept
+    return found
+
+
 def stateful_tools(agent: object) -> Iterator[tuple[str, AnyTool]]:
     """The tools of an agent that have a state, each with a name that is unique for the agent."""
     workbenches: Sequence[object] = getattr(agent, "_workbench", None) or ()

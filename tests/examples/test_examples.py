@@ -52,6 +52,12 @@ def test_models(tmp_path: Path) -> None:
     ]
 
 
+def test_contexts(tmp_path: Path) -> None:
+    *pages, whole = run("contexts.py", tmp_path).splitlines()
+    assert max(int(re.findall(r"\d+", page)[1]) for page in pages) < 2_000, "a prompt and a summary's"
+    assert whole == "messages of the thread: 48"
+
+
 def test_selector(tmp_path: Path) -> None:
     lines = run("selector.py", tmp_path).splitlines()
     assert [line.partition(":")[0] for line in lines[:4]] == ["user", "physicist", "historian", "poet"]

@@ -39,6 +39,9 @@ async def test_contexts_only_append(context: Any) -> None:
             "model_client": ScriptedClient(counting("x")),
             "token_limit": 3,
         },
+        "EphemeralOutputsContext": {"ephemeral": {"add": 1}},
+        "TokenBufferedContext": {"max_tokens": 9},
+        "CompactionContext": {"max_tokens": 9_000, "model_client": ScriptedClient(counting("x"))},
     }
     live = context(**arguments.get(context.__name__, {}))
     messages = [UserMessage(content=f"message {n}", source="user") for n in range(9)]

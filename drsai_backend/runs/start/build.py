@@ -24,6 +24,7 @@ from autogen_core.tools import Workbench
 from drsai_backend import log_context
 from drsai_backend.access.principal import Principal
 from drsai_backend.agents import RunBound, bind
+from drsai_backend.agents.contexts import CompactionContext, OutputsContext
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import InvalidRequest, TeamBuildError
 from drsai_backend.json_types import JsonObject
@@ -47,7 +48,7 @@ from drsai_backend.teams.resources import Held
 from drsai_backend.teams.runtime.wiring import manager_of
 from drsai_backend.teams.session import TeamSession
 from drsai_backend.teams.suspension import InputBroker
-from drsai_backend.teams.team_tree import Parts, as_team, is_a, leaf_agents, parts
+from drsai_backend.teams.team_tree import Parts, as_team, ephemeral_tools, is_a, leaf_agents, parts
 
 log = logging.getLogger("drsai.run")
 
@@ -200,6 +201,11 @@ def inject(
             setattr(part, "_workbench", [RecordedWorkbench(each, calls.stream) for each in workbenches])  # noqa: B010 - no class of this package declares it
             if allotted is not None and allotted.client is not None and part is allotted.client:
                 offer = give_tools(allotted.client, allotted.tools, calls).offer
+        model_context = getattr(part, "_model_context", None)
+        if isinstance(model_context, OutputsContext):
+            model_context.bind_tools(ephemeral_tools(workbenches or ()))
+        if isinstance(model_context, CompactionContext):
+            model_context.bind_run(agent.once, lambda client: _summarising(client, context))
         model_client = getattr(part, "_model_client", None)
         if isinstance(model_client, ChatCompletionClient):
             run_client = run_client_of(model_client) or RunModelClient(
@@ -220,6 +226,13 @@ def inject(
         if is_a(part, UserProxyAgent) and part.input_func is cancellable_input:
             part.input_func = _asking(part.name, broker)
             setattr(part, "_is_async", True)  # noqa: B010 - AutoGen derives it once, from the function it was given
+
+
+def _summarising(client: ChatCompletionClient, context: RunContext) -> RunModelClient:
+    """The client as one that summarises: metered; the request's parameters are for answers to the user."""
+    known = run_client_of(client)
+    inner = client if known is None else known.inner
+    return RunModelClient(inner, meter=context.meter, rules=context.models.rules, messages=known and known.messages)
 
 
 def refuse_unseen_images(team: BaseGroupChat, messages: Sequence[InputMessage]) -> None:

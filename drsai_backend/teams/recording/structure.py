@@ -52,6 +52,8 @@ from autogen_core.model_context import (
     UnboundedChatCompletionContext,
 )
 
+from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsContext, TokenBufferedContext
+from drsai_backend.errors import TeamBuildError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.state.journal import Path, put
 from drsai_backend.teams.recording.base import Field, fields_of
@@ -70,6 +72,9 @@ APPEND_ONLY_CONTEXTS = (
     BufferedChatCompletionContext,
     TokenLimitedChatCompletionContext,
     HeadAndTailChatCompletionContext,
+    EphemeralOutputsContext,
+    TokenBufferedContext,
+    CompactionContext,
 )
 
 # The constant parts of states, dumped once.
@@ -284,6 +289,11 @@ def _manager(structure: Structure, manager: BaseGroupChatManager, path: Path) ->
     structure.cells += [ValueCell(structure.extra(path, name), manager, extra) for name, extra in known.extras.items()]
     if is_a(manager, SelectorGroupChatManager):
         # load_state fills the selection context from the message thread.
+        if is_a(manager._model_context, CompactionContext):
+            raise TeamBuildError(
+                "a SelectorGroupChat fills its model_context anew from its messages, and would have them summarised "
+                "again: give it a TokenBufferedContext"
+            )
         structure.selectors.append(manager)
         if type(manager._model_context) in APPEND_ONLY_CONTEXTS:
             where = ("derived", *path, "model_context")

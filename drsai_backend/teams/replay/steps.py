@@ -35,7 +35,8 @@ class Step:
         agent: path of the agent: names from the outermost team's member down, joined by `/`. A manager that asks a
             model has one too.
         step: names it among the agent's: `m0`, `m1`… are its model's answers; `m0:t<call id>` is the result of a tool
-            call of answer 0, `m0:t<call id>!<n>` says that the call was started for the n-th time, `…?<n>` that it
+            call of answer 0, `c0`, `c1`… are summaries of its model context,
+            `m0:t<call id>!<n>` says that the call was started for the n-th time, `…?<n>` that it
             then ended with a question to a person.
         digest: hash of what was asked.
         value: JSON, enough to replay it.
@@ -209,6 +210,7 @@ class AgentSteps:
         self._asked = 0
         self._calls: dict[str, tuple[int, bool]] = {}
         self._uses: Counter[str] = Counter()
+        self._summaries = 0
         self.last_calls: CreateResult | None = None
         """The last answer that called tools."""
         self.has_called = False
@@ -247,6 +249,20 @@ class AgentSteps:
         self._know_calls(number, result, replayed=False)
         await self.turn.save(step())
 
+    async def once(self, digest: str, make: Callable[[], Awaitable[str | None]]) -> str | None:
+        """What `make` returns, stored before this returns; in a turn that is repeated, what it returned then.
+
+        Raises:
+            ReplayMismatch: what is recorded was made of something else than `digest` says.
+        """
+        name = f"c{self._summaries}"
+        self._summaries += 1
+        value = self.turn.replay(self.path, name, lambda: digest)
+        if value is None:
+            value = {"text": await make()}
+            await self.turn.save(Step(self.path, name, digest, value))
+        return value["text"]
+
     def _know_calls(self, number: int, result: CreateResult, *, replayed: bool) -> None:
         self.has_called = not isinstance(result.content, str)
         if not isinstance(result.content, str):
@@ -270,6 +286,7 @@ class AgentSteps:
             self._asked = 0
             self._calls.clear()
             self.has_called = False
+        self._summaries = 0
         self._uses.clear()
 
 

@@ -51,6 +51,7 @@ from autogen_core.model_context import (
     UnboundedChatCompletionContext,
 )
 
+from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsContext, TokenBufferedContext
 from drsai_backend.state import expand
 from tests.support.running import Stored, TurnRun, comparable
 from tests.support.scripted import Answer, Rule, ScriptedClient
@@ -72,7 +73,17 @@ KINDS = [
     "society",
 ]
 MEMBERS = ["assistant", "assistant", "assistant", "tally", "chatty", "human", "filtered"]
-CONTEXTS = ["unbounded", "buffered", "head_and_tail", "trimmed", "token_limited", "shared"]
+CONTEXTS = [
+    "unbounded",
+    "buffered",
+    "head_and_tail",
+    "trimmed",
+    "token_limited",
+    "shared",
+    "ephemeral",
+    "token_buffered",
+]
+CONTEXTS.append("compacted")
 NAMES = ["ann", "bob", "cid", "dee", "eve"]
 
 
@@ -155,6 +166,13 @@ class Builder:
                 return Trimmed(buffer_size=9)
             case "token_limited":
                 return TokenLimitedChatCompletionContext(_client(self.spec, lambda m, o: ""), token_limit=9_000)
+            case "ephemeral":
+                return EphemeralOutputsContext({"add": 1, "count": 0})
+            case "token_buffered":
+                return TokenBufferedContext(60, ephemeral={"add": 1})
+            case "compacted":
+                client = _client(self.spec, lambda messages, _: f"{len(messages[-1].content)} characters")
+                return CompactionContext(200, client, ephemeral={"add": 1})
             case "shared":
                 return self.shared
             case _:

@@ -18,6 +18,7 @@ from autogen_agentchat.conditions import HandoffTermination, MaxMessageTerminati
 
 from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext, SelectorGroupChat, Swarm, client_tools
 from drsai_backend.agents import idempotent, requires_approval
+from drsai_backend.agents.contexts import CompactionContext
 
 CHOOSE = "You choose who speaks.\n{roles}\n{history}\nPick one of {participants}."
 
@@ -51,6 +52,12 @@ def _agent(context: RunContext, name: str, **more: Any) -> AssistantAgent:
 def solo(context: RunContext) -> AssistantAgent:
     """One agent."""
     return _agent(context, "sam")
+
+
+def brief(context: RunContext) -> AssistantAgent:
+    """One agent, whose context is summarised when it is nearly full."""
+    shown = CompactionContext(100, context.model_client(), prompt="Summarise this.", keep_first=False)
+    return _agent(context, "sam", model_context=shown)
 
 
 def twice(context: RunContext) -> RoundRobinGroupChat:
@@ -127,6 +134,7 @@ def paying(context: RunContext) -> RoundRobinGroupChat:
 teams = {
     "solo": solo,
     "twice": twice,
+    "brief": brief,
     "pair": pair,
     "rounds": rounds,
     "chosen": chosen,
