@@ -44,6 +44,14 @@ def test_tools(tmp_path: Path) -> None:
     assert output.endswith("reminder-1: water the plants\n")
 
 
+def test_tools_with_dependencies(tmp_path: Path) -> None:
+    lines = run("tools_with_dependencies.py", tmp_path).splitlines()
+    assert lines[0] == "parameters: city, days"
+    assert lines[1:4] == ["connected", "closed", "Rome: sun, sun"]
+    assert "`days`" in lines[4]
+    assert lines[-1] == "Rome: rain"
+
+
 def test_selector(tmp_path: Path) -> None:
     lines = run("selector.py", tmp_path).splitlines()
     assert [line.partition(":")[0] for line in lines[:4]] == ["user", "physicist", "historian", "poet"]
