@@ -27,6 +27,7 @@ from benchmarks import (
     stalls,
     stored,
     timing,
+    tools,
     travel,
     turns,
 )
@@ -44,6 +45,7 @@ Part = Callable[[], Awaitable[Section]]
 def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], rounds: int) -> dict[str, Part]:
     """What can be measured, by name."""
     return {
+        "tools": lambda: tools.measure(200 if quick else tools.CALLS),
         "turns": lambda: turns.measure(sizes, rounds),
         "stored": lambda: stored.measure(server, sizes, rounds),
         "rewrite": lambda: rewrite.measure(server, sizes),

@@ -24,7 +24,8 @@ CHAPTERS = {
     "runs.threads.views.ShareView runs.threads.views.SharedThread runs.threads.views.SharedThreadPage datamodel.Right",
     "Teams": "RunContext teams.context.TeamFactory DrSaiGroupChat RoundRobinGroupChat SelectorGroupChat Swarm "
     "GraphFlow MagenticOneGroupChat",
-    "Agents and tools": "AssistantAgent DrSaiAgent DrSaiAgentMixin agents.RunBound requires_approval idempotent "
+    "Agents and tools": "AssistantAgent DrSaiAgent DrSaiAgentMixin agents.RunBound tool Depends dependency_overrides "
+    "FileOutput tools.ToolOptions requires_approval idempotent "
     "models.DefaultModelClient models.ModelProvider",
     "Who asks": "access.principal.Principal access.principal.Scope access.principal.ROLES api.auth.Identify "
     "api.auth.allowed access.key_store.ApiKeys access.key_store.NewKey",

@@ -19,7 +19,13 @@ ResultContent: TypeAlias = TextResultContent | ImageResultContent
 
 @dataclass(frozen=True, slots=True)
 class FileOutput:
-    """A file as a result: it is kept, and the model gets its name and id. Without `media_type`, the name says it."""
+    """A file as a result: it is kept, and the model gets its name and id.
+
+    Attributes:
+        name: its file name.
+        data: its content.
+        media_type: None: the name says it.
+    """
 
     name: str
     data: bytes

@@ -58,6 +58,20 @@ def test_contexts(tmp_path: Path) -> None:
     assert whole == "messages of the thread: 48"
 
 
+def test_http_tools(tmp_path: Path) -> None:
+    out = run("http_tools.py", tmp_path)
+    assert "(the API is asked for /cities/Rome by ada)" in out
+    assert "weather says: sunny, 21 degrees" in out
+
+
+def test_tools_with_dependencies(tmp_path: Path) -> None:
+    lines = run("tools_with_dependencies.py", tmp_path).splitlines()
+    assert lines[0] == "parameters: city, days"
+    assert lines[1:4] == ["connected", "closed", "Rome: sun, sun"]
+    assert "`days`" in lines[4]
+    assert lines[-1] == "Rome: rain"
+
+
 def test_selector(tmp_path: Path) -> None:
     lines = run("selector.py", tmp_path).splitlines()
     assert [line.partition(":")[0] for line in lines[:4]] == ["user", "physicist", "historian", "poet"]

@@ -43,9 +43,10 @@ def build() -> RoundRobinGroupChat:
 @pytest.mark.parametrize("crash_at", [None, 1, 2, 3])
 async def test_a_rule_asks_and_nothing_is_called_twice(crash_at: int | None) -> None:
     called.clear()
-    story = await Story(build, answer=lambda question: "approve", crash_at=crash_at, durable=True).run()
+    words = {"approval": "approve", "tool_retry": "run"}  # It was not called: its result would be the next write.
+    story = await Story(build, lambda question: words[question.kind], crash_at=crash_at, durable=True).run()
     assert sorted(called) == ["u 5", "u 500"]
-    assert [question.kind for question in story.questions] == ["approval"]
+    assert [each.kind for each in story.questions].count("approval") == 1
     partials = [event for event in story.events if isinstance(event, ToolPartial)]
     assert {event.content for event in partials} == {"paying"}
     results = {event.call_id: event.result for event in story.events if isinstance(event, ToolFinished)}

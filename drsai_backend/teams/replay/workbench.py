@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 from autogen_core import CancellationToken
 from autogen_core.tools import (
+    ImageResultContent,
     StaticStreamWorkbench,
     StaticWorkbench,
     TextResultContent,
@@ -183,6 +184,10 @@ async def make_call(
         if cancellation_token is not None and task is not None:
             cancellation_token.link_future(task)
         result = await call_tool(tool, call.arguments, call.run)
+        if any(isinstance(part, ImageResultContent) for part in result.result):
+            # AutoGen would give the model the image's bytes as text.
+            text = result.to_text(replace_image="[an image, which is not shown here]")
+            result = result.model_copy(update={"result": [TextResultContent(content=text)]})
         items.put_nowait(result if call.name == tool.name else result.model_copy(update={"name": call.name}))
     elif call.stream:
         stream = cast(StaticStreamWorkbench, inner).call_tool_stream(
