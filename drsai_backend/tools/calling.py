@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
@@ -75,7 +76,8 @@ async def _attempts(call: ToolCall) -> ToolResult:
         try:
             return await _once(call)
         except TransientToolError:
-            await asyncio.sleep(_FIRST_PAUSE * 2**attempt)
+            # A part of it by chance: calls that failed together do not come back together.
+            await asyncio.sleep(_FIRST_PAUSE * 2**attempt * random.uniform(0.5, 1.0))
     return await _once(call)
 
 

@@ -19,7 +19,7 @@ import asyncio
 import inspect
 import typing
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, TypeAlias, cast
@@ -70,7 +70,8 @@ def injectable(kind: type) -> type:
 
 @contextmanager
 def dependency_overrides(overrides: Mapping[Function, Function]) -> Generator[None]:
-    """For tests: while the block runs, other functions stand in for dependencies, in the whole process."""
+    """For tests: while the block runs, other functions stand in for dependencies, in the whole process, and before
+    those of agents."""
     before = dict(_overrides)
     _overrides.update(overrides)
     try:
@@ -193,7 +194,7 @@ class _Solver:
         return await self.once(kind, found.make)
 
     async def value(self, depends: _Depends) -> Any:
-        function = self.run.overrides.get(depends.function) or _overrides.get(depends.function) or depends.function
+        function = _overrides.get(depends.function) or self.run.overrides.get(depends.function) or depends.function
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             if depends.use_cache and function in self.opened:
                 return self.opened[function]
@@ -224,8 +225,18 @@ class _Solver:
     async def open(self, function: Function) -> Any:
         arguments = await self.fill(_plan(function).system)
         if inspect.isasyncgenfunction(function):
-            return await self.stack.enter_async_context(asynccontextmanager(function)(**arguments))
-        return await self.stack.enter_async_context(_in_threads(contextmanager(function)(**arguments)))
+            return await self.enter(asynccontextmanager(function)(**arguments))
+        return await self.enter(_in_threads(contextmanager(function)(**arguments)))
+
+    async def enter(self, manager: AbstractAsyncContextManager[Any]) -> Any:
+        """What it gives. It is told of an error of the tool, and cannot take it back: the model would never know."""
+        value = await manager.__aenter__()
+
+        async def leave(*error: Any) -> None:
+            await manager.__aexit__(*error)
+
+        self.stack.push_async_exit(leave)
+        return value
 
 
 @asynccontextmanager

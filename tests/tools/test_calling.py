@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
@@ -15,9 +14,9 @@ from PIL import Image as Picture
 from pydantic import BaseModel
 
 from drsai_backend import Depends, FileOutput, ToolError, ToolRun, TransientToolError, tool
-from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.access.principal import Principal
 from drsai_backend.errors import ConfigurationError
-from drsai_backend.tools import FileRef, ToolOptions, dependency_overrides, threads
+from drsai_backend.tools import FileRef, ToolOptions, dependency_overrides
 from drsai_backend.tools.calling import call_tool as call
 
 
@@ -76,19 +75,20 @@ class TestResults:
             result.to_text(replace_image="[image]") == "A plot:\n[image]\n[file data.csv, text/csv, 3 bytes, id file-0]"
         )
         assert kept.files == {"file-0": b"1,2"}
-        assert "not kept" in await text_of(draw)
+        assert "keeps no files" in await text_of(draw)
 
     async def test_a_long_output_is_cut_and_kept(self) -> None:
-        @tool(max_output=10)
+        @tool(max_output=100)
         async def give() -> str:
-            return "0123456789abc"
+            return "x" * 150
 
         kept = Kept()
-        assert await text_of(give, run=ToolRun(files=kept)) == (
-            "0123456789\n\n[cut: the whole has 13 characters, kept as file-0]"
-        )
-        assert kept.files == {"file-0": b"0123456789abc"}
-        assert await text_of(give) == "0123456789\n\n[cut: the whole has 13 characters]"
+        text = await text_of(give, run=ToolRun(files=kept))
+        assert text.startswith("x" * 100)
+        assert text.count("x") < 110
+        assert "file-0" in text
+        assert kept.files == {"file-0": b"x" * 150}
+        assert "file-0" not in await text_of(give)
 
     async def test_partial_results(self) -> None:
         shown: list[object] = []
@@ -113,7 +113,7 @@ class TestErrors:
             raise ValueError("password: hunter2")
 
         assert await text_of(refuse) == "! There is no such place: give its city, too."
-        assert await text_of(break_) == "! break_ failed (ValueError). Try other arguments, or do without it."
+        assert (await text_of(break_)).startswith("! The tool break_ failed (ValueError).")
         assert "hunter2" in caplog.text
 
     async def test_a_time_out_ends_an_async_tool(self) -> None:
@@ -136,32 +136,6 @@ class TestErrors:
             raise TimeoutError
 
         assert "failed (TimeoutError)" in await text_of(ask)
-
-    async def test_hanging_threads_leave_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(threads, "MAX_ABANDONED", 40)
-        gate = threading.Event()
-
-        @tool(timeout=0.1)
-        def hang() -> None:
-            gate.wait(30)
-
-        @tool
-        def work() -> str:
-            return threading.current_thread().name
-
-        try:
-            assert threads.abandoned.count == 0
-            for expected in (20, 40):
-                answers = await asyncio.gather(*(text_of(hang) for _ in range(20)))
-                assert all("did not end" in answer for answer in answers)
-                assert threads.abandoned.count == expected
-            assert "Too many calls of tools hang" in await text_of(work)
-        finally:
-            gate.set()
-        async with asyncio.timeout(10):
-            while threads.abandoned.count:  # noqa: ASYNC110 - threads set no event of the loop
-                await asyncio.sleep(0.01)
-        assert await text_of(work) != threading.current_thread().name
 
     @pytest.mark.parametrize(("failures", "text"), [(2, "worked"), (3, "! busy")])
     async def test_transient_errors_are_tried_again(
@@ -206,25 +180,21 @@ class TestErrors:
 
 
 class TestOptions:
-    @pytest.mark.parametrize(
-        ("permission", "who", "may"),
-        [
-            ("threads:write", Principal("u", scopes=frozenset({Scope.THREADS_WRITE})), True),
-            ("threads:write", Principal("u", scopes=frozenset({Scope.CHAT})), False),
-            ("treasurer", Principal("u", roles=frozenset({"treasurer"})), True),
-            ("treasurer", Principal("u"), False),
-            ("threads:write", None, False),
-        ],
-    )
-    async def test_permission(self, permission: str, who: Principal | None, may: bool) -> None:
-        @tool(permission=permission)
+    @pytest.mark.parametrize("may", [True, False])
+    async def test_permission(self, may: bool) -> None:
+        asked: list[str] = []
+
+        def allows(scope: str) -> bool:
+            asked.append(scope)
+            return may
+
+        @tool(permission="threads:write")
         async def pay() -> str:
             return "paid"
 
-        said = await text_of(pay, run=ToolRun(provided={} if who is None else {Principal: who}))
-        assert said == (
-            "paid" if may else f"! Who asks may not use pay: it needs the permission {permission}. Do without it."
-        )
+        said = await text_of(pay, run=ToolRun(allows=allows))
+        assert said == ("paid" if may else "! Who asks may not use pay: they lack threads:write.")
+        assert asked == ["threads:write"]
 
     async def test_concurrency(self) -> None:
         now = most = 0
@@ -242,7 +212,7 @@ class TestOptions:
 
     @pytest.mark.parametrize(
         "values",
-        [{"timeout": 0}, {"retries": -1}, {"ephemeral": 0}, {"max_output": 0}, {"concurrency": 0}, {"permission": " "}],
+        [{"timeout": 0}, {"retries": -1}, {"ephemeral": -1}, {"max_output": 0}, {"concurrency": 0}],
         ids=str,
     )
     def test_values_that_cannot_be(self, values: dict[str, Any]) -> None:
@@ -370,19 +340,18 @@ class TestDependencies:
             assert await text_of(show, run=ToolRun(overrides={get_name: other})) == "eve"
         assert await text_of(show, run=ToolRun(provided=self.run)) == "ann"
 
-    async def test_outside_a_run(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_outside_a_run(self) -> None:
         @tool
         async def show(who: Principal) -> str:
             return who.user_id
 
-        assert "show failed (ConfigurationError)" in await text_of(show)
-        assert "give one with dependency_overrides" in caplog.text
+        assert "needs a Principal" in await text_of(show)
 
     def test_a_dependency_that_nothing_fills_in(self) -> None:
         def get(text: str) -> str:
             return text
 
-        with pytest.raises(ConfigurationError, match="the dependency get needs text"):
+        with pytest.raises(ConfigurationError, match="get: nothing fills the parameter `text`"):
 
             @tool
             def show(text: Annotated[str, Depends(get)]) -> str:
