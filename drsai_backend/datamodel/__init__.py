@@ -14,6 +14,7 @@ from drsai_backend.datamodel.base import (
     utcnow,
 )
 from drsai_backend.datamodel.lifecycle import TRANSITIONS, RunStatus, check_transition
+from drsai_backend.datamodel.registered_tool import RegisteredTool, ToolStatistic
 from drsai_backend.datamodel.run import JournalEntry, QueuedInput, Run, TeamResult, TurnStep
 from drsai_backend.datamodel.sharing import Right, ThreadShare
 from drsai_backend.datamodel.thread import (
@@ -42,6 +43,7 @@ __all__ = [
     "PlanCheck",
     "QueuedInput",
     "Record",
+    "RegisteredTool",
     "Right",
     "Run",
     "RunStatus",
@@ -54,6 +56,7 @@ __all__ = [
     "ThreadField",
     "ThreadShare",
     "ThreadSnapshot",
+    "ToolStatistic",
     "TurnStep",
     "UTCDateTime",
     "UserInput",
