@@ -165,7 +165,9 @@ def add_counts(session: Session, counts: Mapping[tuple[str, str], CallCounts]) -
     for (tenant, name), added in sorted(counts.items()):  # In one order: two processes never wait for each other.
         here = (_statistic.c.tenant == tenant, _statistic.c.name == name)
         if connection.dialect.name == "postgresql":
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"drsai tool {tenant} {name}"))))
+            connection.execute(
+                sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"drsai tool {tenant} {name}")))
+            )
         row = connection.execute(sa.select(_statistic).where(*here)).mappings().first()
         if row is None:
             buckets = {str(number): count for number, count in added.buckets.items()}
