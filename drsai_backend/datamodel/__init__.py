@@ -16,6 +16,7 @@ from drsai_backend.datamodel.base import (
 )
 from drsai_backend.datamodel.file import FileChunk, FileContent, StoredFile
 from drsai_backend.datamodel.lifecycle import TRANSITIONS, RunStatus, check_transition
+from drsai_backend.datamodel.registered_tool import RegisteredTool, ToolStatistic
 from drsai_backend.datamodel.run import JournalEntry, QueuedInput, Run, TeamResult, TurnStep
 from drsai_backend.datamodel.sharing import Right, ThreadShare
 from drsai_backend.datamodel.thread import (
@@ -46,6 +47,7 @@ __all__ = [
     "PlanCheck",
     "QueuedInput",
     "Record",
+    "RegisteredTool",
     "Right",
     "Run",
     "RunStatus",
@@ -60,6 +62,7 @@ __all__ = [
     "ThreadField",
     "ThreadShare",
     "ThreadSnapshot",
+    "ToolStatistic",
     "TurnStep",
     "UTCDateTime",
     "UserInput",

@@ -40,6 +40,9 @@ class Action(StrEnum):
     WEBHOOK_SECRET_CREATED = "webhook_secret.created"
     WEBHOOK_SECRET_ROTATED = "webhook_secret.rotated"
     FILE_DELETED = "file.deleted"
+    TOOL_REGISTERED = "tool.registered"
+    TOOL_CHANGED = "tool.changed"
+    TOOL_DELETED = "tool.deleted"
     SECRETS_ROTATED = "secrets.rotated"
     AUDIT_PRUNED = "audit.pruned"
 

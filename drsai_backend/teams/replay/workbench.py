@@ -117,7 +117,8 @@ class Call:
         """The tool, where the workbench shows it."""
         workbench = self.workbench
         if not isinstance(workbench, StaticWorkbench):
-            return None
+            find: Callable[[str], AnyTool | None] | None = getattr(workbench, "find_tool", None)
+            return None if find is None else find(self.name)
         name = workbench._override_name_to_original.get(self.name, self.name)
         return next((tool for tool in workbench._tools if tool.name == name), None)
 

@@ -1,0 +1,34 @@
+"""What a kind of tool has to be able to do for the registry. A kind is a module of this folder and an entry of the
+registry's `kinds`; `http.py` is the example."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from drsai_backend.json_types import JsonObject
+from drsai_backend.tools.base import ToolBase
+
+
+class ToolKind(Protocol):
+    """One kind of tools, `http` say."""
+
+    def check(self, name: str, config: JsonObject, secrets: Mapping[str, str]) -> JsonObject:
+        """The config as it is to be stored: complete, and with no credential in it.
+
+        Raises:
+            InvalidRequest: it cannot be used; `param` is the field, from `config` on.
+        """
+        ...
+
+    async def check_credentials(self, name: str, config: JsonObject, secrets: Mapping[str, str]) -> None:
+        """Ask the peer whether the credentials are good, where the config says how.
+
+        Raises:
+            InvalidRequest: it says that they are not, or does not answer.
+        """
+        ...
+
+    def make(self, name: str, config: JsonObject, secrets: Mapping[str, str]) -> ToolBase:
+        """The tool, of a config that `check` has made."""
+        ...

@@ -1,0 +1,46 @@
+"""A tool whose calls are counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from drsai_backend.json_types import JsonObject
+from drsai_backend.tools.base import ToolBase
+from drsai_backend.tools.results import ToolOutput
+from drsai_backend.tools.running import ToolRun
+
+
+class Count(Protocol):
+    """Takes note of a call that lasted so many seconds."""
+
+    def __call__(self, seconds: float, *, failed: bool) -> None: ...
+
+
+class CountedTool(ToolBase):
+    """The same tool; `count` is told of each attempt of a call, also one that was cancelled or out of time."""
+
+    def __init__(self, inner: ToolBase, count: Count, clock: Callable[[], float] = time.perf_counter) -> None:
+        super().__init__(inner.identity, inner.description, inner.parameters, inner.options)
+        self._inner = inner
+        self._count = count
+        self._clock = clock
+
+    def check(self, arguments: Mapping[str, Any]) -> JsonObject:
+        """See `ToolBase.check`."""
+        return self._inner.check(arguments)
+
+    async def validate_credentials(self) -> None:
+        """See `ToolBase.validate_credentials`."""
+        await self._inner.validate_credentials()
+
+    async def invoke(self, arguments: JsonObject, run: ToolRun) -> ToolOutput:
+        """See `ToolBase.invoke`."""
+        began, failed = self._clock(), True
+        try:
+            output = await self._inner.invoke(arguments, run)
+            failed = False
+            return output
+        finally:
+            self._count(self._clock() - began, failed=failed)

@@ -1,0 +1,60 @@
+"""HTTP tools that are registered: the config is `HttpToolConfig` without its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import ValidationError
+
+from drsai_backend.errors import InvalidRequest, ToolError
+from drsai_backend.json_types import JsonObject
+from drsai_backend.net.transport import Resolve
+from drsai_backend.tools.http import HttpTool, HttpToolConfig
+
+
+class HttpKind:
+    """Endpoints of the internet.
+
+    Args:
+        allowed_addresses: networks that may be reached although they are not public.
+        resolve: how host names are resolved; default: as the system does.
+    """
+
+    def __init__(self, allowed_addresses: tuple[str, ...] = (), resolve: Resolve | None = None) -> None:
+        self._allowed = allowed_addresses
+        self._resolve = resolve
+
+    def check(self, name: str, config: JsonObject, secrets: Mapping[str, str]) -> JsonObject:
+        """See `ToolKind.check`."""
+        if "name" in config:
+            raise InvalidRequest("`config.name`: the name is that of the tool; leave it out", param="config.name")
+        try:
+            checked = HttpToolConfig.model_validate({**config, "name": name})
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            field = ".".join(("config", *map(str, first["loc"])))
+            raise InvalidRequest(f"`{field}`: {first['msg'].removeprefix('Value error, ')}", param=field) from None
+        if missing := sorted(checked.secret_names() - secrets.keys()):
+            raise InvalidRequest(f"`secrets` has no {missing[0]!r}, which `config` names", param="secrets")
+        if unused := sorted(secrets.keys() - checked.secret_names()):
+            raise InvalidRequest(f"`secrets.{unused[0]}` is not named in `config`", param="secrets")
+        try:
+            self._tool(checked, secrets)
+        except InvalidRequest as error:
+            error.param = f"config.{error.param}"
+            raise
+        return checked.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
+
+    async def check_credentials(self, name: str, config: JsonObject, secrets: Mapping[str, str]) -> None:
+        """See `ToolKind.check_credentials`."""
+        try:
+            await self.make(name, config, secrets).validate_credentials()
+        except ToolError as error:
+            raise InvalidRequest(f"the credentials were tried: {error.message}", param="config.check") from None
+
+    def make(self, name: str, config: JsonObject, secrets: Mapping[str, str]) -> HttpTool:
+        """See `ToolKind.make`."""
+        return self._tool(HttpToolConfig.model_validate({**config, "name": name}), secrets)
+
+    def _tool(self, config: HttpToolConfig, secrets: Mapping[str, str]) -> HttpTool:
+        return HttpTool(config, secrets, allowed_addresses=self._allowed, resolve=self._resolve)

@@ -1,0 +1,208 @@
+"""The registry: tools of a tenant that are made, changed and deleted over the API, and served to agents by name."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from autogen_core.tools import ToolResult
+
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.database import DatabaseManager
+from drsai_backend.database import registered_tools as stored
+from drsai_backend.database.registered_tools import CallCounts, StoredTool
+from drsai_backend.errors import InvalidRequest, NotFound
+from drsai_backend.json_types import JsonObject
+from drsai_backend.tools.base import ToolBase
+from drsai_backend.tools.calling import call_tool
+from drsai_backend.tools.registered.base import ToolKind
+from drsai_backend.tools.registered.counted import CountedTool
+from drsai_backend.tools.registered.statistics import CallStatistics
+from drsai_backend.tools.running import ToolRun
+
+MAX_CONFIG: Final = 64 * 1024
+"""Bytes of JSON that a config, and the credentials of a tool, may have."""
+MAX_SECRETS: Final = 20
+STALE_SECONDS: Final = 1.0
+"""For how long a process believes what it has read of a tool that is served."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_REMEMBERED: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as somebody registers it.
+
+    Attributes:
+        name: letters, digits, `_`, `-`; at most 64.
+        kind: `http`.
+        config: what it calls. It has credentials only by name.
+        secrets: the credentials by name; they are stored as ciphertext and never shown.
+    """
+
+    name: str
+    kind: str
+    config: JsonObject
+    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+
+class ToolRegistry:
+    """The registered tools of a database. One object per process and event loop.
+
+    Args:
+        db: encrypts the credentials. Not closed by this object.
+        kinds: what can be registered, by name.
+    """
+
+    def __init__(self, db: DatabaseManager, kinds: Mapping[str, ToolKind]) -> None:
+        self._db = db
+        self._kinds = kinds
+        self._known: dict[tuple[str, str], tuple[float, StoredTool | None]] = {}
+        self.statistics = CallStatistics(db.database)
+
+    # --- the tools of a tenant -----------------------------------------------------------------------------------
+
+    async def register(self, who: Principal, spec: ToolSpec, *, replaces: bool = False) -> StoredTool:
+        """Check and store a tool: a new one, or another version of one that is there. Every worker serves it within
+        two seconds, to runs that begin after that.
+
+        Raises:
+            InsufficientScope: `who` lacks `tools:register`.
+            InvalidRequest: it cannot be used, or its peer refuses the credentials; nothing is stored then.
+            Conflict: there is a tool of that name (`replaces=False`), or there are too many.
+            NotFound: there is none to be replaced.
+        """
+        who.require(Scope.TOOLS_REGISTER)
+        kind = self._kind(spec.kind)
+        self._check(spec)
+        config = kind.check(spec.name, spec.config, spec.secrets)
+        await kind.check_credentials(spec.name, config, spec.secrets)
+        sealed = self._db.secrets.encrypt(json.dumps(dict(spec.secrets))) if spec.secrets else None
+        write = partial(
+            stored.register,
+            tenant=who.tenant,
+            name=spec.name,
+            kind=spec.kind,
+            definition=config,
+            sealed=sealed,
+            created_by=who.user_id,
+            actor=who.actor,
+            replaces=replaces,
+        )
+        made = await self._db.database.write(write)
+        self._known.pop((who.tenant, spec.name), None)
+        return made
+
+    async def unregister(self, who: Principal, name: str) -> None:
+        """Delete a tool. Runs that began with it keep it for 30 days.
+
+        Raises:
+            InsufficientScope: `who` lacks `tools:register`.
+            NotFound: the tenant has no such tool.
+        """
+        who.require(Scope.TOOLS_REGISTER)
+        await self._db.database.write(partial(stored.unregister, tenant=who.tenant, name=name, actor=who.actor))
+        self._known.pop((who.tenant, name), None)
+
+    async def get(self, who: Principal, name: str) -> StoredTool:
+        """A tool of the tenant. Raises NotFound: there is none of that name."""
+        found = await self._db.database.read(partial(stored.find_tools, tenant=who.tenant, names=[name]))
+        if name not in found:
+            raise NotFound(f"there is no tool {name!r}", param="name")
+        return found[name]
+
+    async def list(self, who: Principal, after: str | None = None, limit: int = 20) -> stored.ToolPage:
+        """A page of the tenant's tools, by name. Raises InvalidRequest where `after` is no cursor."""
+        return await self._db.database.read(partial(stored.list_tools, tenant=who.tenant, after=after, limit=limit))
+
+    async def counts(self, who: Principal, names: Collection[str]) -> dict[str, CallCounts]:
+        """What is stored of the calls of these tools; a process adds its own every few seconds."""
+        return await self._db.database.read(partial(stored.read_counts, tenant=who.tenant, names=names))
+
+    def secret_names(self, tool: StoredTool) -> list[str]:
+        """The names of its credentials."""
+        return sorted(self._secrets(tool))
+
+    async def invoke(self, who: Principal, name: str, arguments: JsonObject) -> ToolResult:
+        """Call a tool outside a run, to try it. Nothing of it is stored but its statistics.
+
+        Args:
+            who: whose tenant's tool it is. Whoever tries a tool uses its credentials, so they need `tools:register`.
+            arguments: by name.
+
+        Raises:
+            InsufficientScope: `who` lacks `tools:register`.
+            NotFound: the tenant has no such tool.
+        """
+        who.require(Scope.TOOLS_REGISTER)
+        tool = self.make(who.tenant, await self.get(who, name))
+        return await call_tool(tool, arguments, ToolRun(provided={Principal: who}))
+
+    # --- serving ---------------------------------------------------------------------------------------------------
+
+    async def find(self, tenant: str, names: Collection[str], at: datetime | None = None) -> dict[str, StoredTool]:
+        """The tools of these names.
+
+        Args:
+            at: as they were then, for a run that began then and is resumed; None: as they are, at most a second ago.
+
+        Raises:
+            NotFound: the tenant has none of a name.
+        """
+        if at is not None:
+            found = await self._db.database.read(partial(stored.find_tools, tenant=tenant, names=names, at=at))
+        else:
+            found = await self._find_served(tenant, names)
+        for name in names:
+            if name not in found:
+                raise NotFound(f"there is no tool {name!r}: POST /v1/tools registers one", param="tools")
+        return found
+
+    async def _find_served(self, tenant: str, names: Collection[str]) -> dict[str, StoredTool]:
+        now = time.monotonic()
+        missing = [name for name in names if self._known.get((tenant, name), (-1.0, None))[0] < now]
+        if missing:
+            read = await self._db.database.read(partial(stored.find_tools, tenant=tenant, names=missing))
+            while len(self._known) + len(missing) > _REMEMBERED and self._known:
+                self._known.pop(next(iter(self._known)))
+            for name in missing:
+                # Read before it is written down, so that its second begins before the read.
+                self._known[tenant, name] = (now + STALE_SECONDS, read.get(name))
+        known = {name: self._known[tenant, name][1] for name in names if (tenant, name) in self._known}
+        return {name: tool for name, tool in known.items() if tool is not None}
+
+    def make(self, tenant: str, tool: StoredTool) -> ToolBase:
+        """A tool that can be called; its calls are counted."""
+        made = self._kind(tool.kind).make(tool.name, tool.definition, self._secrets(tool))
+        return CountedTool(made, partial(self.statistics.count, tenant, tool.name))
+
+    async def close(self) -> None:
+        """Store the statistics."""
+        await self.statistics.close()
+
+    # --- parts -----------------------------------------------------------------------------------------------------
+
+    def _kind(self, name: str) -> ToolKind:
+        kind = self._kinds.get(name)
+        if kind is None:
+            raise InvalidRequest(f"`type` must be one of {', '.join(self._kinds)}, not {name!r}", param="type")
+        return kind
+
+    def _secrets(self, tool: StoredTool) -> dict[str, str]:
+        return {} if tool.sealed is None else json.loads(self._db.secrets.decrypt(tool.sealed))
+
+    def _check(self, spec: ToolSpec) -> None:
+        if _NAME.fullmatch(spec.name) is None:
+            text = "`name` must be 1 to 64 letters, digits, `_` and `-`"
+            raise InvalidRequest(text, param="name")
+        if len(json.dumps(spec.config)) > MAX_CONFIG:
+            raise InvalidRequest(f"`config` is longer than {MAX_CONFIG} bytes of JSON", param="config")
+        if len(spec.secrets) > MAX_SECRETS or len(json.dumps(dict(spec.secrets))) > MAX_CONFIG:
+            text = f"`secrets` may have {MAX_SECRETS} entries and {MAX_CONFIG} bytes of JSON"
+            raise InvalidRequest(text, param="secrets")

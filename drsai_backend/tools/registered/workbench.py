@@ -1,0 +1,118 @@
+"""Registered tools, for an agent: `workbench=RegisteredTools(["weather"])` in a team factory or a component config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from autogen_core import CancellationToken, Component
+from autogen_core.tools import ToolResult, ToolSchema, Workbench
+from pydantic import BaseModel
+
+from drsai_backend.errors import ConfigurationError
+from drsai_backend.tools.base import ToolBase
+from drsai_backend.tools.calling import call_tool
+from drsai_backend.tools.registered.registry import ToolRegistry
+from drsai_backend.tools.results import text_result
+from drsai_backend.tools.running import ToolRun, current_tool_run
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """Where a team that is being built finds registered tools: those of a tenant, as they were when its run began."""
+
+    registry: ToolRegistry
+    tenant: str
+    at: datetime | None = None
+
+
+registered: ContextVar[Registered | None] = ContextVar("registered", default=None)
+"""Set while a team is built."""
+
+
+class RegisteredToolsConfig(BaseModel):
+    """The config of `RegisteredTools`: the names, as they were registered."""
+
+    names: list[str]
+
+
+class RegisteredTools(Workbench, Component[RegisteredToolsConfig]):
+    """The tools of these names that the tenant of who asks has registered (`POST /v1/tools`).
+
+    They are looked up when the agent lists them first, and stay as they are then until the run's end: a run that is
+    resumed finds them as they were when it began.
+
+    Args:
+        names: as they were registered.
+
+    Raises:
+        ConfigurationError: made outside a team factory.
+        NotFound: in `list_tools`: the tenant has none of a name.
+    """
+
+    component_config_schema = RegisteredToolsConfig
+    component_provider_override = "drsai_backend.RegisteredTools"
+    component_type = "workbench"
+
+    def __init__(self, names: Sequence[str]) -> None:
+        found = registered.get()
+        if found is None:
+            raise ConfigurationError("RegisteredTools is made by a team factory: outside a run there is no tenant")
+        self._where = found
+        self._names = list(dict.fromkeys(names))
+        self._tools: dict[str, ToolBase] | None = None
+
+    async def list_tools(self) -> list[ToolSchema]:
+        """See `autogen_core.tools.Workbench.list_tools`."""
+        return [tool.schema for tool in (await self._find()).values()]
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        cancellation_token: CancellationToken | None = None,
+        call_id: str | None = None,
+    ) -> ToolResult:
+        """See `autogen_core.tools.Workbench.call_tool`."""
+        tools = await self._find()
+        if name not in tools:
+            return text_result(name, f"There is no tool {name}. There are: {', '.join(tools)}.", is_error=True)
+        return await call_tool(tools[name], arguments or {}, current_tool_run() or ToolRun(call_id=call_id or ""))
+
+    async def _find(self) -> dict[str, ToolBase]:
+        if self._tools is None:
+            registry, tenant = self._where.registry, self._where.tenant
+            found = await registry.find(tenant, self._names, self._where.at)
+            self._tools = {name: registry.make(tenant, found[name]) for name in self._names}
+        return self._tools
+
+    def find_tool(self, name: str) -> ToolBase | None:
+        """The tool of a name, where it was looked up: its options say who approves a call, and whether it may be
+        repeated."""
+        return (self._tools or {}).get(name)
+
+    async def start(self) -> None:
+        """Nothing: the tools hold nothing open."""
+
+    async def stop(self) -> None:
+        """Nothing: the tools hold nothing open."""
+
+    async def reset(self) -> None:
+        """Nothing: no tool keeps a state here."""
+
+    async def save_state(self) -> Mapping[str, Any]:
+        """Nothing: the tools are found again by the run's time."""
+        return {}
+
+    async def load_state(self, state: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def _to_config(self) -> RegisteredToolsConfig:
+        return RegisteredToolsConfig(names=self._names)
+
+    @classmethod
+    def _from_config(cls, config: RegisteredToolsConfig) -> RegisteredTools:
+        return cls(config.names)
