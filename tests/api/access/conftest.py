@@ -178,6 +178,7 @@ async def prepare(url: str) -> tuple[dict[str, str], dict[str, str]]:
             "conversation_id": "t",
             "item_id": "msg_t2",
             "delivery_id": "evt_ann",
+            "file_id": (await drsai.files.create(Owner("acme", "ann"), "a.txt", b"ann")).file_id,
         }
         hook = {"run_id": result.run_id, "url": "https://127.0.0.1/", "endpoint": "https://127.0.0.1:443"}
         whose = {"tenant": "acme", "user_id": "ann", "subscriber": "ann", "kind": "run", "type": "run.completed"}
