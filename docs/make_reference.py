@@ -25,7 +25,8 @@ CHAPTERS = {
     "Teams": "RunContext teams.context.TeamFactory DrSaiGroupChat RoundRobinGroupChat SelectorGroupChat Swarm "
     "GraphFlow MagenticOneGroupChat",
     "Agents and tools": "AssistantAgent DrSaiAgent DrSaiAgentMixin agents.RunBound tool Depends dependency_overrides "
-    "FileOutput ToolBase ToolIdentity ToolOptions ToolRun requires_approval idempotent "
+    "FileOutput ToolBase ToolIdentity ToolOptions ToolRun RegisteredTools "
+    "requires_approval idempotent "
     "models.DefaultModelClient models.ModelProvider",
     "Who asks": "access.principal.Principal access.principal.Scope access.principal.ROLES api.auth.Identify "
     "api.auth.allowed access.key_store.ApiKeys access.key_store.NewKey",

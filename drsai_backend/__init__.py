@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         dependency_overrides,
         tool,
     )
+    from drsai_backend.tools.registered.workbench import RegisteredTools
 
 __version__ = "0.1.0"
 
@@ -58,6 +59,7 @@ __all__ = [
     "FileOutput",
     "GraphFlow",
     "MagenticOneGroupChat",
+    "RegisteredTools",
     "RoundRobinGroupChat",
     "RunContext",
     "RunLimits",
@@ -96,6 +98,7 @@ _HOMES: Final = {
     "runs": ("Answer",),
     "state": ("decode_state", "encode_state"),
     "errors": ("ToolError", "TransientToolError"),
+    "tools.registered.workbench": ("RegisteredTools",),
     "tools": (
         "Depends",
         "FileOutput",

@@ -34,6 +34,7 @@ from drsai_backend.api.openai.responses.service import Responses
 from drsai_backend.api.openai.responses.socket import ResponsesSocket
 from drsai_backend.api.shares import share_routes
 from drsai_backend.api.threads import run_routes, thread_routes
+from drsai_backend.api.tools import tool_routes
 from drsai_backend.api.users import user_routes
 from drsai_backend.api.webhooks import webhook_routes
 from drsai_backend.config import Settings
@@ -108,6 +109,7 @@ def create_app(
     app.include_router(thread_routes(engine, bodies, ping=ping_seconds))
     app.include_router(audit_routes(AuditLog(engine.db.database)))
     app.include_router(webhook_routes(engine.webhooks))
+    app.include_router(tool_routes(engine.tools, bodies))
     if keys is not None:
         app.include_router(key_routes(keys, engine.webhooks, bodies))
         app.include_router(user_routes(Users(engine, keys, settings)))
@@ -120,7 +122,7 @@ def create_app(
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(settings.cors_origins),
-            allow_methods=["GET", "POST", "DELETE"],
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=["*"],
             expose_headers=_EXPOSED,
         )

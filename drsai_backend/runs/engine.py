@@ -67,6 +67,8 @@ from drsai_backend.teams.client_tools.policy import ToolPolicy
 from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.registry import TeamRegistry
 from drsai_backend.teams.resources import Resources
+from drsai_backend.tools.registered.http import HttpKind
+from drsai_backend.tools.registered.registry import ToolRegistry
 from drsai_backend.webhooks.sender import Sender
 from drsai_backend.webhooks.webhooks import Webhooks
 
@@ -91,6 +93,7 @@ class Engine(StoredThreads):
     Attributes:
         webhooks: the deliveries and secrets of webhooks.
         files: the files of users.
+        tools: the tools that tenants have registered.
     """
 
     def __init__(
@@ -110,9 +113,16 @@ class Engine(StoredThreads):
         self._resources = Resources(lambda work: self._running.spawn(work))
         self.webhooks = Webhooks(db, settings)
         self.files = Files(db.database, settings)
+        self.tools = ToolRegistry(db, {"http": HttpKind(tuple(settings.allowed_addresses))})
         self._sender = Sender(db, settings)
         given = (db, models, self._warm, self.worker_id, lease, settings.outage_seconds)
-        how = (settings.other_model == "continue", settings.resume_by_history, self._sender.wake, self.files)
+        how = (
+            settings.other_model == "continue",
+            settings.resume_by_history,
+            self._sender.wake,
+            self.files,
+            self.tools,
+        )
         self._starter = RunStarter(Services(*given, self.limits_of, self._resources, self.tool_policy_of, *how))
         self._recogniser: Recogniser | None = None
         if settings.resume_by_history:
@@ -163,6 +173,7 @@ class Engine(StoredThreads):
         await self._running.close(self._settings.shutdown_grace_seconds)
         await self._sender.stop()
         await self._resources.close()
+        await self.tools.close()
         await self._heartbeat.stop()
         self._warm.clear()
 

@@ -6,8 +6,10 @@ import copy
 import difflib
 import importlib
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args
 
@@ -33,10 +35,12 @@ from drsai_backend.models import (
     UsageMeter,
     run_model_clients,
 )
+from drsai_backend.tools.registered.workbench import Registered, registered
 
 if TYPE_CHECKING:
     from drsai_backend.database import DatabaseManager
     from drsai_backend.files import Files
+    from drsai_backend.tools.registered.registry import ToolRegistry
 
 
 @dataclass(slots=True)
@@ -47,8 +51,9 @@ class RunContext:
     is what the request brought; its `api_key` is empty here, as the key is applied by `model_client()`. `input_values`
     are its columns, and `params` its sampling parameters. `db_manager` reads and writes rows of all tables. `meter`
     sums up what the run's model clients use, which `models` makes. `owner` is whose thread it is, where it was shared
-    with who asks; None: theirs. `files` are those of users. The context lives as long as the run and is never
-    stored.
+    with who asks; None: theirs. `files` are those of users, `tools`
+    the registered ones of the tenant, `began_at` when a run began that is resumed. The context lives as long as the run
+    and is never stored.
     """
 
     principal: Principal
@@ -62,6 +67,8 @@ class RunContext:
     meter: UsageMeter = field(default_factory=UsageMeter)
     owner: Owner | None = None
     files: Files | None = field(default=None, repr=False)
+    tools: ToolRegistry | None = field(default=None, repr=False)
+    began_at: datetime | None = None
     _user_input: UserInput | None = field(default=None, init=False, repr=False)
 
     @property
@@ -119,7 +126,7 @@ async def build_team(factory: TeamFactory, context: RunContext) -> BuiltTeam:
         DrSaiError: raised by the factory itself on purpose; passed on as it is.
     """
     try:
-        with run_model_clients(context.model_client):
+        with run_model_clients(context.model_client), _registered_tools(context):
             if isinstance(factory, Mapping):
                 config = ComponentModel(**completed(cast("JsonObject", factory)))
                 team: object = ComponentLoader.load_component(config, expected=object)
@@ -156,6 +163,17 @@ def takes_context(function: Callable[..., object]) -> bool:
     if needed:
         raise TypeError(f"a team factory takes no argument or one RunContext; this one also needs {', '.join(needed)}")
     return bool(positional) or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+
+
+@contextmanager
+def _registered_tools(context: RunContext) -> Generator[None]:
+    """While a team is built: where `RegisteredTools` finds the tenant's."""
+    found = context.tools and Registered(context.tools, context.principal.tenant, context.began_at)
+    token = registered.set(found)
+    try:
+        yield
+    finally:
+        registered.reset(token)
 
 
 # --- component configs -----------------------------------------------------------------------------------------------

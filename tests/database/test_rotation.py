@@ -184,6 +184,7 @@ def test_every_column_that_holds_a_key_is_known() -> None:
     columns = [column for table in tables for column in table.columns]
     marked = {str(column) for column in columns if is_secret(column)}
     of_webhooks = {"webhooksecret.secret", "webhooksecret.previous_secret"}
-    assert marked == {"userinput.api_key", "queuedinput.api_key", *of_webhooks}
+    assert marked == {"userinput.api_key", "queuedinput.api_key", "registeredtool.secrets", *of_webhooks}
     suspicious = {str(column) for column in columns if any(word in column.name for word in named)}
-    assert {each for each in suspicious if not each.endswith("tokens")} == marked
+    fences = {"filecontent.token"}  # by which one upload is told from another; nobody outside sees it
+    assert {each for each in suspicious if not each.endswith("tokens")} - fences == marked

@@ -85,7 +85,7 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
     run = None if resumed is None else resumed.run
     # Whoever answers a question, or has a run resumed: it stays the run of who asked.
     principal = request.principal if run is None else Principal.load(request.name.owner, run["principal"])
-    context = context_of(services, request, principal, run_id, plan)
+    context = context_of(services, request, principal, run_id, plan, None if run is None else run["started_at"])
     limits, turns, seconds = request.limits, 0, given.resume.ran
     if run is not None:
         limits = RunLimits(**(run["limits"] or {})).lowered(limits)
@@ -140,7 +140,14 @@ async def build_team_of(
     return team, members
 
 
-def context_of(services: Services, request: RunRequest, principal: Principal, run_id: str, plan: Plan) -> RunContext:
+def context_of(
+    services: Services,
+    request: RunRequest,
+    principal: Principal,
+    run_id: str,
+    plan: Plan,
+    began_at: datetime | None = None,
+) -> RunContext:
     """What the team's factory and its agents know of the run. Its `input_values` are stored as the user input."""
     own: JsonObject = {} if request.client_tools is None else {STORED_AS: request.client_tools.to_json()}
     if request.continues is not None:
@@ -158,7 +165,9 @@ def context_of(services: Services, request: RunRequest, principal: Principal, ru
     }
     who = (principal, request.name.thread_id, run_id, values)
     rest = (services.db.of_tenant(principal.tenant), services.models, request.params, request.api_key)
-    return RunContext(*who, *rest, owner=request.name.owner, files=services.files)
+    return RunContext(
+        *who, *rest, owner=request.name.owner, files=services.files, tools=services.tools, began_at=began_at
+    )
 
 
 def _may_ask(bounds: Bounds, broker: InputBroker) -> None:

@@ -38,6 +38,7 @@ from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.messages import is_received
 from drsai_backend.teams.resources import Resources
+from drsai_backend.tools.registered.registry import ToolRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ class Services:
     """What an engine starts its runs with. `limits` gives what runs of a team may use, by its name; `outage` is for how
     many seconds a write waits for a database that is away; `tool_policy` is what a team makes of its clients' tools;
     `may_move`: a thread may go over to another team; `by_history`: histories are recognised; `on_events` is called when
-    events for webhooks may be there; `files` are those of users."""
+    events for webhooks may be there; `files` are those of users, `tools` the registered
+    ones."""
 
     db: DatabaseManager
     models: ModelClientFactory
@@ -60,6 +62,7 @@ class Services:
     by_history: bool = True
     on_events: Callable[[], None] = lambda: None
     files: Files | None = None
+    tools: ToolRegistry | None = None
 
 
 @dataclass(frozen=True, slots=True)

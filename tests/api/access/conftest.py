@@ -19,13 +19,15 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from drsai_backend import DrSai
-from drsai_backend.access.principal import Scope
+from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import needed_scope, open_to_all
 from drsai_backend.api.openai.chat.endpoint import ChatRoute
 from drsai_backend.datamodel import AgentJson, Thread, WebhookDelivery, table_of
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.tools.registered.registry import ToolSpec
 from tests.support.threads import settings
 
+TOOL: Any = {"description": "Asks.", "endpoint": {"url": "https://tool.invalid/", "timeout": 1}, "retries": 0}
 HELLO = {"model": "assistant", "messages": [{"role": "user", "content": "My name is Ann."}]}
 BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/chat/completions"): {**HELLO, "thread_id": "new"},
@@ -42,6 +44,9 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/conversations/{conversation_id}"): {"metadata": {"a": "b"}},
     ("post", "/v1/conversations/{conversation_id}/items"): {"items": [{"role": "user", "content": "More."}]},
     ("post", "/v1/keys/{key_id}/webhook"): {"webhook_url": None},
+    ("post", "/v1/tools"): {"name": "other", "config": TOOL},
+    ("put", "/v1/tools/{name}"): {"config": TOOL},
+    ("post", "/v1/tools/{name}/invoke"): {},
     ("post", "/mcp"): {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
 }
 QUERIES: dict[tuple[str, str], dict[str, str]] = {
@@ -95,7 +100,9 @@ class World:
 
     async def ask(self, who: str | None, method: str, path: str, **more: Any) -> httpx.Response:
         headers = {} if who is None else {"Authorization": f"Bearer {self.keys.get(who, who)}"}
-        body = BODIES.get((method, path), {}) if method == "post" else None
+        body = BODIES.get((method, path), {}) if method in ("post", "put") else None
+        if (method, path) == ("post", "/v1/files"):
+            body, more = None, {**more, "files": {"file": b"x"}, "data": {"purpose": "user_data"}}
         headers.update(more.pop("headers", {}))
         more["params"] = {**QUERIES.get((method, path), {}), **more.get("params", {})}
         return await self.http.request(method, path.format(**self.names), headers=headers, json=body, **more)
@@ -178,8 +185,11 @@ async def prepare(url: str) -> tuple[dict[str, str], dict[str, str]]:
             "conversation_id": "t",
             "item_id": "msg_t2",
             "delivery_id": "evt_ann",
+            "name": "ask",
             "file_id": (await drsai.files.create(Owner("acme", "ann"), "a.txt", b"ann")).file_id,
         }
+        registrar = Principal("ann", tenant="acme", scopes=frozenset(Scope))
+        await drsai.engine.tools.register(registrar, ToolSpec("ask", "http", TOOL))
         hook = {"run_id": result.run_id, "url": "https://127.0.0.1/", "endpoint": "https://127.0.0.1:443"}
         whose = {"tenant": "acme", "user_id": "ann", "subscriber": "ann", "kind": "run", "type": "run.completed"}
         [thread] = await drsai.db.get(Thread, {"tenant": "acme", "user_id": "ann", "thread_id": "t"})

@@ -19,7 +19,7 @@ from tests.support.threads import settings
 EMBEDDINGS = "/v1/embeddings"
 # Their bodies name whom they act as, if anybody; their queries do not.
 SAID = ("/v1/chat/completions", "/v1/completions", "/v1/messages")
-OF_ADMINS = ("/v1/keys", "/v1/users", "/v1/audit")
+OF_ADMINS = ("/v1/keys", "/v1/users", "/v1/audit", "/v1/tools")
 
 
 def test_only_health_is_open_to_all() -> None:
@@ -69,7 +69,17 @@ async def test_what_is_anothers_does_not_exist(world: World, who: str, method: s
         assert world.names["run_id"] not in response.text
     if any(
         f"{{{name}}}" in path
-        for name in ("thread_id", "run_id", "key_id", "user_id", "response_id", "conversation_id", "delivery_id")
+        for name in (
+            "thread_id",
+            "run_id",
+            "key_id",
+            "user_id",
+            "response_id",
+            "conversation_id",
+            "delivery_id",
+            "file_id",
+            "name",
+        )
     ):
         assert _error(response) == (404, "not_found")
     elif path == EMBEDDINGS:
