@@ -23,7 +23,7 @@ class _AnyArguments(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ToolIdentity:
-    """What a tool is called and who made it. `name` is what the model calls it by."""
+    """What a tool is called (`name`, by the model), who made it (`author`), and words to find it by (`labels`)."""
 
     name: str
     author: str = ""
