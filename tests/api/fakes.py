@@ -94,6 +94,8 @@ class FakeEngine:
         self.repeats = FakeRepeats()
         self.db = FakeDatabase()
         self.webhooks: Any = None
+        self.tools: Any = None
+        self.files: Any = None
 
     def play(self, *steps: Step, speakers: int = 1, name: str = "scripted") -> str:
         """Add a team that plays these steps; returns its name."""
