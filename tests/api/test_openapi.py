@@ -51,6 +51,7 @@ _APART: Final = (
     *("thread_id", "thread_owner", "include", "text", "on_busy"),
 )
 """Fields that are good by themselves, and not with each other or in a new thread."""
+_TOOL: Final = {"description": "Asks.", "endpoint": {"url": "https://example.org/"}}
 _THERE: Final = {"after_id": "assistant", "before_id": "assistant", "branch": 0}
 """Parameters of queries that name what there must be, and a value."""
 _MOST: Final = {"at": 0, "turn": 0, "branch": 0, "max_turns": 9, "max_run_seconds": 9, "max_run_tokens": 9999}
@@ -93,9 +94,13 @@ def agreeing(_: Any, case: Any) -> Any:
         query.pop("with_role", None)
     if "starting_after" in query:
         query["stream"] = True
-    if case.operation.label.endswith("items"):
-        query.pop("after", None)  # An item.
+    if case.operation.label.endswith(("items", "GET /v1/files")):
+        query.pop("after", None)  # An item, or a file.
     case.body = _sayable(case.body)
+    if case.operation.label in ("POST /v1/tools", "PUT /v1/tools/{name}"):
+        case.body |= {"config": _TOOL, "secrets": {}}  # Its fields depend on each other.
+    if case.operation.label == "POST /v1/files":
+        case.body = {name: value for name, value in case.body.items() if name in ("file", "purpose")}
     if isinstance(case.body, dict):
         _fit(case.body, case.operation.label)
         if query:
