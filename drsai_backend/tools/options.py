@@ -13,7 +13,7 @@ from drsai_backend.tools.marks import Approval
 MAX_OUTPUT: Final = 50_000
 """Characters of a result that the model gets, where nothing else is said."""
 
-ApprovalRule: TypeAlias = bool | Approval | Callable[[JsonObject], bool]
+ApprovalRule: TypeAlias = bool | Approval | Callable[[JsonObject], bool | Approval]
 """Whether a person approves calls: never, always, by somebody (`Approval`), or where a function of the arguments says
 so. The function must answer the same for the same arguments: it is asked again when a turn is repeated."""
 
@@ -64,6 +64,9 @@ class ToolOptions:
         if isinstance(rule, Approval):
             return rule
         try:
-            return Approval() if rule(arguments) else None
+            found = rule(arguments)
         except Exception:  # noqa: BLE001 - it is foreign code, and silence is no approval.
-            return Approval()
+            found = True
+        if isinstance(found, Approval):
+            return found
+        return Approval() if found else None

@@ -11,12 +11,21 @@ import json
 import os
 import time
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from autogen_agentchat.agents import UserProxyAgent
 from autogen_agentchat.conditions import HandoffTermination, MaxMessageTermination, TextMentionTermination
 
-from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext, SelectorGroupChat, Swarm, client_tools
+from drsai_backend import (
+    AssistantAgent,
+    Depends,
+    RoundRobinGroupChat,
+    RunContext,
+    SelectorGroupChat,
+    Swarm,
+    client_tools,
+    tool,
+)
 from drsai_backend.agents import idempotent, requires_approval
 from drsai_backend.agents.contexts import CompactionContext
 
@@ -113,6 +122,29 @@ def asking(context: RunContext) -> RoundRobinGroupChat:
     )
 
 
+async def who_pays(context: RunContext) -> str:
+    """A dependency that is made once per run."""
+    return context.user_id
+
+
+@tool
+async def transfer(token: str, before: float, after: float, payer: Annotated[str, Depends(who_pays)]) -> str:
+    """Pays for somebody; must not be called again."""
+    return f"{payer}: {await _take_effect('transfer', token, before, after)}"
+
+
+@tool(idempotent=True)
+async def balance(token: str, before: float, after: float) -> str:
+    """Looks something up; may be called again."""
+    return await _take_effect("balance", token, before, after)
+
+
+def bank(context: RunContext) -> RoundRobinGroupChat:
+    """An agent with tools of this package, and one who sums up."""
+    worker = _agent(context, "worker", tools=[balance, transfer], max_tool_iterations=4)
+    return RoundRobinGroupChat([worker, _agent(context, "bob")], max_turns=2)
+
+
 @requires_approval(by="user:bob", not_by="asker")
 async def send(to: str) -> str:
     """Sends money."""
@@ -141,6 +173,7 @@ teams = {
     "swarm": swarm,
     "desk": desk,
     "tools": tools,
+    "bank": bank,
     "asking": asking,
     "paying": paying,
 }

@@ -1,0 +1,85 @@
+"""The process is killed while a tool of this package runs, and after it, before its agent has answered."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.crash.conftest import Serving
+from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
+
+
+def _worker(tool: str, after: float, answered: float) -> Any:
+    def worker(request: ModelRequest) -> Reply:
+        results = [each["content"] for each in request.messages if each["role"] == "tool"]
+        if results:
+            return Reply(" and ".join(results), chunk_delay=answered)
+        return Reply("", tool_calls=[ToolCall(tool, {"token": "x", "before": 0, "after": after}, "call_0")])
+
+    return worker
+
+
+def _begin(serving: Serving) -> None:
+    with serving.client() as client:
+        client.chat.completions.create(
+            model="bank",
+            messages=[{"role": "user", "content": "Do it."}],
+            extra_body={"thread_id": "t", "background": True},
+        )
+
+
+def _effects(serving: Serving, count: int) -> None:
+    end = time.monotonic() + 30
+    while not serving.effects.exists() or serving.effects.read_text().count("\n") < count:
+        assert time.monotonic() < end, "the tool does not take effect"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("tool", "calls"), [("balance", 2), ("transfer", 1)])
+def test_killed_while_a_tool_runs(serving: Serving, model: ModelServer, tool: str, calls: int) -> None:
+    """A call that may be repeated is repeated; of another one a person is asked, who knows its result."""
+    model.script("You are worker.", _worker(tool, 60, 0))
+    model.script("You are bob.", ["Done."])
+    _begin(serving)
+    _effects(serving, 1)
+    serving.process.die()
+    model.script("You are worker.", _worker(tool, 0, 0))
+    serving.start()
+    if tool == "balance":
+        end = time.monotonic() + 30
+        # What the model wrote is recorded, the minute that this call takes too: the call was made, and is made again.
+        while serving.effects.read_text().count("\n") < calls:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    else:
+        thread = serving.settled("t")
+        assert (thread["status"], thread["input_request"]["kind"]) == ("awaiting_input", "tool_retry")
+        answer: dict[str, Any] = {"id": thread["input_request"]["id"], "decision": "result", "text": "It was paid."}
+        url = f"{serving.client().base_url}threads/t/input"
+        httpx.post(url, json=answer, timeout=30).raise_for_status()
+        assert serving.settled("t")["status"] == "completed"
+    assert serving.effects.read_text().count("\n") == calls
+    assert sum("You are worker." in request.system for request in model.requests) == (1 if tool == "balance" else 2)
+
+
+def test_killed_after_a_tool(serving: Serving, model: ModelServer) -> None:
+    """Its result is recorded: it is not called again, and its model is not asked again for the call."""
+    model.script("You are worker.", _worker("transfer", 0, 60))
+    model.script("You are bob.", ["Done."])
+    _begin(serving)
+    end = time.monotonic() + 30
+    while sum("You are worker." in request.system for request in model.requests) < 2:
+        assert time.monotonic() < end, "the agent does not get its result"
+        time.sleep(0.01)
+    serving.process.die()
+    model.script("You are worker.", _worker("transfer", 0, 0))
+    serving.start()
+    assert serving.settled("t")["status"] == "completed"
+    assert serving.effects.read_text().count("\n") == 1
+    said = [text for _, source, text in serving.messages("t") if source == "worker"]
+    assert said[-1] == "anonymous: transfer x done"
+    asked = [request for request in model.requests if "You are worker." in request.system]
+    assert [any(each["role"] == "tool" for each in request.messages) for request in asked] == [False, True, True]
