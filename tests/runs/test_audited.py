@@ -36,6 +36,7 @@ from drsai_backend.datamodel.audit import CLI, Action, By
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DatabaseError, InvalidRequest, NotFound, StaleAnswer, ThreadBusy
 from drsai_backend.state.portable import export_thread, import_thread
+from drsai_backend.tools.registered.registry import ToolSpec
 from tests.runs.test_answers import Office
 from tests.support.teams.crew import Crew
 from tests.support.threads import Make, ended, reached, request
@@ -213,6 +214,10 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
     await drsai.webhooks.make_secret(Owner("acme", "ann"))
     assert asked.input_request is not None
     approved = Answer(str(asked.input_request["id"]), None, "approve")
+    file = await drsai.files.create(Owner("acme", "ann"), "a.txt", b"a")
+    registrar = Principal("ann", "acme", frozenset({Scope.TOOLS_REGISTER}))
+    tool = partial(ToolSpec, kind="http", config={"description": "x", "endpoint": {"url": "https://a.example/"}})
+    await drsai.engine.tools.register(registrar, tool("asks"))
     await _refuse_entries(drsai)
     before = await _stored(drsai)
     ann = Principal("ann", "acme")
@@ -233,6 +238,10 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
         "key.changed": lambda: drsai.webhooks.change_key("acme", key.info.key_id, "https://hooks.example.org/"),
         "webhook_secret.created": lambda: drsai.webhooks.make_secret(Owner("acme", "bob")),
         "webhook_secret.rotated": lambda: drsai.webhooks.make_secret(Owner("acme", "ann")),
+        "file.deleted": lambda: drsai.files.delete(Owner("acme", "ann"), file.file_id),
+        "tool.registered": lambda: drsai.engine.tools.register(registrar, tool("more")),
+        "tool.changed": lambda: drsai.engine.tools.register(registrar, tool("asks"), replaces=True),
+        "tool.deleted": lambda: drsai.engine.tools.unregister(registrar, "asks"),
         "user.deleted": lambda: drsai.keys.delete_of(Owner("acme", "ann"), may_be_last=True),
     }
     for action, act in acts.items():

@@ -20,7 +20,17 @@ from drsai_backend import DrSai, RunStatus, Thread
 from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.database import DatabaseManager, migrations
 from drsai_backend.database.audit import list_audit
-from drsai_backend.datamodel import AgentJson, AuditEntry, AutoGenMessage, table_of, utcnow
+from drsai_backend.datamodel import (
+    AgentJson,
+    AuditEntry,
+    AutoGenMessage,
+    FileChunk,
+    FileContent,
+    RegisteredTool,
+    ToolStatistic,
+    table_of,
+    utcnow,
+)
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
 from drsai_backend.state.portable import import_thread
@@ -31,8 +41,11 @@ from tests.support.threads import LATE, QUICK, Make, until
 
 ANN = Owner("acme", "ann")
 OTHERS = (Owner("other", "ann"), Owner("default", "ann"), Owner("acme", "bob"))
-KEPT = {table_of(AuditEntry)}
-"""Has a tenant, and outlives its users."""
+KEPT = {table_of(AuditEntry), table_of(RegisteredTool), table_of(ToolStatistic)}
+"""Have a tenant, and outlive its users."""
+
+
+CONTENT = table_of(FileContent)
 
 
 def owned() -> list[sa.Table]:
@@ -48,6 +61,9 @@ def fill(session: Session, owner: Owner) -> None:
     for table in owned():
         if table.name not in tables_of_threads() and table is not table_of(Thread):
             add_row(session, table, *owner)
+    content = sa.select(CONTENT.c.id).where(CONTENT.c.tenant == owner.tenant, CONTENT.c.user_id == owner.user_id)
+    chunk = {"content_key": session.execute(content).scalar_one(), "start": 0, "data": b"x"}
+    session.execute(sa.insert(table_of(FileChunk)).values(**chunk))
     # Named after a thread that is not there, or not any more.
     for table in owned():
         if "thread_id" in table.c and not table.foreign_keys and table is not table_of(Thread):
@@ -64,6 +80,9 @@ def everything(session: Session, owner: Owner) -> dict[str, int]:
             continue
         if "user_id" in table.c:
             mine = sa.and_(table.c.tenant == owner.tenant, table.c.user_id == owner.user_id)
+        elif table is table_of(FileChunk):
+            theirs = (CONTENT.c.tenant == owner.tenant, CONTENT.c.user_id == owner.user_id)
+            mine = table.c.content_key.in_(sa.select(CONTENT.c.id).where(*theirs))
         else:
             mine = table.c.thread_key.in_(keys)
         found[table.name] = session.execute(sa.select(sa.func.count()).select_from(table).where(mine)).scalar_one()
@@ -95,6 +114,8 @@ async def test_all_tables_of_one_user_and_nothing_of_others(make: Make) -> None:
         "api_keys": 1,
         "webhook_secrets": 1,
         "stored_answers": 1,
+        "files": 1,
+        "file_contents": 1,
     } | {name: rows[name] for name in deleted if name in rows}  # tables that have no other word for their rows
     assert set((await count(drsai, ANN)).values()) == {0}
     # Rows of threads that are gone are nobody's, and found by nobody's owner.

@@ -88,8 +88,11 @@ def _value(column: sa.Column[Any], tenant: str, user_id: str, thread_id: str, ke
         "next_at": None,  # or a process that looks would send it
         "digest": f"{tenant}_{user_id}",
         "idempotency_key": column.table.name,
+        "token": f"{tenant}_{user_id}",
+        "file_id": f"file-{tenant}-{user_id}",
         "with_user": "guest",
         "with_role": None,  # a share is with the one or the other
+        **({"expires_at": None} if column.table.name == "storedfile" else {}),  # or a sweep would delete it
         **(_BRANCH if column.table.name == "threadbranch" else {}),
     }
     if column.name in own:

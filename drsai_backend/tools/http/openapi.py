@@ -32,7 +32,8 @@ def openapi_tools(
         document: as parsed. Only references inside it are followed; nothing is fetched.
         operations: which ones: `operationId`s, or `GET /path`.
         secrets: credentials by the names of the document's security schemes (`apiKey`, `http` bearer and basic, whose
-            value is the whole of what follows the word); default: `environment_secrets()`.
+            value is the whole of what follows the word). Only these are ever sent: the document names whom to send
+            them to, and is not the operator's.
         server: the URL to call; default: the document's first.
         allowed_addresses, resolve: as of `HttpTool`.
 
@@ -54,7 +55,7 @@ def openapi_tools(
             raise ConfigurationError(
                 f"the operation {wanted!r} cannot be a tool: {error}", param="operations"
             ) from None
-        tools.append(HttpTool(checked, secrets, allowed_addresses=allowed_addresses, resolve=resolve))
+        tools.append(HttpTool(checked, secrets or {}, allowed_addresses=allowed_addresses, resolve=resolve))
     return tools
 
 
@@ -122,6 +123,8 @@ class _Operation:
         if server is None and not servers:
             raise ConfigurationError("the document names no server: give `server`", param="server")
         base = server or self._of_variables(servers[0])
+        if "{secret:" in base + self._path:
+            raise ConfigurationError(f"{self.names[0]}: its URL names a credential, which a document must not")
         return base.rstrip("/") + self._path
 
     @staticmethod

@@ -3,6 +3,7 @@ bounds."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from drsai_backend.net.addresses import Reachable, endpoint_of
 from drsai_backend.net.transport import CheckedTransport, Resolve
 from drsai_backend.tools.base import ToolBase, ToolIdentity
 from drsai_backend.tools.http.config import SAFE, HttpEndpoint, HttpToolConfig
-from drsai_backend.tools.http.placeholders import Values, context_values
+from drsai_backend.tools.http.placeholders import CONTEXT, Values, context_values
 from drsai_backend.tools.options import ToolOptions
 from drsai_backend.tools.results import FileOutput, ToolOutput
 from drsai_backend.tools.running import ToolRun
@@ -81,12 +82,18 @@ class HttpTool(ToolBase):
         if missing := sorted(self.config.secret_names() - self._secrets.keys()):
             raise ToolError(f"The credential {missing[0]} is not given.")
         if self.config.check is not None:
-            await self._send(self.config.check, Values({}, self._secrets))
+            try:
+                async with asyncio.timeout(self.config.check.timeout):
+                    await self._send(self.config.check, Values({}, self._secrets))
+            except TimeoutError:
+                raise ToolError(f"{self.name} did not answer in time.") from None
 
     async def invoke(self, arguments: JsonObject, run: ToolRun) -> ToolOutput:
         """Send the request; the answer, or what the config's JSONPath finds in it."""
         response, content = await self._send(
-            self.config.endpoint, Values({**arguments, **context_values(run)}, self._secrets)
+            # What the system fills in is never the model's, also where the system does not know it.
+            self.config.endpoint,
+            Values(_own(arguments) | context_values(run), self._secrets),
         )
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json" or kind.endswith("+json"):
@@ -181,6 +188,11 @@ class HttpTool(ToolBase):
             if len(secret) >= 4:
                 text = text.replace(secret, _HIDDEN)
         return text
+
+
+def _own(arguments: JsonObject) -> JsonObject:
+    """The arguments that a model may give."""
+    return {name: value for name, value in arguments.items() if name not in CONTEXT}
 
 
 def _origin(url: str) -> str:

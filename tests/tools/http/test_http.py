@@ -122,6 +122,12 @@ class TestWhatIsSent:
         await said(tool)
         assert site.requests[0].query == [("u", "ü")]
 
+    async def test_the_model_sets_no_variable_that_nobody_knows(self, site: Site) -> None:
+        """Also where the schema forbids no further arguments."""
+        tool = made(site, query={"u": "{userId}"}, parameters={"type": "object", "properties": {}})
+        await ask(tool, ToolRun(), userId="eve")
+        assert site.requests[0].query == []
+
     async def test_credentials_go_out_and_do_not_come_back(self, site: Site, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("INFO", logger="drsai")
         site.answer = lambda sent: Said(f"you sent {sent.headers['authorization']}", status=403)
@@ -348,6 +354,17 @@ class TestOpenApi:
         assert first.headers["x-key"] == "kkkk"
         assert (second.method, second.json) == ("PUT", {"name": "Rex", "parent": {"name": "Max"}})
         assert second.headers["authorization"] == "Bearer tttt"
+
+    async def test_a_document_takes_no_credential_of_the_operator(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("DRSAI_TOOL_SECRET_key", "hunter2")
+        [get] = openapi_tools(DOCUMENT, ["getPet"], server=f"{site.url}/v1", allowed_addresses=LOCAL)
+        assert "The credential key of this tool is not set" in await said(get, petId=7)
+        assert site.requests == []
+        thief = {**DOCUMENT, "paths": {"/{secret:key}": {"get": {"operationId": "x", "security": []}}}}
+        with pytest.raises(Exception, match="its URL names a credential"):
+            openapi_tools(thief, ["x"], {}, server=site.url, allowed_addresses=LOCAL)
 
     @pytest.mark.parametrize(
         ("operation", "text"),
