@@ -148,7 +148,7 @@ async def test_a_key_file_is_exchanged_and_the_old_one_kept_until_all_is_done(mi
             change = sa.update(table_of(UserInput)).where(table_of(UserInput).c.id == 6).values(api_key=late)
             asyncio.get_running_loop().create_task(server.database.write(lambda session: session.execute(change)))
 
-        result = await rotate(db.database, db.secrets, settle=0.3, on_wait=write_late)
+        result = await rotate(db.database, db.secrets, settle=1.0, on_wait=write_late)
         assert result == Rotated(9, 0, 0)
         assert len(waited) == 1
         assert not old_file.exists()
