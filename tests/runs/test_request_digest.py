@@ -36,7 +36,7 @@ def anew(message: InputMessage) -> InputMessage:
 
 
 def said(message: InputMessage) -> object:
-    content = message.content or ""  # No parts and no text are the same to every agent.
+    content = message.content
     parts = content if isinstance(content, str) else [e if isinstance(e, str) else [e.to_base64()] for e in content]
     return message.role, parts, message.calls, message.call_id
 

@@ -90,10 +90,11 @@ def _after(state: hashlib.blake2b, messages: Sequence[InputMessage]) -> hashlib.
 def _value(message: InputMessage) -> Hashable:
     """What a message says; images by their bytes."""
     content = message.content
+    parts: Hashable
     if isinstance(content, str):
         if message.call_id is None and not message.calls:
             return content
-        parts = (content,)
+        parts = content  # A text is not a list of one text.
     else:
         parts = tuple(part if isinstance(part, str) else ("image", part.to_base64()) for part in content)
     return parts, message.call_id, tuple((call.id, call.name, call.arguments) for call in message.calls)
