@@ -148,6 +148,8 @@ class SyncDrSai:
     branches = _waits(DrSai.branches)
     fork = _waits(DrSai.fork)
     rewind = _waits(DrSai.rewind)
+    load_history = _waits(DrSai.load_history)
+    clear_history = _waits(DrSai.clear_history)
     delete_thread = _waits(DrSai.delete_thread)
     share_thread = _waits(DrSai.share_thread)
     unshare_thread = _waits(DrSai.unshare_thread)

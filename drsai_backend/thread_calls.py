@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Sequence
 from typing import Literal
 
+from pydantic import ValidationError
+
 from drsai_backend.access.principal import ANONYMOUS, Principal
+from drsai_backend.api.http.errors import refusal
+from drsai_backend.api.openai.messages import History, read_history
 from drsai_backend.database.shares import Grantee
 from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.audit import By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
 from drsai_backend.datamodel.sharing import read_right
 from drsai_backend.datamodel.thread import check_name
+from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Answer, Engine, Handle
+from drsai_backend.runs.threads.loading import Load, LoadMode
 from drsai_backend.runs.threads.travel import BranchPage, TurnPage
 from drsai_backend.runs.threads.views import (
     InputRequestPage,
@@ -214,6 +221,45 @@ class ThreadCalls:
             ThreadBusy: a run is live on it, or inputs wait in its queue.
         """
         return await self.engine.rewind(self._trusted(user_id, tenant), thread_id, Place(at, turn, branch))
+
+    async def load_history(
+        self,
+        user_id: str,
+        thread_id: str,
+        messages: Sequence[JsonObject],
+        *,
+        model: str | None = None,
+        mode: LoadMode = "append",
+        after: int | None = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> ThreadDetail:
+        """Put a conversation that was had elsewhere into a thread, one that there is or a new one, without a run: its
+        next run continues it.
+
+        Args:
+            messages: the conversation, oldest first, as a chat request has it: `{"role": …, "content": …}`.
+            model: the team whose answers are in it; needed unless the thread is a conversation with one already.
+            mode: `append`: after what the thread has; `replace`: in the place of it, which stays on a branch.
+            after: the number of the newest message as the caller knows it, 0 for none; then a call that is repeated is
+                refused, and not loaded twice.
+
+        Raises:
+            UnknownModel, TeamBuildError: of the model.
+            InvalidRequest: there is no model, or a message cannot be used; `param` names the field.
+            ThreadBusy: something is under way on the thread.
+            Conflict: its newest message is not `after`.
+        """
+        who = self._trusted(user_id, tenant)
+        try:
+            given = History.model_validate({"messages": messages})
+        except ValidationError as error:
+            raise refusal(error, {"messages": messages}) from None
+        read = await asyncio.to_thread(read_history, given.messages)
+        return await self.engine.load_history(who, thread_id, read, Load(model, mode, after))
+
+    async def clear_history(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
+        """Have a thread forget what was said: as `rewind` to its beginning. What was there stays, on a branch."""
+        return await self.rewind(user_id, thread_id, turn=0, tenant=tenant)
 
     async def delete_thread(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> None:
         """Delete a thread with all that belongs to it. Raises ThreadBusy when a run is live on it."""

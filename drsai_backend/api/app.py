@@ -105,7 +105,7 @@ def create_app(
     app.include_router(conversation_routes(responses))
     app.include_router(run_routes(engine, bodies, ping=ping_seconds))
     app.include_router(share_routes(engine, bodies))
-    app.include_router(branch_routes(engine, bodies))
+    app.include_router(branch_routes(engine, bodies, max_messages=settings.max_messages))
     app.include_router(thread_routes(engine, bodies, ping=ping_seconds))
     app.include_router(audit_routes(AuditLog(engine.db.database)))
     app.include_router(webhook_routes(engine.webhooks))

@@ -1,7 +1,9 @@
-"""`/v1/threads/{thread_id}/turns`, `…/branches`, `…/fork`, `…/rewind`: a thread's past, and how it goes back to it."""
+"""`/v1/threads/{thread_id}/turns`, `…/branches`, `…/fork`, `…/rewind`, `…/history`: a thread's past, how it goes back
+to it, and how it gets another one."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
@@ -21,14 +23,18 @@ from drsai_backend.api.objects import (
     thread_object,
     turn_object,
 )
+from drsai_backend.api.openai.messages import Message, read_history
 from drsai_backend.api.threads import named
 from drsai_backend.datamodel.thread import NAME_SCHEMA
+from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Engine
+from drsai_backend.runs.threads.loading import Load, LoadMode
 from drsai_backend.state.travel import Place
 
 Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 Writer = Annotated[Principal | None, allowed_caller(Scope.THREADS_WRITE)]
+Clearer = Annotated[Principal, allowed(Scope.THREADS_WRITE)]
 _MOST: Final = 2**31 - 1
 _NAMED: Final[JsonObject] = {"anyOf": [NAME_SCHEMA, {"type": "null"}]}
 _PLACES: Final = ("at", "turn", "branch")
@@ -70,7 +76,33 @@ class ForkBody(PlaceBody):
     )
 
 
-def branch_routes(engine: Engine, bodies: Bodies) -> APIRouter:
+class HistoryBody(UserBody):
+    """A conversation that was had elsewhere."""
+
+    messages: list[Message] = Field(
+        min_length=1, fail_fast=True, description="The conversation, oldest first, as in a chat request."
+    )
+    model: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        description="The team whose answers are in it. Required unless the thread is a conversation with one already.",
+    )
+    mode: LoadMode = Field(
+        default="append",
+        description="`append`: after what the thread has. `replace`: in the place of it, which stays on a branch.",
+    )
+    after: int | None = Field(
+        default=None,
+        ge=0,
+        le=_MOST,
+        description="`seq` of the newest message that you know of, 0 for none: 409 if the thread has others, so that a "
+        "request which is repeated is not loaded twice.",
+    )
+
+
+def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRouter:
+    """`max_messages`: as many as one request may load."""
     router = APIRouter(prefix="/v1/threads", tags=["threads"])
 
     @router.get("/{thread_id:path}/turns", responses=answers(200, page_of(TURN_SCHEMA)))
@@ -126,5 +158,27 @@ def branch_routes(engine: Engine, bodies: Bodies) -> APIRouter:
         or inputs wait in the queue."""
         body, who = await read_body(bodies, request, PlaceBody, caller, user)
         return json_response(thread_object(await engine.rewind(who, named(who, thread_id, owner), body.place)))
+
+    @router.post(
+        "/{thread_id:path}/history", responses=answers(200, THREAD_SCHEMA), openapi_extra=described(HistoryBody)
+    )
+    async def load_history(
+        request: Request, thread_id: ThreadId, caller: Writer, user: NamedUser = None, owner: ThreadOwner = None
+    ) -> Response:
+        """Put a conversation that was had elsewhere into a thread, one that there is or a new one: its next input
+        continues it. 409 while something is under way on the thread."""
+        body, who = await read_body(bodies, request, HistoryBody, caller, user)
+        if len(body.messages) > max_messages:
+            text = f"`messages` has {len(body.messages)} messages; this server accepts {max_messages}"
+            raise InvalidRequest(text, param="messages")
+        messages = await bodies.off_loop(partial(read_history, body.messages))
+        thread, how = named(who, thread_id, owner), Load(body.model, body.mode, body.after)
+        return json_response(thread_object(await engine.load_history(who, thread, messages, how)))
+
+    @router.delete("/{thread_id:path}/history", responses=answers(200, THREAD_SCHEMA))
+    async def clear_history(thread_id: ThreadId, who: Clearer, owner: ThreadOwner = None) -> Response:
+        """Have a thread forget what was said: it goes back to its beginning, and what was there stays on a branch. 409
+        while a run is live, or inputs wait in the queue."""
+        return json_response(thread_object(await engine.rewind(who, named(who, thread_id, owner), Place(turn=0))))
 
     return router

@@ -69,7 +69,7 @@ class _ThreadName(PathConvertor):
         f"(?<!/{part})"
         for part in (
             *("messages", "runs", "events", "cancel", "pause", "resume", "input", "shares"),
-            *("turns", "branches", "fork", "rewind"),
+            *("turns", "branches", "fork", "rewind", "history"),
         )
     )
 

@@ -1,4 +1,4 @@
-"""`drsai threads turns | branches | fork | rewind`: the past of stored conversations."""
+"""`drsai threads turns | branches | fork | rewind | clear`: the past of stored conversations."""
 
 from __future__ import annotations
 
@@ -85,4 +85,11 @@ def rewind(
     current = page.items[0]
     where = f"turn {current.last_turn}, message {current.last_seq}"
     text = f"{in_line(thread_id)} continues after {where}; `drsai threads branches` shows what it left."
+    make_console().print(text, soft_wrap=True)
+
+
+def clear(owner: Owner, thread_id: str, database_url: str | None) -> None:
+    with threads_of(owner, database_url) as drsai:
+        drsai.clear_history(owner.user_id, thread_id, tenant=owner.tenant)
+    text = f"{in_line(thread_id)} begins anew; `drsai threads branches` shows what it left."
     make_console().print(text, soft_wrap=True)

@@ -30,6 +30,7 @@ class Action(StrEnum):
     THREAD_IMPORTED = "thread.imported"
     THREAD_FORKED = "thread.forked"
     THREAD_REWOUND = "thread.rewound"
+    THREAD_LOADED = "thread.history_loaded"
     THREAD_SHARED = "thread.shared"
     THREAD_UNSHARED = "thread.unshared"
     THREADS_PRUNED = "threads.pruned"

@@ -25,10 +25,7 @@ with which thread, and what of it is read, is in `runs.threads`.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -40,7 +37,7 @@ from drsai_backend.database.retention import delete_thread, prune
 from drsai_backend.database.runs.values import Also
 from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.owner import Owner, ThreadName
-from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, ShuttingDown, ThreadBusy
+from drsai_backend.errors import InvalidRequest, NotFound, ShuttingDown, ThreadBusy
 from drsai_backend.files import Files
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.commands.commands import Commands
@@ -52,12 +49,14 @@ from drsai_backend.runs.intake.intake import Intake
 from drsai_backend.runs.intake.repeats import Repeats
 from drsai_backend.runs.recovery.leases import Heartbeat, new_worker_id
 from drsai_backend.runs.recovery.recovery import Recovery, Waker
-from drsai_backend.runs.requests import Answer, RunRequest
+from drsai_backend.runs.recovery.sweeper import Sweeper
+from drsai_backend.runs.requests import Answer, InputMessage, RunRequest
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.side_calls.side_calls import SideCalls
 from drsai_backend.runs.start.parameters import Outlook
 from drsai_backend.runs.start.read import Services
 from drsai_backend.runs.start.starter import RunStarter
+from drsai_backend.runs.threads.loading import Load, Loading
 from drsai_backend.runs.threads.rights import Named
 from drsai_backend.runs.threads.stored import StoredThreads
 from drsai_backend.runs.threads.views import RunView, ThreadDetail
@@ -74,11 +73,6 @@ from drsai_backend.webhooks.webhooks import Webhooks
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
-
-log = logging.getLogger("drsai.engine")
-
-_PRUNE_SECONDS = 3600.0
-_RARELY = 10
 
 
 class Engine(StoredThreads):
@@ -119,6 +113,7 @@ class Engine(StoredThreads):
         how = (settings.other_model == "continue", settings.resume_by_history, self._sender.wake)
         how = (*how, self.files, self.tools)
         self._starter = RunStarter(Services(*given, self.limits_of, self._resources, self.tool_policy_of, *how))
+        self._loading = Loading(db.database, self._starter, teams)
         self._recogniser: Recogniser | None = None
         if settings.resume_by_history:
             self._recogniser = Recogniser(db.database, self._warm, self, settings.other_model == "continue")
@@ -142,15 +137,13 @@ class Engine(StoredThreads):
             lost=self._running.lost,
             asked=self._running.asked,
         )
-        self._sweeping: asyncio.Task[None] | None = None
+        self._sweeper = Sweeper(self._recovery, self.prune, settings.sweep_seconds)
 
     async def open(self) -> None:
         """Start the heartbeat, and look for runs that nobody runs: now and every few seconds. Once only, in the event
         loop that has claimed the `lifecycle`, and with the schema as it should be."""
         self._heartbeat.start()
-        for key in await self.sweep():
-            await self._recovery.try_recover(key)
-        self._sweeping = asyncio.create_task(self._sweep_for_ever())
+        await self._sweeper.start()
         self._sender.start()
         self.lifecycle.opened()
 
@@ -161,10 +154,7 @@ class Engine(StoredThreads):
     async def close(self) -> None:
         """Take nothing new. Runs under way are handed over at their next turn boundary, and after
         `shutdown_grace_seconds` inside their turn, which is then repeated by whoever resumes them."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.wait([self._sweeping])
-            self._sweeping = None
+        await self._sweeper.stop()
         await self._running.close(self._settings.shutdown_grace_seconds)
         await self._sender.stop()
         await self._resources.close()
@@ -314,6 +304,20 @@ class Engine(StoredThreads):
         self._feeds.changed(name)
         return await self._detail(name, with_result=False)
 
+    async def load_history(
+        self, who: Principal, thread_id: Named, messages: Sequence[InputMessage], how: Load
+    ) -> ThreadDetail:
+        """Put a conversation that was had elsewhere into a thread, without a run; see `Loading.load`. Returns the
+        thread without its `team_result`. Raises NotFound, Forbidden for who may not write."""
+        self.check_open()
+        name = await self._rights.thread(who, thread_id, Right.WRITE)
+        if self._running.is_taken(name):
+            raise ThreadBusy(f"a run is live on thread {name.thread_id!r}: stop it first, or wait for its end")
+        await self._loading.load(who, name, messages, how)
+        self._warm.take(name)
+        self._feeds.changed(name)
+        return await self._detail(name, with_result=False)
+
     async def cancel_run(self, who: Principal, run_id: str) -> RunView:
         """End one run, queued or live; see `Commands.cancel_run`. Raises Forbidden for who may not write."""
         self.check_open()
@@ -353,23 +357,6 @@ class Engine(StoredThreads):
         while deleted := await self.db.database.write(lambda session: prune(session, older_than=older)):
             total += deleted
         return total
-
-    async def _sweep_for_ever(self) -> None:
-        pruned = -_PRUNE_SECONDS
-        while True:
-            # Where somebody else sweeps, this is for the case that he does not.
-            await asyncio.sleep(self._settings.sweep_seconds * (1 if self._recovery.waker is None else _RARELY))
-            try:
-                for key in await self.sweep():
-                    await self._recovery.try_recover(key)
-                if self._recovery.waker is None and time.monotonic() - pruned > _PRUNE_SECONDS:
-                    pruned = time.monotonic()
-                    await self.prune()
-            except DrSaiError as error:
-                log.warning("no sweep: %s", error.message)
-            except Exception:
-                # Without sweeps, runs would be left lying.
-                log.exception("a sweep failed")
 
     # --- the end of a thread -------------------------------------------------------------------------------------
 

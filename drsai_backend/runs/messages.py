@@ -27,6 +27,7 @@ USER_LAST: Final = (
     "'Continue.'"
 )
 """What is wrong with a conversation that ends with an answer, and what to do."""
+_TITLE_LENGTH: Final = 80
 CONTINUES: Final = "drsai:continues"
 """The name under which the answer that a run continues is kept in `UserInput.extra_requests`."""
 
@@ -107,18 +108,7 @@ def input_messages(
     has these tools (`with_calls`), but for those that lack a result: no endpoint takes them so.
     """
     answered = max((index for index, each in enumerate(messages) if each.role in ("assistant", "tool")), default=-1)
-    imported: list[BaseChatMessage] = []
-    system = system_text(messages)
-    if system is not None:
-        imported.append(TextMessage(content=system, source="system", metadata=mark("system")))
-    for index, message in enumerate(messages[: answered + 1]):
-        results = results_after(messages, index)
-        if with_calls and message.calls and results.keys() == {call.id for call in message.calls}:
-            imported += called(team, message.text, message.calls, results)
-        elif message.role == "assistant":
-            imported += answers(team, message.text)
-        elif message.role == "user" and not message.is_empty:
-            imported.append(as_message(message, mark("user")))
+    imported = _imported(team, messages, answered + 1, with_calls=with_calls)
     task = [each for each in messages[answered + 1 :] if each.role == "user"]
     task = [each for each in task if not each.is_empty] or task[-1:]
     given = [as_message(message) for message in task]
@@ -131,6 +121,57 @@ def input_messages(
         # Only text fits into it; what came with pictures stays before it.
         given.append(HandoffMessage(content=task[-1].text, source=last.source, target=speaker))
     return [*imported, *given]
+
+
+def history_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> list[BaseChatMessage]:
+    """A conversation that was had elsewhere, as a thread stores it: all of it marked as imported, the calls of tools
+    with their results.
+
+    Raises:
+        InvalidRequest: a call has no result, or a result no call; `param` names the message.
+    """
+    known: set[str] = set()
+    for index, message in enumerate(messages):
+        if message.calls:
+            known = {call.id for call in message.calls}
+            if missing := known - results_after(messages, index).keys():
+                param = f"messages[{index}].tool_calls"
+                text = f"`{param}` must be followed by the result of each call; there is none for {sorted(missing)[0]}"
+                raise InvalidRequest(text, param=param)
+        elif message.role != "tool":
+            known = set()
+        elif message.call_id not in known:
+            param = f"messages[{index}].tool_call_id"
+            raise InvalidRequest(f"`{param}`: the assistant's message before it has no such call", param=param)
+    found = _imported(team, messages, len(messages), with_calls=True)
+    if not found:
+        raise InvalidRequest("`messages` say nothing: all of them are empty", param="messages")
+    return found
+
+
+def title_of(messages: Sequence[InputMessage]) -> str:
+    """The title of a thread that begins with these: the first words of the user, in one line; "": there are none."""
+    title = " ".join(next((message.text for message in messages if message.role == "user"), "").split())
+    return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"
+
+
+def _imported(
+    team: BaseGroupChat, messages: Sequence[InputMessage], end: int, *, with_calls: bool
+) -> list[BaseChatMessage]:
+    """The system's messages, as one, and all other messages before `end`, marked as imported."""
+    imported: list[BaseChatMessage] = []
+    system = system_text(messages)
+    if system is not None:
+        imported.append(TextMessage(content=system, source="system", metadata=mark("system")))
+    for index, message in enumerate(messages[:end]):
+        results = results_after(messages, index)
+        if with_calls and message.calls and results.keys() == {call.id for call in message.calls}:
+            imported += called(team, message.text, message.calls, results)
+        elif message.role == "assistant":
+            imported += answers(team, message.text)
+        elif message.role == "user" and not message.is_empty:
+            imported.append(as_message(message, mark("user")))
+    return imported
 
 
 def results_after(messages: Sequence[InputMessage], index: int) -> dict[str, str]:

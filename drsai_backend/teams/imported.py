@@ -152,8 +152,11 @@ async def _tell(container: ChatAgentContainer, agent: Any, messages: Sequence[Ba
         ]
     if _client_of(agent) is not None:
         messages = [each for each in messages if imported_role(each) != "system"]
-    if not has_client_tools(agent):
-        messages = [each for each in messages if imported_role(each) not in ("calls", "tool")]
+    knows_tools = has_client_tools(agent)
+    if not knows_tools:
+        # Of an answer that called tools which it has not got, it knows the text.
+        messages = [each for each in messages if imported_role(each) != "tool"]
+        messages = [each for each in messages if imported_role(each) != "calls" or each.to_model_text().strip()]
     context = getattr(agent, "_model_context", None)
     if not isinstance(context, ChatCompletionContext):
         _buffer(container, messages)
@@ -162,9 +165,9 @@ async def _tell(container: ChatAgentContainer, agent: Any, messages: Sequence[Ba
         role = imported_role(message)
         if role == "system":
             await context.add_message(SystemMessage(content=message.to_model_text()))
-        elif role in ("calls", "tool"):
+        elif role == "tool" or (role == "calls" and knows_tools):
             await context.add_message(_as_model_messages(message))
-        elif role == "assistant" and message.source in own:
+        elif role in ("assistant", "calls") and message.source in own:
             await context.add_message(AssistantMessage(content=message.to_model_text(), source=message.source))
         else:
             await context.add_message(message.to_model_message())

@@ -96,6 +96,9 @@ def test_the_past_of_a_thread(threads: Threads, home: str) -> None:
     assert (moved.wait(), moved.stdout.partition(":")[0]) == (0, "imported moved of ada")
     there = json.loads(threads("branches", "moved", *of_ada, "--json").stdout)
     assert [(each["number"], each["is_current"], each["last_seq"]) for each in there] == [(0, False, 4), (1, True, 6)]
+    cleared = threads("clear", "first", *of_ada)
+    assert cleared.stdout == "first begins anew; `drsai threads branches` shows what it left.\n"
+    assert "left 0 after turn 0, message 0" in threads("branches", "first", *of_ada).stdout
     refused = threads("rewind", "first", "--at", "9", *of_ada)
     assert (refused.wait(), refused.stderr) == (1, "Error: the thread has no message 9: the newest is 6\n")
 

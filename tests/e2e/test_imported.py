@@ -119,7 +119,18 @@ async def test_an_imported_conversation_is_as_if_it_had_been_had_here(
     assert any(role == "assistant" for request in here for role, _ in request)
     assert all("Be kind." in str(request[:2]) for request in here)
     model.requests.clear()
-    # A thread that began with an import goes on like one that did not, in another process, with another prompt.
+    # So is one that is loaded without a run, in parts or whole.
+    for parts in ([[SYSTEM, user("one"), answer(first)]], [[user("one")], [answer(first)]]):
+        name = f"loaded-in-{len(parts)}"
+        for part in parts:
+            body = {"messages": part, "model": kind}
+            loaded = await service.http.post(f"/v1/threads/{name}/history", json=body)
+            assert loaded.status_code == 200, loaded.text
+        model.requests.clear()
+        assert await say(service, [SYSTEM, user("two")], kind, thread_id=name) == second
+        assert [shown(request) for request in model.requests] == here
+    model.requests.clear()
+    # A thread that began with an import continues like one that did not, in another process, with another prompt.
     history = [
         {**SYSTEM, "content": "Be calm."},
         user("one"),

@@ -234,6 +234,9 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
         "input_request.answered": lambda: drsai.engine.answer(ann, "asks", approved),
         "run.started_as": lambda: drsai.engine.start(request("Hello.", principal=GATEWAY, thread_id="new")),
         "thread.rewound": lambda: drsai.rewind("ann", "t", turn=1, tenant="acme"),
+        "thread.history_loaded": lambda: drsai.load_history(
+            "ann", "t", [{"role": "user", "content": "Hello."}], tenant="acme"
+        ),
         "thread.forked": lambda: drsai.fork("ann", "t", to_user="bob", tenant="acme"),
         "key.changed": lambda: drsai.webhooks.change_key("acme", key.info.key_id, "https://hooks.example.org/"),
         "webhook_secret.created": lambda: drsai.webhooks.make_secret(Owner("acme", "bob")),

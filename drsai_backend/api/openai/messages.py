@@ -126,6 +126,12 @@ Message: TypeAlias = Annotated[
 ]
 
 
+class History(Wire):
+    """A conversation by itself."""
+
+    messages: list[Message] = Field(min_length=1, fail_fast=True)
+
+
 def read_messages(given: Sequence[Message], raw: Sequence[JsonObject]) -> tuple[list[InputMessage], list[JsonObject]]:
     """The conversation, and those messages as they came (`raw`), one for one. Decodes images, which takes a while: call
     it in a thread when there are any.
@@ -133,14 +139,19 @@ def read_messages(given: Sequence[Message], raw: Sequence[JsonObject]) -> tuple[
     Raises:
         InvalidRequest: `param` names what cannot be used, as in `messages[0].content[1].image_url`.
     """
-    images = Images()
-    messages = [_read(message, index, images) for index, message in enumerate(given)]
+    messages = read_history(given)
     last, path = messages[-1], f"messages[{len(given) - 1}]"
     if last.role not in ("user", "tool") and continued(messages) is None:
         raise InvalidRequest(USER_LAST, param=f"{path}.role")
     if last.role == "user" and isinstance(last.content, str) and not last.content.strip():
         raise InvalidRequest(f"`{path}.content` must not be empty", param=f"{path}.content")
     return messages, list(raw)
+
+
+def read_history(given: Sequence[Message]) -> list[InputMessage]:
+    """The conversation, which may end with any message. Decodes images, as `read_messages`, and raises as it does."""
+    images = Images()
+    return [_read(message, index, images) for index, message in enumerate(given)]
 
 
 def _read(message: Message, index: int, images: Images) -> InputMessage:

@@ -121,6 +121,17 @@ def threads_rewind(
     cli.travel.rewind(cli.threads.Owner(tenant, user), thread, at, turn, branch, database_url)
 
 
+@threads_app.command("clear")
+def threads_clear(
+    thread: ThreadId,
+    user: User = "anonymous",
+    tenant: Tenant = "default",
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Have a thread forget what was said. It stays stored, on a branch."""
+    cli.travel.clear(cli.threads.Owner(tenant, user), thread, database_url)
+
+
 @threads_app.command("delete")
 def threads_delete(
     threads: Annotated[list[str], typer.Argument(metavar="THREAD…", help="Ids.")],

@@ -110,7 +110,7 @@ def plan(request: RunRequest, thread: StoredThread | None, *, may_move: bool) ->
         return Plan(new=new, raw=list(raw), system=system, texts=texts, conversation=conversation)
     head = thread.head
     waits = head.status is RunStatus.AWAITING_INPUT
-    is_moved = head.team is not None and head.team != request.team and (bool(head.turn) or waits)
+    is_moved = head.team is not None and head.team != request.team and (bool(head.turn) or waits or thread.has_answers)
     if is_moved and (waits or not may_move):
         if waits:
             raise _other_model(head)

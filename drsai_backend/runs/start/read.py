@@ -111,6 +111,12 @@ class StoredThread:
         """Whether anything was said on it. Of one that was rewound, nothing may be left."""
         return self.head.last_seq > 0 if self.state is None else bool(self.state.configs)
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether answers were loaded into it that no turn has taken up."""
+        configs = () if self.state is None else self.state.configs.values()
+        return any(imported_role(config) in ("assistant", "calls") for config in configs)
+
 
 async def read(services: Services, request: RunRequest, *, trust_warm: bool) -> StoredThread | None:
     """The thread, warm or from the database; None: it does not exist."""

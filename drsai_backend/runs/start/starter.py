@@ -19,6 +19,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from autogen_agentchat.messages import BaseChatMessage
+from autogen_agentchat.teams import BaseGroupChat
+
 from drsai_backend import log_context
 from drsai_backend.database import Database
 from drsai_backend.database.runs.reads import ThreadHead
@@ -34,7 +37,7 @@ from drsai_backend.runs.execution.writer import RunWriter
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.feed.replay import OF_AN_ANSWER
 from drsai_backend.runs.history.digest import Conversation, Histories, seed_of
-from drsai_backend.runs.messages import check_types
+from drsai_backend.runs.messages import check_types, history_messages, title_of
 from drsai_backend.runs.requests import RunRequest, new_run_id
 from drsai_backend.runs.start.build import BuiltRun, build, build_team_of, context_of, refuse_unseen_images
 from drsai_backend.runs.start.load import LoadedRun, NotMovable, load
@@ -47,7 +50,7 @@ from drsai_backend.teams.client_tools.definitions import calls_of
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.resources import Held
 from drsai_backend.teams.runtime.wiring import share_message_types
-from drsai_backend.teams.team_tree import nested_teams
+from drsai_backend.teams.team_tree import Parts, nested_teams
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -55,7 +58,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("drsai.run")
 
 _ATTEMPTS: Final = 5
-_TITLE_LENGTH: Final = 80
 _LOOKS: Final = (0.0, 0.1, 0.4, 1.0, 1.5)
 """Seconds between the looks whether a first write whose outcome is open has happened."""
 
@@ -165,16 +167,33 @@ class RunStarter:
                 or cannot answer in its form.
             TeamBuildError: the team's factory failed.
         """
+        services = self._services
+        team, members = await self._team_for(request, factory)
+        check_types(team, request.messages)
+        refuse_unseen_images(team, request.messages)
+        policy = services.tool_policy(request.team)
+        return allot(team, members, request, factory, policy, services.models.continues).outlook
+
+    async def history(self, request: RunRequest, factory: TeamFactory) -> list[BaseChatMessage]:
+        """The messages of a request as a conversation that its team has had, to be stored.
+
+        Raises:
+            InvalidRequest: they are none, or hold images that the team does not see.
+            TeamBuildError: the team's factory failed.
+        """
+        team, _ = await self._team_for(request, factory)
+        refuse_unseen_images(team, request.messages)
+        return history_messages(team, request.messages)
+
+    async def _team_for(self, request: RunRequest, factory: TeamFactory) -> tuple[BaseGroupChat, Parts]:
+        """A team that is asked about itself, and runs nothing."""
         services, held = self._services, Held()
         made = Plan(new=request.messages, conversation=Conversation(b""))
         context = context_of(services, request, request.principal, "", made)
         team, members = await build_team_of(services, factory, context, request.team, held)
         services.resources.release(held)
         share_message_types(members, nested_teams(members))
-        check_types(team, request.messages)
-        refuse_unseen_images(team, request.messages)
-        policy = services.tool_policy(request.team)
-        return allot(team, members, request, factory, policy, services.models.continues).outlook
+        return team, members
 
     async def _take(self, given: Input, thread: StoredThread | None, made: Plan) -> StartedRun:
         services, database, held = self._services, self._services.db.database, Held()
@@ -263,7 +282,6 @@ def _first_write(
     request, key = given.request, None
     if request.api_key is not None:
         key = services.db.secrets.encrypt(request.api_key.get_secret_value())
-    title = " ".join(next((message.text for message in plan.new if message.role == "user"), "").split())
     common: dict[str, Any] = {
         "head": None if thread is None else thread.head,
         "name": request.name,
@@ -271,7 +289,7 @@ def _first_write(
         "run_id": built.live.run_id,
         "owner": services.worker_id,
         "lease": services.lease,
-        "title": title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…",
+        "title": title_of(plan.new),
         "user_input": None if plan.resumes and not plan.raw else {**built.user_input, "api_key": key},
         "messages": loaded.rows,
         "limits": built.limits.as_dict(),

@@ -1,0 +1,65 @@
+"""The sweeps of a process: it looks for runs that nobody runs, and deletes what is over, every few seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from drsai_backend.errors import DrSaiError
+from drsai_backend.runs.recovery.recovery import Recovery
+
+log = logging.getLogger("drsai.engine")
+
+_PRUNE_SECONDS: Final = 3600.0
+_RARELY: Final = 10
+
+
+class Sweeper:
+    """Sweeps for one engine, from `start` to `stop`.
+
+    Args:
+        recovery: finds what wants a look, and does it.
+        prune: deletes what is over; called once in an hour.
+        seconds: between two sweeps; ten times as many where another process tells this one what there is to do.
+    """
+
+    def __init__(self, recovery: Recovery, prune: Callable[[], Awaitable[object]], seconds: float) -> None:
+        self._recovery = recovery
+        self._prune = prune
+        self._seconds = seconds
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Sweep now, and from now on in a task."""
+        await self._sweep()
+        self._task = asyncio.create_task(self._sweep_for_ever())
+
+    async def stop(self) -> None:
+        """Sweep no more. Does nothing where it does not."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    async def _sweep(self) -> None:
+        for key in await self._recovery.sweep():
+            await self._recovery.try_recover(key)
+
+    async def _sweep_for_ever(self) -> None:
+        pruned = -_PRUNE_SECONDS
+        while True:
+            # Where somebody else sweeps, this is for the case that he does not.
+            await asyncio.sleep(self._seconds * (1 if self._recovery.waker is None else _RARELY))
+            try:
+                await self._sweep()
+                if self._recovery.waker is None and time.monotonic() - pruned > _PRUNE_SECONDS:
+                    pruned = time.monotonic()
+                    await self._prune()
+            except DrSaiError as error:
+                log.warning("no sweep: %s", error.message)
+            except Exception:
+                # Without sweeps, runs would be left lying.
+                log.exception("a sweep failed")

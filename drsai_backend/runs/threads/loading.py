@@ -1,0 +1,154 @@
+"""A conversation that was had elsewhere is loaded into a thread, without a run: its next run continues it.
+
+What is loaded is stored as what a chat client brings along is (`teams.imported`): the next run finds messages that no
+turn has taken up, and lets its agents know them. So a kill between the two loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from autogen_agentchat.messages import BaseChatMessage
+
+from drsai_backend.access.principal import Principal
+from drsai_backend.database import Database
+from drsai_backend.database.audit import audit
+from drsai_backend.database.runs.loaded import append_messages, make_thread
+from drsai_backend.database.runs.paths import newest_message
+from drsai_backend.database.runs.reads import ThreadHead, read_head
+from drsai_backend.datamodel.audit import Action
+from drsai_backend.datamodel.base import JsonText
+from drsai_backend.datamodel.lifecycle import IDLE
+from drsai_backend.datamodel.owner import ThreadName
+from drsai_backend.errors import Conflict, InvalidRequest, NotFound, ThreadBusy
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.messages import sign, title_of
+from drsai_backend.runs.requests import InputMessage, RunRequest
+from drsai_backend.runs.start.plan import unanswered
+from drsai_backend.runs.start.starter import RunStarter
+from drsai_backend.state import travel
+from drsai_backend.state.travel import Place
+from drsai_backend.teams.recording.recorder import dump_message, storable
+from drsai_backend.teams.registry import TeamRegistry
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+LoadMode: TypeAlias = Literal["append", "replace"]
+"""Where loaded messages go: after what the thread has, or in the place of it, which stays stored on a branch."""
+_ATTEMPTS: Final = 5
+"""Times that a history is stored anew because others changed its thread at that moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How a history is loaded.
+
+    Attributes:
+        model: the team whose answers are in it; needed unless the thread is a conversation with one already.
+        mode: `replace` has the thread go back to its beginning before.
+        after: the number of the newest message as the caller knows it (0: none), so that a repeated try is refused and
+            not loaded twice; None: wherever the thread is.
+    """
+
+    model: str | None = None
+    mode: LoadMode = "append"
+    after: int | None = None
+
+
+class Loading:
+    """Loads histories for one engine."""
+
+    def __init__(self, database: Database, starter: RunStarter, teams: TeamRegistry) -> None:
+        self._database = database
+        self._starter = starter
+        self._teams = teams
+
+    async def load(self, who: Principal, name: ThreadName, given: Sequence[InputMessage], how: Load) -> None:
+        """Put a conversation, oldest message first, into a thread that there is, or a new one of one's own: all of it,
+        or nothing. `who` has the right to write.
+
+        Raises:
+            NotFound: another user's thread is gone.
+            UnknownModel, TeamBuildError: of the model.
+            InvalidRequest: there is no model, or a message cannot be used; `param` names the field.
+            ThreadBusy: a run is live on the thread, waits for a person, or inputs wait in its queue.
+            Conflict: the newest message is not `after`, or others change the thread all the time.
+            StateError: with `replace`, what is stored of it is damaged.
+        """
+        team = how.model
+        if team is None:
+            head = await self._database.read(lambda session: read_head(session, name), short=True)
+            team = None if head is None else head.team
+        if team is None:
+            raise InvalidRequest("`model` is required: nobody has answered on this thread yet", param="model")
+        request = RunRequest(team, given, principal=who, owner=name.user_id, thread_id=name.thread_id)
+        told = await self._starter.history(request, self._teams.get(team).factory)
+        rows = _storable(told, None if name.owner == who.owner else who.user_id)
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                await self._database.write(
+                    partial(_store, who=who, name=name, given=given, rows=rows, how=how, team=team)
+                )
+                return
+            except ThreadBusy:
+                raise
+            except Conflict as error:
+                if error.param == "after" or attempt == _ATTEMPTS:
+                    raise
+
+
+def _storable(messages: Sequence[BaseChatMessage], author: str | None) -> list[JsonText]:
+    """Messages as their rows keep them. `author`: the user who loads them into another's thread."""
+    found: list[JsonText] = []
+    for message in messages:
+        sign(message, author)
+        config = dump_message(message)
+        text = storable(config)
+        if text is not config:
+            raise InvalidRequest("a message holds NUL or a lone surrogate", param="messages")
+        found.append(JsonText(text))
+    return found
+
+
+def _store(
+    session: Session,
+    *,
+    who: Principal,
+    name: ThreadName,
+    given: Sequence[InputMessage],
+    rows: Sequence[JsonText],
+    how: Load,
+    team: str,
+) -> None:
+    head = read_head(session, name)
+    if head is None:
+        if name.owner != who.owner:
+            raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
+        make_thread(session, name)
+        head = _head(session, name)
+    if how.after is not None and (newest := newest_message(session, head.line)) != how.after:
+        raise Conflict(f"`after` is {how.after}, and the newest message of the thread is {newest}", param="after")
+    if how.mode == "replace":
+
+        def withdrawn(question: JsonObject) -> JsonText:
+            return JsonText(unanswered(question, "withdrawn", who.user_id))
+
+        travel.rewind(session, name, Place(turn=0), who.actor, withdrawn=withdrawn)
+        head = _head(session, name)
+    if head.status not in IDLE or head.queued:
+        text = f"something is under way on thread {name.thread_id!r}: wait for its end, or cancel it first"
+        raise ThreadBusy(text)
+    append_messages(session, head, rows, team=team, title=title_of(given))
+    detail: JsonObject = {"messages": len(rows), "mode": how.mode, "after": head.last_seq}
+    about = name.thread_id
+    audit(session, who.actor, Action.THREAD_LOADED, about, owner=name.owner, thread_id=about, detail=detail)
+
+
+def _head(session: Session, name: ThreadName) -> ThreadHead:
+    head = read_head(session, name)
+    assert head is not None, "it was read, or stored, in this transaction"
+    return head
