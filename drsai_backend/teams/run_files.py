@@ -1,12 +1,14 @@
-"""Files that the tools of a run keep and read, for the owner of its thread."""
+"""Files that the tools of a run keep and read, for the owner of its thread, and the images among them."""
 
 from __future__ import annotations
 
 import hashlib
 
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import FileTooLarge, NotFound
 from drsai_backend.files import Files
 from drsai_backend.files.store import OF_TOOLS
+from drsai_backend.models.calls.seen_images import MAX_BYTES, ReadImage
 from drsai_backend.tools.running import FileRef
 
 
@@ -34,3 +36,19 @@ class RunFiles:
     async def read(self, file_id: str) -> bytes:
         """The content of a file of the owner. Raises NotFound."""
         return await self._files.read(self._owner, file_id)
+
+
+def images_of(files: Files, owner: Owner) -> ReadImage:
+    """Reads images that tools have kept for an owner; of nobody else's, and of no upload: the text of a web page may
+    look like a reference."""
+
+    async def read(file_id: str) -> bytes | None:
+        try:
+            info = await files.get(owner, file_id)
+            if info.purpose != OF_TOOLS or not info.media_type.startswith("image/"):
+                return None
+            return await files.read(owner, file_id, limit=MAX_BYTES)
+        except (NotFound, FileTooLarge):
+            return None
+
+    return read

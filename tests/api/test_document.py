@@ -37,7 +37,8 @@ def test_the_shell_lines_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         )
     assert done.returncode == 0, done.stdout + done.stderr
     assert '"error":{' not in done.stdout, done.stdout
-    listed, background, busy, control, events, rest = done.stdout.split("----")
+    listed, loaded, background, busy, control, events, rest = done.stdout.split("----")
+    assert '"message_count":2' in loaded
     assert '"object":"list"' in listed
     assert background.count('"object":"thread.run"') == 2
     assert '"object":"list"' in busy

@@ -32,7 +32,7 @@ from tests.support.threads import settings
 HUNT: Final = int(os.environ.get("DRSAI_HUNT", "0"))
 SEED: Final = int(os.environ.get("DRSAI_SEED", "1"))
 _KEYS: Final = "^/v1/keys"
-_LARGE: Final = "^/v1/(chat|completions|messages|embeddings|responses|conversations|threads/[^/]*/(input|fork))"
+_LARGE: Final = "^/v1/(chat|completions|messages|embeddings|responses|conversations|threads/[^/]*/(input|fork|history))"
 """Operations whose body has a large schema, made of the model that checks it: there are thousands of bad requests."""
 _ALIKE: Final = "^/v1/(messages/count_tokens|responses/compact|threads/[^/]*/(pause|resume))"
 """Operations whose body is that of another one, or a part of it."""
@@ -42,6 +42,7 @@ _ASKED: Final[dict[str, dict[str, Any]]] = {
     "POST /v1/completions": {"model": "assistant", "prompt": "Hello"},
     "POST /v1/messages": _HELLO,
     "POST /v1/messages/count_tokens": _HELLO,
+    "POST /v1/threads/{thread_id}/history": _HELLO,
     "POST /v1/responses": {"model": "assistant", "input": "Hello"},
     "POST /v1/responses/compact": {"model": "assistant", "input": "Hello"},
 }
@@ -131,6 +132,9 @@ def _fit(body: dict[str, Any], label: str) -> None:
         body["with_user"] = "somebody else"
     if isinstance(url := body.get("webhook_url"), str):
         body["webhook_url"] = re.sub(r"^https?://[^/?]+", "https://example.org", url)
+    if label.endswith("/history"):
+        body |= _HELLO
+        body.pop("after", None)  # As many messages as the thread has.
     if label.startswith("POST /v1/conversations"):
         for item in body.get("items") or ():
             item |= {"role": "user", "content": [{"type": "input_text", "text": "Hello"}, *_parts(item)]}

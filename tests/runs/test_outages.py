@@ -173,7 +173,7 @@ async def test_the_heartbeat_and_the_sweeper_survive_a_conflict(make: Make) -> N
         drsai.database.read = read  # type: ignore[method-assign]
     crew.ann.release()
     assert (await handle.wait()).status is RunStatus.COMPLETED
-    heartbeat, sweeping = drsai.engine._heartbeat._thread, drsai.engine._sweeping
+    heartbeat, sweeping = drsai.engine._heartbeat._thread, drsai.engine._sweeper._task
     assert heartbeat is not None
     assert heartbeat.is_alive()
     assert sweeping is not None

@@ -208,7 +208,7 @@ async def test_a_lease_that_ran_out_is_taken_by_another_and_the_late_worker_writ
     await turns(drsai, 1)
     # As if it had been stopped: no heartbeat.
     await drsai.engine._heartbeat.stop()
-    drsai.engine._sweeping.cancel()  # type: ignore[union-attr]
+    await drsai.engine._sweeper.stop()
     crew.bob.delay = 0
     other = await make({"crew": crew}, **QUICK)
     thread = await ended(other)

@@ -25,6 +25,7 @@ from drsai_backend.models.answer import ModelAnswer
 from drsai_backend.models.calls.params import ModelParams, of_a_manager, renames_max_tokens
 from drsai_backend.models.calls.records import record_of, spent
 from drsai_backend.models.calls.requests import AnswerSteps, ModelRequest
+from drsai_backend.models.calls.seen_images import SeenImages
 from drsai_backend.models.endpoints.answers import CallNotes, UsageMeter, current_notes, noting
 from drsai_backend.models.endpoints.continuation import ContinuingClient
 from drsai_backend.models.endpoints.message_rules import (
@@ -100,6 +101,7 @@ class RunModelClient(ChatCompletionClient):
         self._prompt: str | None = None
         self._steps: AnswerSteps | None = None
         self._offer: Callable[[JsonObject], JsonObject] | None = None
+        self._images: SeenImages | None = None
 
     def with_steps(
         self,
@@ -111,6 +113,7 @@ class RunModelClient(ChatCompletionClient):
         manages: bool = False,
         answers: bool = False,
         asks: ContinuingClient | None = None,
+        images: SeenImages | None = None,
     ) -> Self:
         """The same client for one agent, whose answers `steps` records, and gives again when a turn is repeated.
 
@@ -118,6 +121,7 @@ class RunModelClient(ChatCompletionClient):
         `prompt` is one more system message of every request, after the agent's own. `offer` says what the options of
         each request become that is really made. `speaker` is the agent's name; one that `answers` the user does so in
         the request's `response_format`. With `manages` the calls are a group chat's own. `asks` makes calls, if given.
+        `images` are those of the agent's tools.
         """
         # `copy.copy` takes ten times as long, for every agent of every run.
         client = object.__new__(type(self))
@@ -128,9 +132,16 @@ class RunModelClient(ChatCompletionClient):
         client._speaker = speaker
         client._answers = answers
         client._asks = asks or self._asks
+        client._images = images
         if manages and self._args:
             client._args = of_a_manager(self._args)
         return client
+
+    async def _seen(self, messages: Sequence[LLMMessage]) -> Sequence[LLMMessage]:
+        """The messages, for a model that sees with the images that the agent's tools have returned."""
+        if self._images is None or not self.inner.model_info.get("vision"):
+            return messages
+        return await self._images.shown(messages)
 
     def _sent(self, messages: Sequence[LLMMessage], rules: Rules, options: Mapping[str, Any]) -> Sequence[LLMMessage]:
         """What the endpoint gets of an agent's messages."""
@@ -219,6 +230,7 @@ class RunModelClient(ChatCompletionClient):
         since = time.monotonic()
         try:
             rules, options = self._ready(options)
+            messages = await self._seen(messages)
             while True:
                 try:
                     with noting(notes):
@@ -276,6 +288,7 @@ class RunModelClient(ChatCompletionClient):
         thinks = True  # or may still begin to
         try:
             rules, options = self._ready(options)
+            messages = await self._seen(messages)
             if self._openai is not None:
                 created_with = self._openai._create_args  # pyright: ignore[reportPrivateUsage]
                 given = options.get("extra_create_args", {}).keys() | created_with

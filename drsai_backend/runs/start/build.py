@@ -29,6 +29,7 @@ from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import InvalidRequest, TeamBuildError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import CallRecord, RunModelClient, facade, run_client_of
+from drsai_backend.models.calls.seen_images import SeenImages
 from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.feed.live_run import Continued, LiveRun
 from drsai_backend.runs.messages import CONTINUES
@@ -45,6 +46,7 @@ from drsai_backend.teams.replay.steps import Step, TurnSteps
 from drsai_backend.teams.replay.tool_calls import ToolCalls
 from drsai_backend.teams.replay.workbench import RecordedWorkbench
 from drsai_backend.teams.resources import Held
+from drsai_backend.teams.run_files import images_of
 from drsai_backend.teams.runtime.wiring import manager_of
 from drsai_backend.teams.session import TeamSession
 from drsai_backend.teams.suspension import InputBroker
@@ -230,11 +232,19 @@ def inject(
                 manages=manages,
                 answers=allotted is not None and part is allotted.formed,
                 asks=None if allotted is None else allotted.continuing,
+                images=_images(context) if workbenches else None,
             )
             setattr(part, "_model_client", facade(run_client))  # noqa: B010 - as above
         if is_a(part, UserProxyAgent) and part.input_func is cancellable_input:
             part.input_func = _asking(part.name, broker)
             setattr(part, "_is_async", True)  # noqa: B010 - AutoGen derives it once, from the function it was given
+
+
+def _images(context: RunContext) -> SeenImages | None:
+    """What shows the images of an agent's tools to its model; None: no files are kept here."""
+    if context.files is None:
+        return None
+    return SeenImages(images_of(context.files, context.owner or context.principal.owner))
 
 
 def _summarising(client: ChatCompletionClient, context: RunContext) -> RunModelClient:

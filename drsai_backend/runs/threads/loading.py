@@ -72,7 +72,7 @@ class Loading:
         or nothing. `who` has the right to write.
 
         Raises:
-            NotFound: another user's thread is gone.
+            NotFound: there is no such thread, and it is another user's, or has messages as far as `after` knows.
             UnknownModel, TeamBuildError: of the model.
             InvalidRequest: there is no model, or a message cannot be used; `param` names the field.
             ThreadBusy: a run is live on the thread, waits for a person, or inputs wait in its queue.
@@ -126,7 +126,7 @@ def _store(
 ) -> None:
     head = read_head(session, name)
     if head is None:
-        if name.owner != who.owner:
+        if name.owner != who.owner or how.after:
             raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
         make_thread(session, name)
         head = _head(session, name)

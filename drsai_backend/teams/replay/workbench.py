@@ -14,7 +14,6 @@ from typing import Any, Final, cast
 
 from autogen_core import CancellationToken
 from autogen_core.tools import (
-    ImageResultContent,
     StaticStreamWorkbench,
     StaticWorkbench,
     TextResultContent,
@@ -25,9 +24,11 @@ from autogen_core.tools import (
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.calls.requests import digest_of
+from drsai_backend.teams.replay.result_images import keep_images
 from drsai_backend.teams.suspension import Branch, current_branch
 from drsai_backend.teams.team_tree import AnyTool, task_runner
 from drsai_backend.tools import Approval, ToolBase, ToolRun, approval_of, call_tool, is_idempotent
+from drsai_backend.tools.running import FileSaver
 
 END: Final = object()
 _current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
@@ -108,9 +109,14 @@ class Call:
     id: str | None
     stream: bool
     run: ToolRun | None = None
-    """What a tool of this package knows of its run."""
+    """What a tool of this package knows of its run, and where images of any tool are kept."""
     raised: BaseException | None = None
     """What the tool raised, where its workbench has made a text of it."""
+
+    @property
+    def files(self) -> FileSaver | None:
+        """What keeps the images that it returns."""
+        return None if self.run is None else self.run.files
 
     @cached_property
     def tool(self) -> AnyTool | None:
@@ -185,16 +191,14 @@ async def make_call(
         if cancellation_token is not None and task is not None:
             cancellation_token.link_future(task)
         result = await call_tool(tool, call.arguments, call.run)
-        if any(isinstance(part, ImageResultContent) for part in result.result):
-            # AutoGen would give the model the image's bytes as text.
-            text = result.to_text(replace_image="[an image, which is not shown here]")
-            result = result.model_copy(update={"result": [TextResultContent(content=text)]})
+        result = await keep_images(result, call.files)
         items.put_nowait(result if call.name == tool.name else result.model_copy(update={"name": call.name}))
     elif call.stream:
         stream = cast(StaticStreamWorkbench, inner).call_tool_stream(
             call.name, call.arguments, cancellation_token, call.id
         )
         async for item in stream:
-            items.put_nowait(item)
+            items.put_nowait(await keep_images(item, call.files) if isinstance(item, ToolResult) else item)
     else:
-        items.put_nowait(await inner.call_tool(call.name, call.arguments, cancellation_token, call.id))
+        result = await inner.call_tool(call.name, call.arguments, cancellation_token, call.id)
+        items.put_nowait(await keep_images(result, call.files))

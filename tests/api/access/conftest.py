@@ -39,7 +39,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/keys"): {"user": "eve"},
     ("post", "/v1/threads/{thread_id}/shares"): {"with_user": "zoe"},
     ("post", "/v1/threads/{thread_id}/rewind"): {"at": 1},
-    ("post", "/v1/threads/{thread_id}/history"): HELLO,
+    ("post", "/v1/threads/{thread_id}/history"): {**HELLO, "after": 2},
     ("post", "/v1/responses"): {"model": "assistant", "input": "My name is Ann."},
     ("post", "/v1/responses/compact"): {"model": "assistant", "input": "My name is Ann."},
     ("post", "/v1/conversations/{conversation_id}"): {"metadata": {"a": "b"}},

@@ -1,0 +1,98 @@
+"""Images that tools have returned, shown to models that see.
+
+Chat APIs take texts as results of tools. An image is kept as a file, and its result refers to it by a line of text,
+which is all that is stored with the conversation. For a model that sees, the files of the newest of these lines go with
+each request, as a message of the user's after the results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from autogen_core import Image
+from autogen_core.models import FunctionExecutionResultMessage, LLMMessage, UserMessage
+
+from drsai_backend.models.images import MAX_PIXELS, EncodedImage, check_image
+
+MAX_IMAGES: Final = 8
+"""Images of tools that one request shows: the newest."""
+MAX_BYTES: Final = 20_000_000
+"""Bytes that they have together, in base64, and that are remembered between the requests of an agent."""
+_REFERENCE: Final = re.compile(
+    r"^\[image ([^\n\]]+), (image/[a-z]+), \d+ bytes, id (file-[A-Za-z0-9_-]{1,64})\]$", re.MULTILINE
+)
+
+ReadImage = Callable[[str], Awaitable[bytes | None]]
+"""Gives the file of an image by its id; None: it is none that a tool of the thread's owner has made, or is gone."""
+
+
+def reference(name: str, media_type: str, size: int, file_id: str) -> str:
+    """The line that stands for a kept image in the result of a tool."""
+    return f"[image {name}, {media_type}, {size} bytes, id {file_id}]"
+
+
+class SeenImages:
+    """The images of one agent's tools."""
+
+    def __init__(self, read: ReadImage) -> None:
+        self._read = read
+        self._kept: dict[str, Image | None] = {}
+        self._bytes = 0
+
+    async def shown(self, messages: Sequence[LLMMessage]) -> Sequence[LLMMessage]:
+        """The messages with the newest images after the results that refer to them; the same object where there are
+        none."""
+        chosen: set[str] = set()
+        places: list[tuple[int, list[tuple[str, str]]]] = []
+        for index in range(len(messages) - 1, -1, -1):
+            message = messages[index]
+            if not isinstance(message, FunctionExecutionResultMessage):
+                continue
+            found = [
+                (name, file_id)
+                for result in message.content
+                if "[image " in result.content
+                for name, _, file_id in _REFERENCE.findall(result.content)
+            ]
+            fresh = [each for each in dict.fromkeys(found) if each[1] not in chosen][: MAX_IMAGES - len(chosen)]
+            chosen.update(file_id for _, file_id in fresh)
+            if fresh:
+                places.append((index, fresh))
+        if not places:
+            return messages
+        shown, left = list(messages), MAX_BYTES
+        for index, named in places:  # The last one first: what comes before keeps its index.
+            parts: list[str | Image] = []
+            for name, file_id in named:
+                image = await self._image(file_id)
+                if image is not None and len(image.to_base64()) <= left:
+                    left -= len(image.to_base64())
+                    parts += [f"The image {name} ({file_id}):", image]
+            if parts:
+                shown.insert(index + 1, UserMessage(content=parts, source="user"))
+        return shown
+
+    async def _image(self, file_id: str) -> Image | None:
+        if file_id in self._kept:
+            return self._kept[file_id]
+        data = await self._read(file_id)
+        image = None if data is None else await asyncio.to_thread(_checked, data)
+        size = 0 if image is None else len(image.to_base64())
+        if self._bytes + size > MAX_BYTES:
+            self._kept.clear()
+            self._bytes = 0
+        self._kept[file_id] = image
+        self._bytes += size
+        return image
+
+
+def _checked(data: bytes) -> Image | None:
+    try:
+        pixels = check_image(data, MAX_PIXELS)
+    except Exception:  # noqa: BLE001  # Pillow's decoders raise what they please on broken data
+        return None
+    return EncodedImage(base64.b64encode(data).decode()) if pixels <= MAX_PIXELS else None
