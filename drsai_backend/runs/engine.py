@@ -217,7 +217,8 @@ class Engine(StoredThreads):
         if request.background and request.on_busy != "enqueue":
             text = f"`on_busy: {request.on_busy}` cannot be combined with `background`, whose inputs wait in the queue"
             raise InvalidRequest(text, param="on_busy")
-        if request.client_tools is not None and self.tool_policy_of(request.team).mode == "refuse":
+        tools = request.client_tools
+        if tools is not None and not tools.is_of_agent and self.tool_policy_of(request.team).mode == "refuse":
             raise InvalidRequest(f"model {request.team!r} takes no tools of its clients: leave them out", param="tools")
         if request.on_question is None:
             request = replace(request, on_question=self._settings.on_question)

@@ -121,6 +121,18 @@ def ephemeral_tools(workbenches: Sequence[object]) -> dict[str, int]:
     return found
 
 
+def known_tools(agent: object) -> set[str] | None:
+    """The names of an agent's tools and handoffs, by which its model calls them; None: some are only known to a
+    workbench that lists them when it is asked."""
+    handoffs: dict[str, object] = getattr(agent, "_handoffs", {})
+    names = set(handoffs)
+    for workbench in cast("Sequence[object]", getattr(agent, "_workbench", None) or ()):
+        if not isinstance(workbench, StaticWorkbench):
+            return None
+        names.update(tool.name for tool in workbench._tools)
+    return names
+
+
 def stateful_tools(agent: object) -> Iterator[tuple[str, AnyTool]]:
     """The tools of an agent that have a state, each with a name that is unique for the agent."""
     workbenches: Sequence[object] = getattr(agent, "_workbench", None) or ()

@@ -37,7 +37,7 @@ from drsai_backend.runs.requests import InputMessage, RunRequest, new_run_id
 from drsai_backend.runs.start.parameters import Allotment, allot
 from drsai_backend.runs.start.plan import Plan
 from drsai_backend.runs.start.read import Input, Services, StoredThread
-from drsai_backend.teams.client_tools.definitions import STORED_AS
+from drsai_backend.teams.client_tools.definitions import STORED_AS, ClientTools
 from drsai_backend.teams.client_tools.workbench import give_tools
 from drsai_backend.teams.context import BuiltTeam, RunContext, TeamFactory, build_team
 from drsai_backend.teams.limits import LimitReached, RunLimits
@@ -227,7 +227,7 @@ def inject(
             run_client = run_client.with_steps(
                 agent,
                 prompt if speaks else None,
-                choosing(part, agent, offer),
+                choosing(part, agent, offer, _choice_for(part, allotted)),
                 speaker=speaker,
                 manages=manages,
                 answers=allotted is not None and part is allotted.formed,
@@ -238,6 +238,11 @@ def inject(
         if is_a(part, UserProxyAgent) and part.input_func is cancellable_input:
             part.input_func = _asking(part.name, broker)
             setattr(part, "_is_async", True)  # noqa: B010 - AutoGen derives it once, from the function it was given
+
+
+def _choice_for(part: object, allotted: Allotment | None) -> ClientTools | None:
+    """What the request says of an agent's own tools."""
+    return allotted.choice if allotted is not None and part is allotted.chooser else None
 
 
 def _images(context: RunContext) -> SeenImages | None:

@@ -16,7 +16,7 @@ from drsai_backend.teams.answering import answering_agent, answering_name
 from drsai_backend.teams.client_tools.definitions import ClientTools
 from drsai_backend.teams.client_tools.policy import ToolPolicy, agent_for_tools
 from drsai_backend.teams.context import TeamFactory
-from drsai_backend.teams.team_tree import Part, Parts, is_a, leaf_agents
+from drsai_backend.teams.team_tree import Part, Parts, is_a, known_tools, leaf_agents
 
 _ASK: Final = "end `messages` with one of the user's that asks for it, such as 'Continue.'"
 _CANNOT: Final = f"this model continues no answer that `messages` ends with (see DRSAI_MODEL_CONTINUES): {_ASK}"
@@ -42,6 +42,8 @@ class Allotment(NamedTuple):
         client: the agent that makes calls of the client's tools, or is given their results.
         tools: those of the client's that it is offered.
         continuing: what makes the calls of the lone agent, which continues an answer.
+        chooser: the agent that answers, where the request says which of its own tools it calls.
+        choice: what it says of them.
     """
 
     speakers: int
@@ -50,6 +52,8 @@ class Allotment(NamedTuple):
     client: AssistantAgent | None
     tools: ClientTools | None
     continuing: ContinuingClient | None = None
+    chooser: Part | None = None
+    choice: ClientTools | None = None
 
     @property
     def outlook(self) -> Outlook:
@@ -71,13 +75,16 @@ def allot(
 
     Raises:
         InvalidRequest: no agent of the team can answer in the request's form, or none is offered the client's tools
-            and one is to be called; or an answer is to be continued, and it cannot.
+            and one is to be called, or the one that answers has no tool that is to be called; or an answer is to be
+            continued, and it cannot.
         TeamBuildError: the team has no participant of the name that its setting says.
     """
-    params, tools = request.params, request.client_tools
+    params, tools, choice = request.params, request.client_tools, None
+    if tools is not None and tools.is_of_agent:
+        tools, choice = None, tools
     needs_tools = tools is not None or returned
     answering = client = None
-    if needs_tools or params.response_format is not None:
+    if needs_tools or choice is not None or params.response_format is not None:
         answering = answering_agent(team, answering_name(factory))
     if needs_tools:
         client = agent_for_tools(team, answering, policy)
@@ -89,9 +96,27 @@ def allot(
                 f"model {request.team!r} calls no tools of its clients, so none can be demanded", param="tool_choice"
             )
         ignored = ("tools", *ignored)
+    if choice is not None:
+        _check_choice(answering, choice, request.team)
     speakers = sum(1 for _ in leaf_agents(team))
     continuing = None if request.continues is None else _continuing(team, continues, request.continues)
-    return Allotment(speakers, ignored, _formed(answering, params), client, offered, continuing)
+    formed = _formed(answering, params)
+    chooser = None if choice is None else answering
+    return Allotment(speakers, ignored, formed, client, offered, continuing, chooser, choice)
+
+
+def _check_choice(answering: Part | None, choice: ClientTools, team: str) -> None:
+    """Raises InvalidRequest unless the answering agent has the tools of a choice, as far as that is known: those of a
+    server are listed in the run."""
+    known = known_tools(answering)
+    if known is None or choice.choice == "none":
+        return
+    for name in [None] if choice.only is None else choice.only:
+        if name not in known and (name is not None or not known):
+            has = f"has {', '.join(sorted(known))}" if known else "has none"
+            what = "demands a tool" if name is None else f"names {name!r}"
+            text = f"`tool_choice` {what}, and the agent that answers for {team!r} {has}; the request offers none"
+            raise InvalidRequest(text, param="tool_choice")
 
 
 def _continuing(team: BaseGroupChat, rules: ContinueRules, text: str) -> ContinuingClient:

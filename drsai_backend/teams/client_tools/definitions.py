@@ -58,7 +58,7 @@ class ClientTool:
 
 @dataclass(frozen=True, slots=True)
 class ClientTools:
-    """What a request offers, and what is to be made of it.
+    """What a request offers, and what is to be made of it. Without tools, the choice is among the agent's own.
 
     Attributes:
         tools: in the client's order; names are unique.
@@ -78,6 +78,11 @@ class ClientTools:
         if self.choice == "none":
             return []
         return [tool for tool in self.tools if self.only is None or tool.name in self.only]
+
+    @property
+    def is_of_agent(self) -> bool:
+        """Whether it is about the answering agent's own tools."""
+        return not self.tools
 
     def without_demand(self) -> Self:
         """The same tools, and whether to call one is the model's to decide."""

@@ -9,6 +9,7 @@ from drsai_backend.access.principal import Scope
 from drsai_backend.datamodel import Thread
 from drsai_backend.errors import ToolError
 from drsai_backend.json_types import JsonObject
+from drsai_backend.teams.client_tools.definitions import ClientTools
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.replay.steps import AgentSteps
 from drsai_backend.tools import ToolRun
@@ -49,26 +50,29 @@ def tool_run_of(agent: object, context: RunContext, cache: dict[object, Any]) ->
     )
 
 
-def choosing(agent: object, steps: AgentSteps, offer: Offer | None) -> Offer | None:
-    """`offer` with the agent's `tool_choice` in it. One that has to be called is so until a call was made: the answer
-    after its result is free."""
-    choice = getattr(agent, "tool_choice", "auto")
-    if choice == "auto":
-        return offer
+def choosing(agent: object, steps: AgentSteps, offer: Offer | None, asked: ClientTools | None = None) -> Offer | None:
+    """`offer` with the choice among the agent's own tools in it: what the request has `asked`, else the agent's
+    `tool_choice`. One that has to be called is so until a call was made: the answer after its result is free."""
+    if asked is None:
+        choice = getattr(agent, "tool_choice", "auto")
+        if choice == "auto":
+            return offer
+        asked = ClientTools((), choice) if choice in ("none", "required") else ClientTools((), "required", (choice,))
+    mode, only = asked.choice, asked.only
 
     def offered(options: JsonObject) -> JsonObject:
         options = options if offer is None else offer(options)
         tools = cast("Sequence[Any]", options.get("tools") or ())
         if not tools or "tool_choice" in options:
             return options
-        if choice == "none":
+        if mode == "none":
             return {**options, "tool_choice": "none"}
-        if steps.has_called:
+        if mode == "required" and steps.has_called:
             return options
-        named = [tool for tool in tools if choice in ("required", _name(tool))]
+        named = [tool for tool in tools if only is None or _name(tool) in only]
         if not named:
-            raise ToolError(f"tool_choice={choice!r}: the agent has no tool of that name")
-        return {**options, "tools": named, "tool_choice": "required"}
+            raise ToolError(f"tool_choice={' or '.join(only or ())!r}: the agent has no tool of that name")
+        return {**options, "tools": named, "tool_choice": mode}
 
     return offered
 

@@ -74,6 +74,7 @@ ToolChoice: TypeAlias = (
 CallChoice: TypeAlias = Literal["auto", "none"] | FunctionName
 """`function_call`, the deprecated `tool_choice`."""
 
+_FREE: Final = ("auto", None)
 CHOICE: Final = "must be 'auto', 'none', 'required', a tool by its name, or allowed_tools"
 CALL_CHOICE: Final = "must be 'auto', 'none', or {'name': …}"
 
@@ -84,7 +85,7 @@ def read_tools(
     functions: Sequence[Function] | None,
     function_call: CallChoice | None,
 ) -> ClientTools | None:
-    """What a request says of the client's tools; None: it has none.
+    """What a request says of the client's tools, or without these of the agent's own; None: nothing.
 
     Raises:
         InvalidRequest: two tools have the same name, or the choice names one that is not there; `param` names it.
@@ -98,6 +99,8 @@ def read_tools(
         names.add(tool.name)
     field = "function_call" if choice is None and function_call is not None else "tool_choice"
     mode, only = _choice(choice if choice is not None else function_call)
+    if tools is None and functions is None:
+        return None if (mode, only) == _FREE else ClientTools((), mode, only)
     for name in only or ():
         if name not in names:
             raise InvalidRequest(f"`{field}` names {name!r}, which is none of the request's tools", param=field)
