@@ -32,11 +32,11 @@ from drsai_backend.cli.screen import make_console, print_rows
 from drsai_backend.cli.server import Connections, Server, websockets
 from drsai_backend.config import Settings
 from drsai_backend.database import Database
+from drsai_backend.definitions import Means, load
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.models.local import LocalModelServer
 from drsai_backend.teams.context import TeamFactory
-from drsai_backend.teams.registry import load_teams
 
 _CLOSE_SECONDS: Final = 15.0
 """What clients may take beyond the runs' grace to read the end of their answers."""
@@ -45,7 +45,7 @@ _CLOSE_SECONDS: Final = 15.0
 def serve(settings: Settings, teams: str | None, *, insecure: bool, local_model: bool, access_log: bool) -> None:
     address, tls = find_address(settings), tls_of(settings)
     configure_logging(settings)
-    given = None if teams is None else load_teams(teams)
+    given = None if teams is None else load(teams, Means.of(settings))
     if not insecure and not address.is_loopback and not _is_guarded(settings):
         raise ConfigurationError(
             f"{settings.host} is no loopback address, and nobody needs a key: everybody who reaches it could read and "
@@ -63,7 +63,7 @@ def serve(settings: Settings, teams: str | None, *, insecure: bool, local_model:
 
 def work(settings: Settings, teams: str | None) -> None:
     configure_logging(settings)
-    asyncio.run(_work(settings, None if teams is None else load_teams(teams)))
+    asyncio.run(_work(settings, None if teams is None else load(teams, Means.of(settings))))
 
 
 def _is_guarded(settings: Settings) -> bool:

@@ -200,6 +200,9 @@ class Settings(BaseSettings):
         default_factory=list,
         description="Networks and addresses that are not public and may be reached where somebody else names a URL.",
     )
+    definition_packages: Names = Field(
+        default_factory=list, description="Python packages and modules whose functions definitions may name as tools."
+    )
     webhook_timeout_seconds: float = Field(
         default=15.0, gt=0, le=300, description="How long an attempt to deliver a webhook may take, altogether."
     )

@@ -85,7 +85,12 @@ class RunContext:
         return self._user_input
 
     def model_client(
-        self, model: str | None = None, messages: MessageForm | None = None, *, cache_seed: int | None = None
+        self,
+        model: str | None = None,
+        messages: MessageForm | None = None,
+        *,
+        cache_seed: int | None = None,
+        defaults: ModelParams | None = None,
     ) -> RunModelClient:
         """A model client with the request's sampling parameters and key; what it uses counts for this run.
 
@@ -95,12 +100,16 @@ class RunContext:
             messages: what it takes: `any`, `alternating`, `no_system`; see `DRSAI_MODEL_MESSAGES`, which it wins over.
             cache_seed: of a profile that caches: another seed has answers of its own. Default: the request's
                 `cache_seed`, else the profile's.
+            defaults: parameters for what the request does not say.
         """
         inner = self.models.create(model, self.api_key)
         if isinstance(inner, ProfileClient):
             seed = cache_seed if cache_seed is not None else self._seed()
             inner = inner.bound(Asker(self.principal.owner, seed, messages, self.models.rules))
-        return RunModelClient(inner, params=self.params, meter=self.meter, rules=self.models.rules, messages=messages)
+        params = (
+            self.params if defaults is None else ModelParams(**{**defaults.create_args(), **self.params.create_args()})
+        )
+        return RunModelClient(inner, params=params, meter=self.meter, rules=self.models.rules, messages=messages)
 
     def _seed(self) -> int | None:
         extra: JsonObject = self.input_values.get("extra_requests") or {}

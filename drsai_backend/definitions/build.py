@@ -1,0 +1,244 @@
+"""From definitions to team factories: what a run builds is what the same words in Python would build."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from autogen_agentchat.base import ChatAgent, Team
+from autogen_agentchat.tools import AgentTool, TeamTool
+from autogen_core.model_context import (
+    BufferedChatCompletionContext,
+    ChatCompletionContext,
+    UnboundedChatCompletionContext,
+)
+from autogen_core.tools import BaseTool, StaticStreamWorkbench, Workbench
+
+from drsai_backend.agents import DrSaiAgent
+from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsContext, TokenBufferedContext
+from drsai_backend.config import Settings
+from drsai_backend.definitions.group_chats import build_group_chat
+from drsai_backend.definitions.schema import (
+    AgentAsTool,
+    AgentDefinition,
+    BufferedContext,
+    BuiltinTool,
+    CompactedContext,
+    Context,
+    Definitions,
+    EphemeralContext,
+    HttpEndpointTool,
+    McpTools,
+    ModelChoice,
+    PythonTool,
+    RegisteredTool,
+    TokenContext,
+    ToolEntry,
+)
+from drsai_backend.definitions.templates import prompt_of
+from drsai_backend.errors import TeamBuildError
+from drsai_backend.models import ModelParams, RunModelClient
+from drsai_backend.teams.answering import SETTING
+from drsai_backend.teams.context import RunContext
+from drsai_backend.teams.limits import NO_LIMITS, RunLimits
+from drsai_backend.tools import Function, calculator, convert_units, current_time
+from drsai_backend.tools.http import HttpTool
+from drsai_backend.tools.mcp import McpWorkbench, configured
+from drsai_backend.tools.registered.workbench import RegisteredTools
+
+BUILTIN: Final[Mapping[str, Any]] = {
+    "calculator": calculator,
+    "convert_units": convert_units,
+    "current_time": current_time,
+}
+"""This package's tools, by name."""
+_NO_PARAMETER: Final = frozenset({"profile", "messages", "cache_seed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What the operator lets definitions use.
+
+    Attributes:
+        python: packages and modules whose functions may be tools.
+        allowed_addresses: networks that HTTP tools may reach although they are not public.
+    """
+
+    python: Sequence[str] = ()
+    allowed_addresses: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, settings: Settings) -> Means:
+        """What the settings say."""
+        return cls(tuple(settings.definition_packages), tuple(map(str, settings.allowed_addresses)))
+
+
+@dataclass(frozen=True)
+class DefinedTeam:
+    """The factory of one agent or team of some definitions."""
+
+    name: str
+    given: Definitions
+    means: Means = field(default_factory=Means)
+
+    def __post_init__(self) -> None:
+        definition = self.definition
+        limits = getattr(definition, "limits", None)
+        marks = {
+            "__doc__": definition.description,
+            "run_limits": NO_LIMITS if limits is None else RunLimits(**limits.model_dump()),
+            SETTING: getattr(definition, "answered_by", None),
+        }
+        for mark, value in marks.items():
+            object.__setattr__(self, mark, value)
+
+    @property
+    def definition(self) -> Any:
+        """The agent's or team's own."""
+        return self.given.agents.get(self.name) or self.given.teams[self.name]
+
+    def __call__(self, context: RunContext) -> ChatAgent | Team:
+        """A fresh agent or team for a run.
+
+        Raises:
+            TeamBuildError: the model calls no functions and the agent has tools; or a function cannot be imported.
+        """
+        return Builder(self.given, self.means, context).part(self.name)
+
+
+def factories(given: Definitions, means: Means) -> dict[str, DefinedTeam]:
+    """The factories of what is served, by name. The definitions were checked (`check.wrong_names`)."""
+    return {name: DefinedTeam(name, given, means) for name in given.served}
+
+
+class Builder:
+    """Builds for one run. An agent that is used twice is built twice."""
+
+    def __init__(self, given: Definitions, means: Means, context: RunContext) -> None:
+        self._given = given
+        self._means = means
+        self._context = context
+
+    def part(self, name: str) -> ChatAgent | Team:
+        """The agent or team of a name."""
+        agent = self._given.agents.get(name)
+        if agent is not None:
+            return self._agent(name, agent)
+        return build_group_chat(name, self._given.teams[name], self.part, self.client)
+
+    def client(self, model: str | ModelChoice | None) -> RunModelClient:
+        """The client of a model as a definition names it."""
+        if model is None or isinstance(model, str):
+            return self._context.model_client(model)
+        params = model.model_dump(exclude_none=True, exclude=set(_NO_PARAMETER))
+        return self._context.model_client(
+            model.profile,
+            model.messages,
+            cache_seed=model.cache_seed,
+            defaults=ModelParams(**params) if params else None,
+        )
+
+    def _agent(self, name: str, agent: AgentDefinition) -> DrSaiAgent:
+        client = self.client(agent.model)
+        workbenches = self._workbenches(agent.tools)
+        if (workbenches or agent.handoffs) and not client.model_info["function_calling"]:
+            raise TeamBuildError(f"agent {name!r} has tools, and its model calls no functions: leave them out")
+        calls = bool(workbenches) and agent.max_iterations > 1
+        return DrSaiAgent(
+            name,
+            client,
+            workbench=workbenches or None,
+            handoffs=list(agent.handoffs) or None,
+            model_context=self._model_context(agent.context),
+            description=agent.description or name,
+            system_message=prompt_of(agent.prompt, agent.examples, self._context) or None,
+            model_client_stream=agent.stream,
+            reflect_on_tool_use=bool(workbenches),
+            max_tool_iterations=max(agent.max_iterations - 1, 1) if calls else 1,
+            tool_choice=agent.tool_choice,
+        )
+
+    def _model_context(self, given: Context | None) -> ChatCompletionContext:
+        match given:
+            case BufferedContext():
+                return BufferedChatCompletionContext(given.buffer_size)
+            case EphemeralContext():
+                return EphemeralOutputsContext(given.ephemeral)
+            case TokenContext():
+                return TokenBufferedContext(given.max_tokens, keep_first=given.keep_first, ephemeral=given.ephemeral)
+            case CompactedContext():
+                prompt: dict[str, Any] = {} if given.prompt is None else {"prompt": given.prompt}
+                return CompactionContext(
+                    given.max_tokens,
+                    None if given.model is None else self.client(given.model),
+                    share=given.share,
+                    keep=given.keep,
+                    keep_first=given.keep_first,
+                    ephemeral=given.ephemeral,
+                    **prompt,
+                )
+            case _:
+                return UnboundedChatCompletionContext()
+
+    def _workbenches(self, entries: Sequence[ToolEntry]) -> list[Workbench]:
+        tools: list[BaseTool[Any, Any]] = []
+        registered: list[str] = []
+        rest: list[Workbench] = []
+        for entry in entries:
+            named = self._given.tools.get(entry, BuiltinTool(builtin=entry)) if isinstance(entry, str) else entry
+            match named:
+                case RegisteredTool():
+                    registered.append(named.registered)
+                case McpTools():
+                    rest.append(_mcp(named))
+                case _:
+                    tools.append(self._tool(named))
+        if tools:
+            rest.insert(0, StaticStreamWorkbench(tools))
+        if registered:
+            rest.append(RegisteredTools(registered))
+        return rest
+
+    def _tool(self, entry: ToolEntry) -> BaseTool[Any, Any]:
+        match entry:
+            case BuiltinTool():
+                return _as_tool(BUILTIN[entry.builtin])
+            case HttpEndpointTool():
+                return HttpTool(entry.http, allowed_addresses=self._means.allowed_addresses)
+            case PythonTool():
+                return _as_tool(_imported(entry.python))
+            case AgentAsTool():
+                return self._agent_tool(entry.agent)
+            case _:
+                raise AssertionError("these have workbenches of their own")
+
+    def _agent_tool(self, name: str) -> BaseTool[Any, Any]:
+        built: Any = self.part(name)
+        if name in self._given.agents:
+            return cast("BaseTool[Any, Any]", AgentTool(built))
+        return cast("BaseTool[Any, Any]", TeamTool(built, name, self._given.teams[name].description or name))
+
+
+def _mcp(entry: McpTools) -> McpWorkbench:
+    server = configured.named(entry.mcp)
+    changed = {"exclude": (*server.exclude, *entry.exclude)}
+    if entry.include is not None:
+        kept = entry.include if server.include is None else [each for each in entry.include if each in server.include]
+        changed["include"] = tuple(kept)
+    return McpWorkbench([server.model_copy(update=changed)])
+
+
+def _imported(path: str) -> Callable[..., Any]:
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise TeamBuildError(f"the tool {path} cannot be imported: {type(error).__name__}") from error
+
+
+def _as_tool(found: Any) -> BaseTool[Any, Any]:
+    if isinstance(found, type):
+        found = found()  # A class of tools.
+    return cast("BaseTool[Any, Any]", found) if isinstance(found, BaseTool) else Function(found)

@@ -1,0 +1,253 @@
+"""What is wrong with definitions: of their form, and of what they name."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final, cast
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from drsai_backend.definitions.schema import (
+    AgentAsTool,
+    AgentDefinition,
+    BuiltinTool,
+    Definitions,
+    PythonTool,
+    RoundRobinTeam,
+    SwarmTeam,
+    TeamDefinition,
+    ToolEntry,
+)
+from drsai_backend.definitions.source import FieldPath
+from drsai_backend.definitions.templates import unknown_variables
+from drsai_backend.json_types import JsonObject
+
+_TEXTS: Final = {
+    "missing": "is required",
+    "string_type": "must be a text",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "dict_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "string_pattern_mismatch": "must be made of letters, digits and _, and not begin with a digit",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "greater_than": "must be more than {gt}",
+    "less_than": "must be less than {lt}",
+    "too_short": "must have at least {min_length}",
+    "too_long": "must have at most {max_length}",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+}
+_FIELDS: Final = frozenset(
+    name for part in Definitions.model_json_schema()["$defs"].values() for name in part.get("properties", ())
+) | frozenset(Definitions.model_fields)
+"""Of all parts of a definition."""
+_PERSON: Final = "user"
+"""Whom an agent of a swarm may hand over to, beside the participants."""
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """`; did you mean …?`, or what there is; "" where there is nothing."""
+    near = difflib.get_close_matches(name, known, 1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f" (there are {', '.join(sorted(known)[:20])})" if known else ""
+
+
+def parse_definitions(data: JsonObject) -> tuple[Definitions | None, list[tuple[FieldPath, str]]]:
+    """The definitions, or None and what is wrong with their form: paths and sentences."""
+    try:
+        return Definitions.model_validate(data), []
+    except ValidationError as error:
+        return None, list(_explained(error, data, Definitions))
+
+
+def _explained(error: ValidationError, data: JsonObject, kind: type[BaseModel]) -> Iterator[tuple[FieldPath, str]]:
+    """Of a union, the alternative that got furthest."""
+    found = [(_path_in(data, each), each) for each in error.errors(include_url=False, include_input=False)]
+    told: set[FieldPath] = set()
+    for path, each in found:
+        deeper = any(other[: len(path)] == path and len(other) > len(path) for other, _ in found)
+        if path in told or (deeper and each["type"] in ("string_type", "model_type", "dict_type")):
+            continue
+        told.add(path)
+        yield path, _sentence(path, each, data, kind)
+
+
+def _path_in(data: Any, error: ErrorDetails) -> FieldPath:
+    """Where in the data an error is. Pydantic also names the alternatives of unions, which are not in it."""
+    path: list[str | int] = []
+    for step in error["loc"]:
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            continue
+        path.append(step)
+    if error["type"] == "missing":
+        path.append(error["loc"][-1])
+    elif error["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        path.append(error.get("ctx", {})["discriminator"].strip("'"))
+    return tuple(path)
+
+
+def _sentence(path: FieldPath, error: ErrorDetails, data: JsonObject, kind: type[BaseModel]) -> str:
+    context, type_ = error.get("ctx", {}), error["type"]
+    if type_ == "extra_forbidden":
+        near = _right_field(path, data, kind)
+        return "there is no such field" + (f"; did you mean {near!r}?" if near else "")
+    if type_ == "union_tag_not_found":
+        return "is required"
+    if type_ in ("literal_error", "union_tag_invalid"):
+        expected = str(context.get("expected") or context.get("expected_tags"))
+        value = str(_at(data, path))
+        return f"must be {expected}, and is {value!r}" + _near(value, re.findall(r"'([^']*)'", expected))
+    if type_ == "value_error":
+        return str(context["error"])
+    if type_ in _TEXTS:
+        return _TEXTS[type_].format_map(context)
+    return error["msg"][0].lower() + error["msg"][1:]
+
+
+def _near(value: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(value, known, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _at(data: Any, path: FieldPath) -> object:
+    for step in path:
+        data = data[step]
+    return data
+
+
+def _right_field(path: FieldPath, data: JsonObject, kind: type[BaseModel]) -> str | None:
+    """The field that was meant: one of a similar name which would be there."""
+    name = str(path[-1])
+    for near in difflib.get_close_matches(name, _FIELDS, 5, 0.6):
+        changed = copy.deepcopy(data)
+        holder = cast("JsonObject", _at(changed, path[:-1]))
+        if near in holder:
+            continue
+        holder[near] = holder.pop(name)
+        try:
+            kind.model_validate(changed)
+        except ValidationError as error:
+            wrong = {(_path_in(changed, each), each["type"]) for each in error.errors(include_url=False)}
+            if ((*path[:-1], near), "extra_forbidden") in wrong:
+                continue
+        return near
+    return None
+
+
+# --- what is named --------------------------------------------------------------------------------------------------
+
+
+def wrong_names(
+    given: Definitions, builtin: Collection[str], python: Collection[str]
+) -> Iterator[tuple[FieldPath, str]]:
+    """What definitions name that is not there: paths and sentences.
+
+    Args:
+        builtin: the names of this package's tools.
+        python: the packages and modules whose functions may be named.
+    """
+    parts: dict[str, object] = {**given.agents, **given.teams}
+    for name in given.agents.keys() & given.teams.keys():
+        yield ("teams", name), "an agent has this name, too"
+    for name, agent in given.agents.items():
+        path: FieldPath = ("agents", name)
+        for index, entry in enumerate(agent.tools):
+            yield from _wrong_tool((*path, "tools", index), entry, given, builtin, python, parts)
+        for variable in unknown_variables(agent.prompt):
+            yield (*path, "prompt"), f"there is no variable {{{{{variable}}}}}"
+    for name, entry in given.tools.items():
+        if isinstance(entry, str):
+            yield ("tools", name), "must be an object: a name here would be another name for a tool"
+        else:
+            yield from _wrong_tool(("tools", name), entry, given, builtin, python, parts)
+    for name, team in given.teams.items():
+        yield from _wrong_participants(name, team, given, parts)
+    for index, name in enumerate(given.serve or ()):
+        if name not in parts:
+            yield ("serve", index), f"there is no agent or team {name!r}{suggestion(name, parts)}"
+    if not parts:
+        yield (), "has no agents and no teams"
+    yield from _circles(given)
+
+
+def _wrong_tool(
+    path: FieldPath,
+    entry: ToolEntry,
+    given: Definitions,
+    builtin: Collection[str],
+    python: Collection[str],
+    parts: Mapping[str, object],
+) -> Iterator[tuple[FieldPath, str]]:
+    match entry:
+        case str():
+            if entry not in builtin and entry not in given.tools:
+                yield path, f"there is no tool {entry!r}{suggestion(entry, {*builtin, *given.tools})}"
+        case BuiltinTool():
+            if entry.builtin not in builtin:
+                yield (*path, "builtin"), f"there is no tool {entry.builtin!r}{suggestion(entry.builtin, builtin)}"
+        case AgentAsTool():
+            if entry.agent not in parts:
+                yield (*path, "agent"), f"there is no agent or team {entry.agent!r}{suggestion(entry.agent, parts)}"
+        case PythonTool():
+            module = entry.python.partition(":")[0]
+            if not any(module == each or module.startswith(f"{each}.") for each in python):
+                allowed = ", ".join(sorted(python)) or "none"
+                yield (*path, "python"), f"{module} may not be named: DRSAI_DEFINITION_PACKAGES allows {allowed}"
+        case _:
+            pass
+
+
+def _wrong_participants(
+    name: str, team: TeamDefinition, given: Definitions, parts: Mapping[str, object]
+) -> Iterator[tuple[FieldPath, str]]:
+    path: FieldPath = ("teams", name, "participants")
+    for index, participant in enumerate(team.participants):
+        if participant not in parts:
+            yield (*path, index), f"there is no agent or team {participant!r}{suggestion(participant, parts)}"
+        elif participant not in given.agents and not isinstance(team, RoundRobinTeam) and team.kind != "selector":
+            yield (*path, index), f"{participant!r} is a team, and a {team.kind} team takes agents only"
+    if isinstance(team, SwarmTeam):
+        for participant in team.participants:
+            agent = given.agents.get(participant)
+            for index, target in enumerate([] if agent is None else agent.handoffs):
+                if target not in (*team.participants, _PERSON):
+                    where: FieldPath = ("agents", participant, "handoffs", index)
+                    known = [*team.participants, _PERSON]
+                    yield where, f"{target!r} takes no part in the swarm {name!r}{suggestion(target, known)}"
+    elif team.termination is None and team.max_turns is None and team.kind in ("round_robin", "selector"):
+        yield ("teams", name), "would never end: give it `termination` or `max_turns`"
+
+
+def _circles(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
+    """An agent or team that would be built inside itself."""
+    uses: dict[str, list[str]] = {name: _agents_in(agent, given) for name, agent in given.agents.items()}
+    uses |= {name: list(team.participants) for name, team in given.teams.items()}
+    done: set[str] = set()
+
+    def walk(name: str, way: tuple[str, ...]) -> Iterator[tuple[FieldPath, str]]:
+        if name in way:
+            circle = " → ".join([*way[way.index(name) :], name])
+            yield ("agents" if name in given.agents else "teams", name), f"is a part of itself: {circle}"
+        elif name not in done:
+            for used in uses.get(name, ()):
+                yield from walk(used, (*way, name))
+            done.add(name)
+
+    for name in uses:
+        yield from walk(name, ())
+
+
+def _agents_in(agent: AgentDefinition, given: Definitions) -> list[str]:
+    entries = [given.tools.get(each, each) if isinstance(each, str) else each for each in agent.tools]
+    return [each.agent for each in entries if isinstance(each, AgentAsTool)]

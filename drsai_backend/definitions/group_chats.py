@@ -1,0 +1,72 @@
+"""Group chats of definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from autogen_agentchat.base import ChatAgent, Team
+from autogen_agentchat.teams import DiGraphBuilder
+
+from drsai_backend.definitions.schema import (
+    GraphTeam,
+    MagenticOneTeam,
+    ModelChoice,
+    RoundRobinTeam,
+    SelectorTeam,
+    SwarmTeam,
+    TeamDefinition,
+)
+from drsai_backend.definitions.termination import condition_of
+from drsai_backend.models import RunModelClient
+from drsai_backend.teams.group_chats import (
+    GraphFlow,
+    MagenticOneGroupChat,
+    RoundRobinGroupChat,
+    SelectorGroupChat,
+    Swarm,
+)
+
+
+def build_group_chat(
+    name: str,
+    team: TeamDefinition,
+    part: Callable[[str], ChatAgent | Team],
+    client: Callable[[str | ModelChoice | None], RunModelClient],
+) -> Team:
+    """A group chat of a definition. `part` builds a participant by its name, `client` a model's client."""
+    participants = cast("list[Any]", [part(each) for each in team.participants])
+    common: dict[str, Any] = {
+        "name": name,
+        "description": team.description or name,
+        "termination_condition": None if team.termination is None else condition_of(team.termination),
+        "max_turns": team.max_turns,
+    }
+    match team:
+        case RoundRobinTeam():
+            return RoundRobinGroupChat(participants, **common)
+        case SelectorTeam():
+            prompt: dict[str, Any] = {} if team.prompt is None else {"selector_prompt": team.prompt}
+            repeats = team.allow_repeated_speaker
+            return SelectorGroupChat(
+                participants, client(team.model), allow_repeated_speaker=repeats, **prompt, **common
+            )
+        case SwarmTeam():
+            return Swarm(participants, **common)
+        case GraphTeam():
+            return _graph(team, dict(zip(team.participants, participants, strict=True)), common)
+        case MagenticOneTeam():
+            if team.max_turns is None:
+                del common["max_turns"]  # AutoGen's own default is a number.
+            return MagenticOneGroupChat(participants, client(team.model), max_stalls=team.max_stalls, **common)
+
+
+def _graph(team: GraphTeam, agents: dict[str, Any], common: dict[str, Any]) -> GraphFlow:
+    builder = DiGraphBuilder()
+    for agent in agents.values():
+        builder.add_node(agent)
+    for edge in team.edges:
+        builder.add_edge(agents[edge.source], agents[edge.target], condition=edge.when)
+    if team.start is not None:
+        builder.set_entry_point(agents[team.start])
+    return GraphFlow(list(agents.values()), builder.build(), **common)

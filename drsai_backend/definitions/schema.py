@@ -1,0 +1,327 @@
+"""Agents and teams as data: what can be said in a definition.
+
+One schema for files and for what is stored over the API. Names are AutoGen's where AutoGen has them. A definition names
+code, endpoints and secrets; it holds none.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from drsai_backend.definitions.termination import Termination
+from drsai_backend.tools.http import HttpToolConfig
+
+NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
+"""What AutoGen takes for the name of an agent."""
+Name: TypeAlias = Annotated[str, Field(pattern=NAME)]
+MAX_ITERATIONS: Final = 99
+MAX_PROMPT: Final = 200_000
+"""Characters of a prompt."""
+
+
+class Part(BaseModel):
+    """Unknown fields are refused, so that a slip of the pen is no silent default."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class ModelChoice(Part):
+    """A model and how it is asked. What a request says of a parameter goes before it."""
+
+    profile: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A model profile, or a model's name at the endpoint. Default: the default one.",
+    )
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    max_tokens: int | None = Field(default=None, ge=1)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    parallel_tool_calls: bool | None = None
+    messages: Literal["any", "alternating", "no_system"] | None = Field(
+        default=None, description="What the model takes, as `DRSAI_MODEL_MESSAGES`."
+    )
+    cache_seed: int | None = Field(default=None, description="Of a profile that caches answers.")
+
+
+class Example(Part):
+    """What a user said once, and a good answer."""
+
+    user: str = Field(min_length=1)
+    assistant: str = Field(min_length=1)
+
+
+class BuiltinTool(Part):
+    """A tool of this package, by its name."""
+
+    builtin: str
+
+
+class RegisteredTool(Part):
+    """A tool that the tenant has registered over the API (`POST /v1/tools`)."""
+
+    registered: str
+
+
+class HttpEndpointTool(Part):
+    """An HTTP endpoint as a tool."""
+
+    http: HttpToolConfig
+
+
+class McpTools(Part):
+    """The tools of an MCP server of the operator's."""
+
+    mcp: str = Field(min_length=1, description="Its name in `DRSAI_MCP_SERVERS`.")
+    include: list[str] | None = Field(default=None, description="The tools that are offered, by the server's names.")
+    exclude: list[str] = Field(default_factory=list, description="Those that are not.")
+
+
+class PythonTool(Part):
+    """A tool written in Python, by its import path. The operator says which packages may be named."""
+
+    python: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", description="`package.module:name`.")
+
+
+class AgentAsTool(Part):
+    """Another agent or team as a tool."""
+
+    agent: Name
+
+
+_KINDS: Final = ("builtin", "registered", "http", "mcp", "python", "agent")
+
+
+def _kind(entry: object) -> str | None:
+    """By which alternative an entry is read: what it names decides, so that an error is about that one."""
+    if isinstance(entry, str):
+        return "name"
+    if isinstance(entry, Part):
+        return next(iter(type(entry).model_fields))
+    keys = cast("dict[object, object]", entry) if isinstance(entry, dict) else {}
+    return next((kind for kind in _KINDS if kind in keys), None)
+
+
+ToolEntry: TypeAlias = Annotated[
+    Annotated[str, Tag("name")]
+    | Annotated[BuiltinTool, Tag("builtin")]
+    | Annotated[RegisteredTool, Tag("registered")]
+    | Annotated[HttpEndpointTool, Tag("http")]
+    | Annotated[McpTools, Tag("mcp")]
+    | Annotated[PythonTool, Tag("python")]
+    | Annotated[AgentAsTool, Tag("agent")],
+    Discriminator(
+        _kind,
+        custom_error_type="tool_kind",
+        custom_error_message=f"must be the name of a tool, or an object with one of {', '.join(_KINDS)}",
+    ),
+]
+"""A tool of an agent; a text is the name of one of this package's, or of one that the file defines under `tools`."""
+
+
+class UnboundedContext(Part):
+    kind: Literal["unbounded"]
+
+
+class BufferedContext(Part):
+    """The newest messages."""
+
+    kind: Literal["buffered"]
+    buffer_size: int = Field(ge=1)
+
+
+class EphemeralContext(Part):
+    """All messages, of some tools the newest outputs only."""
+
+    kind: Literal["ephemeral_outputs"]
+    ephemeral: dict[str, int] = Field(default_factory=dict)
+
+
+class TokenContext(Part):
+    """The newest messages within a number of tokens."""
+
+    kind: Literal["token_buffered"]
+    max_tokens: int = Field(ge=1)
+    keep_first: bool = True
+    ephemeral: dict[str, int] = Field(default_factory=dict)
+
+
+class CompactedContext(Part):
+    """A summary of what is older, made when the prompt gets long."""
+
+    kind: Literal["compaction"]
+    max_tokens: int = Field(ge=1)
+    share: float = Field(default=0.8, gt=0, le=1)
+    keep: float = Field(default=0.3, gt=0, lt=1)
+    prompt: str | None = None
+    model: str | None = Field(default=None, description="The profile that summarises. Default: the agent's own model.")
+    keep_first: bool = True
+    ephemeral: dict[str, int] = Field(default_factory=dict)
+
+
+Context: TypeAlias = Annotated[
+    UnboundedContext | BufferedContext | EphemeralContext | TokenContext | CompactedContext,
+    Field(discriminator="kind"),
+]
+
+
+class AgentDefinition(Part):
+    """One agent."""
+
+    description: str = Field(
+        default="", max_length=4000, description="One line for users, and for who chooses speakers."
+    )
+    prompt: str = Field(
+        default="", max_length=MAX_PROMPT, description="Its system message; `{{name}}` is a variable of the request."
+    )
+    examples: list[Example] = Field(default_factory=list, max_length=50, description="Put after the prompt.")
+    model: str | ModelChoice | None = Field(default=None, description="A profile by name, or with parameters.")
+    strategy: Literal["tools", "simple"] = Field(
+        default="tools", description="`tools`: it calls tools until it can answer. `simple`: one call of its model."
+    )
+    max_iterations: int = Field(
+        default=10,
+        ge=1,
+        le=MAX_ITERATIONS,
+        description="Answers of its model in one turn, those that call tools included.",
+    )
+    tools: list[ToolEntry] = Field(default_factory=list, max_length=128)
+    tool_choice: str = Field(
+        default="auto", description="`auto`, `required`, `none`, or the tool that has to be called."
+    )
+    context: Context | None = Field(default=None, description="What of the thread the model is shown. Default: all.")
+    handoffs: list[Name] = Field(default_factory=list, description="In a swarm: to whom it may hand over.")
+    stream: bool = Field(default=True, description="Show the answer while it is made.")
+
+    @model_validator(mode="after")
+    def _of_strategy(self) -> AgentDefinition:
+        if self.strategy == "simple" and (self.tools or self.handoffs):
+            raise ValueError("strategy 'simple' calls no tools: leave `tools` and `handoffs` out, or take 'tools'")
+        return self
+
+
+class Limits(Part):
+    """What a run may use, in place of the server's limits."""
+
+    max_turns: int | None = Field(default=None, ge=1)
+    max_run_seconds: float | None = Field(default=None, gt=0)
+    max_run_tokens: int | None = Field(default=None, ge=1)
+
+
+class TeamBase(Part):
+    """What all teams have."""
+
+    description: str = Field(default="", max_length=4000)
+    participants: list[Name] = Field(min_length=1, max_length=64, description="Agents and teams of this definition.")
+    termination: Termination | None = Field(default=None, description="When it has done its work.")
+    max_turns: int | None = Field(default=None, ge=1)
+    answered_by: Name | None = Field(default=None, description="The participant whose words are the answer.")
+    limits: Limits | None = None
+
+    @model_validator(mode="after")
+    def _of_participants(self) -> TeamBase:
+        twice = sorted({name for name in self.participants if self.participants.count(name) > 1})
+        if twice:
+            raise ValueError(f"`participants` has {twice[0]!r} twice")
+        if self.answered_by is not None and self.answered_by not in self.participants:
+            raise ValueError(f"`answered_by` is {self.answered_by!r}, which is none of the participants")
+        return self
+
+
+class RoundRobinTeam(TeamBase):
+    """Participants take turns."""
+
+    kind: Literal["round_robin"]
+
+
+class SelectorTeam(TeamBase):
+    """A model picks the next speaker."""
+
+    kind: Literal["selector"]
+    model: str | ModelChoice | None = None
+    prompt: str | None = Field(default=None, description="With `{roles}`, `{participants}`, `{history}`, as AutoGen's.")
+    allow_repeated_speaker: bool = False
+
+
+class SwarmTeam(TeamBase):
+    """Agents hand over to each other; the first participant begins."""
+
+    kind: Literal["swarm"]
+
+
+class Edge(Part):
+    """From one participant of a graph to the next; `when`: only if the message holds this text."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
+
+    source: Name = Field(alias="from")
+    target: Name = Field(alias="to")
+    when: str | None = Field(default=None, min_length=1)
+
+
+class GraphTeam(TeamBase):
+    """Participants run along a directed graph."""
+
+    kind: Literal["graph"]
+    edges: list[Edge] = Field(min_length=1)
+    start: Name | None = Field(default=None, description="Where it begins; needed where each has something before it.")
+
+    @model_validator(mode="after")
+    def _of_graph(self) -> GraphTeam:
+        for edge in self.edges:
+            for name in (edge.source, edge.target):
+                if name not in self.participants:
+                    raise ValueError(f"`edges` name {name!r}, which is none of the participants")
+        if self.start is not None and self.start not in self.participants:
+            raise ValueError(f"`start` is {self.start!r}, which is none of the participants")
+        return self
+
+
+class MagenticOneTeam(TeamBase):
+    """An orchestrator plans and delegates."""
+
+    kind: Literal["magentic_one"]
+    model: str | ModelChoice | None = None
+    max_stalls: int = Field(default=3, ge=1)
+
+
+TeamDefinition: TypeAlias = Annotated[
+    RoundRobinTeam | SelectorTeam | SwarmTeam | GraphTeam | MagenticOneTeam, Field(discriminator="kind")
+]
+
+
+class Definitions(Part):
+    """The agents and teams of a file, or of several that include each other."""
+
+    agents: dict[Name, AgentDefinition] = Field(default_factory=dict)
+    teams: dict[Name, TeamDefinition] = Field(default_factory=dict)
+    tools: dict[Name, ToolEntry] = Field(
+        default_factory=dict, description="Tools by names of the definition's own, for several agents."
+    )
+    serve: list[Name] | None = Field(
+        default=None, description="What is offered to clients. Default: all teams, or all agents where there are none."
+    )
+
+    @property
+    def served(self) -> list[str]:
+        """The names of what is offered, in order."""
+        return list(self.serve if self.serve is not None else self.teams or self.agents)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a file, for editors."""
+    schema = Definitions.model_json_schema(by_alias=True)
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["properties"]["include"] = {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "Other files of definitions, relative to this one.",
+    }
+    return schema

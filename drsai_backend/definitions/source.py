@@ -1,0 +1,182 @@
+"""A file of definitions as it is written: its data, and on which line each part of it stands."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias, cast
+
+import yaml
+
+from drsai_backend.errors import ConfigurationError
+from drsai_backend.json_types import JsonObject
+
+FieldPath: TypeAlias = tuple[str | int, ...]
+MAX_BYTES: Final = 1_000_000
+"""Of a file."""
+_MAX_NODES: Final = 100_000
+"""Of a document with its aliases written out: a few lines may stand for billions."""
+_VARIABLE: Final = re.compile(r"\$(\$|\{([A-Za-z_]\w*)(?::-([^}]*))?\})")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a definition, and where.
+
+    Attributes:
+        message: a sentence, without the place.
+        path: of the field.
+        file: as it was named; "": there is none.
+        line: counted from 1; None: not known.
+    """
+
+    message: str
+    path: FieldPath = ()
+    file: str = ""
+    line: int | None = None
+
+    @property
+    def field(self) -> str:
+        """The field as a person writes it: `agents.writer.tools[0]`."""
+        text = ""
+        for step in self.path:
+            text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+        return text
+
+    def __str__(self) -> str:
+        place = self.file + ("" if self.line is None else f":{self.line}")
+        return ": ".join(each for each in (place, self.field, self.message) if each)
+
+
+class DefinitionError(ConfigurationError):
+    """A definition cannot be used. `problems` says all that is wrong with it."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+@dataclass(slots=True)
+class Source:
+    """A file that was read. `lines` says of each path where it begins."""
+
+    file: str
+    data: JsonObject = field(default_factory=dict)
+    lines: dict[FieldPath, int] = field(default_factory=dict[FieldPath, int])
+
+    def problem(self, message: str, path: FieldPath = ()) -> Problem:
+        """A problem at a path; of what is missing, at what it is missing in."""
+        known = path
+        while known and known not in self.lines:
+            known = known[:-1]
+        return Problem(message, path, self.file, self.lines.get(known))
+
+
+def parse(text: str, file: str, environment: Mapping[str, str] | None = None) -> Source:
+    """YAML, of which JSON is a part, as data with lines.
+
+    Args:
+        environment: what `${NAME}` and `${NAME:-default}` stand for; `$$` is a dollar. None: they stand for themselves.
+
+    Raises:
+        DefinitionError: it is no YAML, no mapping, has a key twice or one that is no text, or a variable is not set.
+    """
+    try:
+        node = cast("yaml.Node | None", yaml.compose(text, Loader=yaml.SafeLoader))  # pyright: ignore[reportUnknownMemberType]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = None if mark is None else mark.line + 1
+        raise DefinitionError([Problem(f"is not valid YAML: {error.problem}", (), file, line)]) from None
+    except yaml.YAMLError as error:
+        raise DefinitionError([Problem(f"is not valid YAML: {error}", (), file)]) from None
+    reader = _Reader(Source(file), os.environ if environment is None else environment, expands=environment is not None)
+    if not isinstance(node, yaml.MappingNode):
+        raise DefinitionError([Problem("must be a mapping of `agents`, `teams`, …", (), file, 1)])
+    reader.source.data = cast("JsonObject", reader.read(node, ()))
+    if reader.problems:
+        raise DefinitionError(reader.problems)
+    return reader.source
+
+
+class _Reader:
+    def __init__(self, source: Source, environment: Mapping[str, str], *, expands: bool) -> None:
+        self.source = source
+        self.problems: list[Problem] = []
+        self._environment = environment
+        self._expands = expands
+        self._scalars = yaml.SafeLoader("")
+        self._count = 0
+        self._within: list[yaml.Node] = []
+
+    def read(self, node: yaml.Node, path: FieldPath) -> Any:
+        self._count += 1
+        if self._count > _MAX_NODES or any(each is node for each in self._within):
+            raise DefinitionError([Problem("has too many parts", path, self.source.file, node.start_mark.line + 1)])
+        self.source.lines[path] = node.start_mark.line + 1
+        if isinstance(node, yaml.ScalarNode):
+            value: object = self._scalars.construct_object(node)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            return self._expanded(value, path) if isinstance(value, str) else self._plain(value, str(node.value))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        self._within.append(node)
+        try:
+            if isinstance(node, yaml.SequenceNode):
+                return [self.read(each, (*path, index)) for index, each in enumerate(node.value)]
+            return self._mapping(cast("yaml.MappingNode", node), path)
+        finally:
+            self._within.pop()
+
+    def _mapping(self, node: yaml.MappingNode, path: FieldPath) -> JsonObject:
+        found: JsonObject = {}
+        for key_node, value in node.value:
+            line = key_node.start_mark.line + 1
+            key: object = self._scalars.construct_object(key_node) if isinstance(key_node, yaml.ScalarNode) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            if not isinstance(key, str):
+                written = key_node.value if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
+                text = f"a key must be a text: put {written} in quotes"
+                self.problems.append(Problem(text, path, self.source.file, line))
+                continue
+            if key in found:
+                self.problems.append(Problem("is there twice", (*path, key), self.source.file, line))
+                continue
+            found[key] = self.read(value, (*path, key))
+            self.source.lines[*path, key] = line
+        return found
+
+    @staticmethod
+    def _plain(value: object, written: str) -> object:
+        """YAML reads some words as dates; JSON has none."""
+        return value if value is None or isinstance(value, bool | int | float) else written
+
+    def _expanded(self, text: str, path: FieldPath) -> str:
+        if not self._expands or "$" not in text:
+            return text
+
+        def value(found: re.Match[str]) -> str:
+            if found[1] == "$":
+                return "$"
+            default = cast("str | None", found[3])
+            set_to = self._environment.get(found[2], default)
+            if set_to is None:
+                self.problems.append(self.source.problem(f"the environment variable {found[2]} is not set", path))
+            return set_to or ""
+
+        return _VARIABLE.sub(value, text)
+
+
+def read_file(file: str, environment: Mapping[str, str] | None) -> Source:
+    """`parse` of a file. Raises DefinitionError too when it cannot be read."""
+    path = Path(file)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise DefinitionError([Problem("there is no such file", (), file)]) from None
+    except OSError as error:
+        raise DefinitionError([Problem(f"cannot be read: {error.strerror}", (), file)]) from None
+    if len(data) > MAX_BYTES:
+        raise DefinitionError([Problem(f"has {len(data)} bytes, and may have {MAX_BYTES}", (), file)])
+    try:
+        return parse(data.decode(), file, environment)
+    except UnicodeDecodeError:
+        raise DefinitionError([Problem("is no UTF-8 text", (), file)]) from None
