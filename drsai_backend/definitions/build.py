@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from autogen_agentchat.base import ChatAgent, Team
@@ -30,17 +30,18 @@ from drsai_backend.definitions.schema import (
     Definitions,
     EphemeralContext,
     HttpEndpointTool,
+    Limits,
     McpTools,
     ModelChoice,
     PythonTool,
     RegisteredTool,
+    TeamDefinition,
     TokenContext,
     ToolEntry,
 )
 from drsai_backend.definitions.templates import prompt_of
 from drsai_backend.errors import TeamBuildError
 from drsai_backend.models import ModelParams, RunModelClient
-from drsai_backend.teams.answering import SETTING
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
 from drsai_backend.tools import Function, calculator, convert_units, current_time
@@ -75,29 +76,31 @@ class Means:
         return cls(tuple(settings.definition_packages), tuple(map(str, settings.allowed_addresses)))
 
 
-@dataclass(frozen=True)
 class DefinedTeam:
-    """The factory of one agent or team of some definitions."""
+    """The factory of one agent or team of some definitions.
 
-    name: str
-    given: Definitions
-    means: Means = field(default_factory=Means)
+    Args:
+        name: of the agent or team.
+        given: the definitions, which were checked.
+        means: what the operator lets them use.
+    """
 
-    def __post_init__(self) -> None:
-        definition = self.definition
-        limits = getattr(definition, "limits", None)
-        marks = {
-            "__doc__": definition.description,
-            "run_limits": NO_LIMITS if limits is None else RunLimits(**limits.model_dump()),
-            SETTING: getattr(definition, "answered_by", None),
-        }
-        for mark, value in marks.items():
-            object.__setattr__(self, mark, value)
+    answered_by: str | None
+    run_limits: RunLimits
+
+    def __init__(self, name: str, given: Definitions, means: Means) -> None:
+        self.name = name
+        self._given = given
+        self._means = means
+        limits: Limits | None = getattr(self.definition, "limits", None)
+        self.run_limits = NO_LIMITS if limits is None else RunLimits(**limits.model_dump())
+        self.answered_by = getattr(self.definition, "answered_by", None)
+        self.__doc__ = self.definition.description
 
     @property
-    def definition(self) -> Any:
+    def definition(self) -> AgentDefinition | TeamDefinition:
         """The agent's or team's own."""
-        return self.given.agents.get(self.name) or self.given.teams[self.name]
+        return self._given.agents.get(self.name) or self._given.teams[self.name]
 
     def __call__(self, context: RunContext) -> ChatAgent | Team:
         """A fresh agent or team for a run.
@@ -105,7 +108,7 @@ class DefinedTeam:
         Raises:
             TeamBuildError: the model calls no functions and the agent has tools; or a function cannot be imported.
         """
-        return Builder(self.given, self.means, context).part(self.name)
+        return Builder(self._given, self._means, context).part(self.name)
 
 
 def factories(given: Definitions, means: Means) -> dict[str, DefinedTeam]:

@@ -178,7 +178,8 @@ def wrong_names(
             yield ("serve", index), f"there is no agent or team {name!r}{suggestion(name, parts)}"
     if not parts:
         yield (), "has no agents and no teams"
-    yield from _circles(given)
+    if not given.agents.keys() & given.teams.keys():
+        yield from _circles(given)
 
 
 def _wrong_tool(

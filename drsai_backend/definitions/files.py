@@ -69,7 +69,7 @@ def read_definitions(
         wrong = list(wrong_names(definitions, BUILTIN, python))
     problems += [_origin(path, origins, sources[0]).problem(message, path) for path, message in wrong]
     if problems or definitions is None:
-        raise DefinitionError(problems)
+        raise DefinitionError(sorted(problems, key=lambda each: (each.file != file, each.file, each.line or 0)))
     return definitions
 
 

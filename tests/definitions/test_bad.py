@@ -1,0 +1,245 @@
+"""Bad definitions: each is refused with a sentence that names file, line and field, and says what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from drsai_backend.definitions import DefinitionError, read_definitions
+
+AGENT = "agents:\n  ann:\n    prompt: Hi.\n"
+TWO = "agents:\n  ann: {prompt: Hi.}\n  bob: {prompt: Hi.}\n"
+TEAM = TWO + "teams:\n  crew:\n    kind: round_robin\n    participants: [ann, bob]\n"
+ENDS = "    max_turns: 2\n"
+
+# What is written, the line, the field, and a part of what is said.
+BAD: dict[str, tuple[str, int | None, str, str]] = {
+    "nothing": ("", 1, "", "must be a mapping"),
+    "a list": ("- ann\n", 1, "", "must be a mapping"),
+    "no YAML": ("agents: [ann\n", 2, "", "not valid YAML"),
+    "a tab": ("agents:\n\tann: {}\n", 2, "", "not valid YAML"),
+    "empty": ("tools: {}\n", 1, "", "no agents and no teams"),
+    "an unknown section": (AGENT + "agent: {}\n", 4, "agent", "no such field"),
+    "a section that is a list": ("agents: [ann]\n", 1, "agents", "must be a mapping"),
+    "a key twice": (AGENT + "    prompt: Again.\n", 4, "agents.ann.prompt", "is there twice"),
+    "a key that is no text": ("agents:\n  on: {prompt: Hi.}\n", 2, "agents", "put on in quotes"),
+    "a key that is a list": ("agents:\n  ? [a]\n  : {prompt: Hi.}\n", 2, "agents", "must be a text"),
+    "a name with a space": ("agents:\n  ann lee: {prompt: Hi.}\n", 2, "agents.ann lee", "letters, digits"),
+    "a name with a dash": ("agents:\n  ann-lee: {prompt: Hi.}\n", 2, "agents.ann-lee", "letters, digits"),
+    "an agent that is a text": ("agents:\n  ann: Hi.\n", 2, "agents.ann", "must be a mapping"),
+    "a field misspelt": ("agents:\n  ann:\n    promt: Hi.\n", 3, "agents.ann.promt", "did you mean 'prompt'?"),
+    "a field of AutoGen's": (AGENT + "    system_message: x\n", 4, "agents.ann.system_message", "no such field"),
+    "a field of a team": (AGENT + "    participants: []\n", 4, "agents.ann.participants", "no such field"),
+    "a prompt that is a number": ("agents:\n  ann: {prompt: 3}\n", 2, "agents.ann.prompt", "must be a text"),
+    "a date for a text": (AGENT + "    description: [2026-01-01]\n", 4, "agents.ann.description", "must be a text"),
+    "an unknown variable": (
+        "agents:\n  ann:\n    prompt: Hi {{name}}.\n",
+        3,
+        "agents.ann.prompt",
+        "no variable {{name}}",
+    ),
+    "a variable of code": ("agents:\n  ann:\n    prompt: '{{user_id.x}}'\n", 3, "agents.ann.prompt", "no variable"),
+    "too many iterations": (AGENT + "    max_iterations: 100\n", 4, "agents.ann.max_iterations", "at most 99"),
+    "no iterations": (AGENT + "    max_iterations: 0\n", 4, "agents.ann.max_iterations", "at least 1"),
+    "half an iteration": (AGENT + "    max_iterations: 1.5\n", 4, "agents.ann.max_iterations", "whole number"),
+    "iterations in quotes": (AGENT + "    max_iterations: '5'\n", 4, "agents.ann.max_iterations", "whole number"),
+    "a strategy misspelt": (AGENT + "    strategy: tool\n", 4, "agents.ann.strategy", "did you mean 'tools'?"),
+    "simple with tools": (
+        AGENT + "    strategy: simple\n    tools: [calculator]\n",
+        2,
+        "agents.ann",
+        "calls no tools",
+    ),
+    "hot": (AGENT + "    model: {temperature: 3}\n", 4, "agents.ann.model.temperature", "at most 2"),
+    "a model's field misspelt": (
+        AGENT + "    model: {temprature: 1}\n",
+        4,
+        "agents.ann.model.temprature",
+        "'temperature'?",
+    ),
+    "a model that is a list": (AGENT + "    model: [fast]\n", 4, "agents.ann.model", "must be a"),
+    "a secret in clear": (AGENT + "    model: {api_key: sk-1}\n", 4, "agents.ann.model.api_key", "no such field"),
+    "a tool misspelt": (AGENT + "    tools: [calcualtor]\n", 4, "agents.ann.tools[0]", "did you mean 'calculator'?"),
+    "a tool of no kind": (
+        AGENT + "    tools: [{name: x}]\n",
+        4,
+        "agents.ann.tools[0]",
+        "an object with one of builtin",
+    ),
+    "a tool of two kinds": (
+        AGENT + "    tools:\n    - {builtin: calculator, mcp: x}\n",
+        5,
+        "agents.ann.tools[0].builtin",
+        "no such field",
+    ),
+    "tools that are a text": (AGENT + "    tools: calculator\n", 4, "agents.ann.tools", "must be a list"),
+    "an HTTP tool without its address": (
+        AGENT + "    tools:\n    - http: {name: x, description: y, endpoint: {method: GET}}\n",
+        5,
+        "agents.ann.tools[0].http.endpoint.url",
+        "is required",
+    ),
+    "Python that nobody allows": (
+        AGENT + "    tools: [{python: 'os:system'}]\n",
+        4,
+        "agents.ann.tools[0].python",
+        "allows lab",
+    ),
+    "Python that is near it": (
+        AGENT + "    tools: [{python: 'labs:x'}]\n",
+        4,
+        "agents.ann.tools[0].python",
+        "may not be named",
+    ),
+    "Python of no form": (AGENT + "    tools: [{python: 'lab.x'}]\n", 4, "agents.ann.tools[0].python", "must be"),
+    "an agent as a tool that is not there": (
+        AGENT + "    tools: [{agent: bob}]\n",
+        4,
+        "agents.ann.tools[0].agent",
+        "no agent or team 'bob'",
+    ),
+    "an agent in itself": (AGENT + "    tools: [{agent: ann}]\n", 2, "agents.ann", "a part of itself: ann → ann"),
+    "an answer by nobody": (TEAM + ENDS + "    answered_by: eve\n", 5, "teams.crew", "'eve'"),
+    "a circle": (
+        "teams:\n  a: {kind: round_robin, participants: [b], max_turns: 1}\n"
+        "  b: {kind: round_robin, participants: [a], max_turns: 1}\n",
+        2,
+        "teams.a",
+        "a part of itself: a → b → a",
+    ),
+    "a context of no kind": (AGENT + "    context: {max_tokens: 9}\n", 4, "agents.ann.context.kind", "is required"),
+    "a context misspelt": (
+        AGENT + "    context: {kind: bufered, buffer_size: 3}\n",
+        4,
+        "agents.ann.context.kind",
+        "'buffered'?",
+    ),
+    "an example without its answer": (
+        AGENT + "    examples: [{user: x}]\n",
+        4,
+        "agents.ann.examples[0].assistant",
+        "is required",
+    ),
+    "a team of no kind": (TWO + "teams:\n  crew: {participants: [ann]}\n", 5, "teams.crew.kind", "is required"),
+    "a team misspelt": (
+        TWO + "teams:\n  crew: {kind: round_robbin, participants: [ann]}\n",
+        5,
+        "teams.crew.kind",
+        "'round_robin'?",
+    ),
+    "nobody takes part": (
+        TWO + "teams:\n  crew: {kind: swarm, participants: []}\n",
+        5,
+        "teams.crew.participants",
+        "at least 1",
+    ),
+    "somebody twice": (
+        TWO + "teams:\n  crew: {kind: round_robin, participants: [ann, ann], max_turns: 2}\n",
+        5,
+        "teams.crew",
+        "'ann' twice",
+    ),
+    "a participant misspelt": (
+        TWO + "teams:\n  crew:\n    kind: round_robin\n    participants: [ann, bop]\n    max_turns: 2\n",
+        7,
+        "teams.crew.participants[1]",
+        "did you mean 'bob'?",
+    ),
+    "a team without an end": (TEAM, 5, "teams.crew", "would never end"),
+    "a termination of nothing": (TEAM + "    termination: {}\n", 8, "teams.crew.termination", "at least one"),
+    "a termination misspelt": (
+        TEAM + "    termination: {max_message: 3}\n",
+        8,
+        "teams.crew.termination.max_message",
+        "'max_messages'?",
+    ),
+    "a handoff to nobody": (
+        "agents:\n  ann: {handoffs: [bop]}\n  bob: {}\nteams:\n  s: {kind: swarm, participants: [ann, bob]}\n",
+        2,
+        "agents.ann.handoffs[0]",
+        "did you mean 'bob'?",
+    ),
+    "an edge to nobody": (
+        TWO + "teams:\n  g: {kind: graph, participants: [ann, bob], edges: [{from: ann, to: eve}]}\n",
+        5,
+        "teams.g",
+        "'eve'",
+    ),
+    "a team in a graph": (
+        TEAM + ENDS + "  g: {kind: graph, participants: [ann, crew], edges: [{from: ann, to: crew}]}\n",
+        9,
+        "teams.g.participants[1]",
+        "takes agents only",
+    ),
+    "two of a name": (
+        "agents:\n  ann: {}\nteams:\n  ann: {kind: round_robin, participants: [ann], max_turns: 1}\n",
+        4,
+        "teams.ann",
+        "an agent has this name",
+    ),
+    "nobody is served": (AGENT + "serve: [anne]\n", 4, "serve[0]", "did you mean 'ann'?"),
+    "a variable that is not set": (
+        "agents:\n  ann: {prompt: '${NOT_SET}'}\n",
+        2,
+        "agents.ann.prompt",
+        "NOT_SET is not set",
+    ),
+    "a file that is not there": (AGENT + "include: [other.yaml]\n", 4, "include[0]", "there is no such file"),
+    "billions": (
+        "agents:\n" + "".join(f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9) if n else 'x'}]\n" for n in range(8)),
+        None,
+        "",
+        "too many parts",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_wrong_is_named(case: str, tmp_path: Path) -> None:
+    text, line, field, said = BAD[case]
+    file = tmp_path / "team.yaml"
+    file.write_text(text)
+    with pytest.raises(DefinitionError) as refused:
+        read_definitions(str(file), ["lab"], environment={})
+    first = refused.value.problems[0]
+    assert said in first.message, first
+    assert first.file.endswith("team.yaml")
+    if line is not None:
+        assert (first.line, first.field) == (line, field), str(first)
+    assert str(first) in str(refused.value)
+
+
+def test_there_are_fifty() -> None:
+    assert len(BAD) >= 50
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "team.yaml"
+    file.write_text(
+        dedent("""\
+        agents:
+          ann:
+            promt: Hi.
+            max_iterations: 0
+            tools: [{htp: {}}]
+        """)
+    )
+    with pytest.raises(DefinitionError) as refused:
+        read_definitions(str(file))
+    assert [each.line for each in refused.value.problems] == [3, 4, 5]
+
+
+def test_what_an_included_file_has_wrong_is_said_of_that_file(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "ann.yaml").write_text("agents:\n  ann: {max_iterations: 0}\n")
+    (tmp_path / "bob.yaml").write_text("agents:\n  bob: {}\n")
+    file = tmp_path / "team.yaml"
+    file.write_text("include: [parts/ann.yaml, bob.yaml]\nagents:\n  bob: {}\n")
+    with pytest.raises(DefinitionError) as refused:
+        read_definitions(str(file))
+    found = [
+        (Path(each.file).name, each.line, each.field, each.message.split(" ")[0]) for each in refused.value.problems
+    ]
+    assert found == [("bob.yaml", 2, "agents.bob", "is"), ("ann.yaml", 2, "agents.ann.max_iterations", "must")]
