@@ -1,5 +1,5 @@
-"""The command `drsai`: `commands` says what can be typed; `audit`, `chat`, `database`, `demo`, `keys`, `mcp`, `serve`,
-`threads`, `travel`, `users` and `webhooks` do it.
+"""The command `drsai`: `commands` says what can be typed; `agents`, `audit`, `chat`, `database`, `demo`, `keys`, `mcp`,
+`serve`, `threads`, `travel`, `users` and `webhooks` do it.
 
 Those are imported when one of their commands runs: AutoGen, the openai client and SQLAlchemy take seconds together,
 and neither the help nor the version needs them.
@@ -13,9 +13,23 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from drsai_backend.cli import audit, chat, database, demo, keys, mcp, serve, threads, travel, users, webhooks
+    from drsai_backend.cli import (
+        agents,
+        audit,
+        chat,
+        database,
+        demo,
+        keys,
+        mcp,
+        serve,
+        threads,
+        travel,
+        users,
+        webhooks,
+    )
 
 __all__ = [
+    "agents",
     "audit",
     "chat",
     "database",
@@ -44,7 +58,8 @@ def __getattr__(name: str) -> object:
 
 
 def main() -> None:
-    """Run the command line. An error that this package raises on purpose is one line on stderr and exit code 1."""
+    """Run the command line. An error that this package raises on purpose is a line on stderr and exit code 1; of a
+    definition, a line for each thing that is wrong."""
     from drsai_backend.cli.commands.app import app
     from drsai_backend.cli.screen import print_error
     from drsai_backend.errors import DrSaiError
@@ -52,7 +67,8 @@ def main() -> None:
     try:
         app()
     except DrSaiError as error:
-        print_error(error.message)
+        for each in getattr(error, "problems", (error.message,)):  # Of a definition, all that is wrong.
+            print_error(str(each))
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +162,7 @@ def _answer(request: Any) -> Any:
 
 
 @pytest.fixture
-async def both(serve: Serve, model: ModelServer, tmp_path: Path) -> AsyncIterator[tuple[Service, Service]]:
+async def both(serve: Serve, model: ModelServer, tmp_path: Path) -> tuple[Service, Service]:
     file = tmp_path / "team.yaml"
     file.write_text(FILE)
     model.script(None, _answer)

@@ -12,6 +12,7 @@ import typer
 import drsai_backend
 from drsai_backend import cli
 from drsai_backend.cli.commands.access import audit_app, keys_app, users_app
+from drsai_backend.cli.commands.agents import agents_app
 from drsai_backend.cli.commands.options import DatabaseUrl, Yes
 from drsai_backend.cli.commands.threads import threads_app
 from drsai_backend.cli.commands.webhooks import webhooks_app
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 db_app = typer.Typer(help="Bring the database schema up to date, or take it back.", no_args_is_help=True)
 app.add_typer(threads_app, name="threads")
+app.add_typer(agents_app, name="agents")
 app.add_typer(keys_app, name="keys")
 app.add_typer(users_app, name="users")
 app.add_typer(audit_app, name="audit")
@@ -36,8 +38,8 @@ Teams = Annotated[
     str | None,
     typer.Argument(
         metavar="[TEAMS]",
-        help="Your teams: a Python file or module with `teams = {name: factory}`, or a YAML or JSON file of AutoGen "
-        "component configs. [default: the built-in teams assistant and writers]",
+        help="Your teams: a Python file or module with `teams = {name: factory}`, or a YAML or JSON file of "
+        "definitions or of AutoGen's component configs. [default: the built-in teams assistant and writers]",
     ),
 ]
 TeamsOption = Annotated[str | None, typer.Option(metavar="TEAMS", help="Your own teams, as for `drsai serve`.")]

@@ -1,0 +1,67 @@
+"""`drsai agents`: files of definitions are checked, shown, and described to editors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.examples.processes import ROOT
+from tests.support.commands import Command, Commands
+
+Run = Callable[..., Command]
+GOOD = ROOT / "examples" / "team.yaml"
+
+
+@pytest.fixture
+def agents(commands: Commands, tmp_path: Path):
+    def run(*arguments: str) -> Command:
+        return commands.run("agents", *arguments, cwd=tmp_path)
+
+    return run
+
+
+def test_files_are_checked(agents, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("agents:\n  ann:\n    promt: Hi.\n    max_iterations: 0\n")
+    (tmp_path / "parts.json").write_text('{"agents": {"bob": {}}}')
+    good = agents("validate", str(GOOD), "parts.json", str(ROOT / "examples" / "teams.yaml"))
+    assert (good.wait(), good.stdout.splitlines()) == (
+        0,
+        [
+            f"{GOOD}: helper, newsroom",
+            "parts.json: bob",
+            f"{ROOT / 'examples' / 'teams.yaml'}: pirate, debate (component configs)",
+        ],
+    )
+    bad = agents("validate", "bad.yaml", str(GOOD))
+    assert bad.wait() == 1
+    assert bad.stderr.splitlines() == [
+        "Error: bad.yaml:3: agents.ann.promt: there is no such field; did you mean 'prompt'?",
+        "Error: bad.yaml:4: agents.ann.max_iterations: must be at least 1",
+    ]
+    assert bad.stdout == f"{GOOD}: helper, newsroom\n"
+
+
+def test_what_a_file_comes_to(agents, tmp_path: Path) -> None:
+    (tmp_path / "bob.yaml").write_text("agents:\n  bob: {prompt: Hi.}\n")
+    (tmp_path / "team.yaml").write_text("include: [bob.yaml]\nserve: [bob]\n")
+    shown = agents("show", "team.yaml")
+    assert json.loads(shown.stdout) == {"agents": {"bob": {"prompt": "Hi."}}, "serve": ["bob"]}
+    assert json.loads(agents("show", "team.yaml", "bob").stdout) == {"prompt": "Hi."}
+    unknown = agents("show", "team.yaml", "eve")
+    assert (unknown.wait(), unknown.stderr) == (1, "Error: team.yaml has no agent or team 'eve': it has bob\n")
+
+
+def test_the_schema_for_editors(agents) -> None:
+    schema = json.loads(agents("schema").stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator: Any = jsonschema.Draft202012Validator(schema)
+    good = yaml.safe_load(GOOD.read_text())
+    assert list(validator.iter_errors({**good, "include": ["other.yaml"]})) == []
+    assert list(validator.iter_errors({"agents": {"ann": {"promt": "Hi."}}}))
+    assert list(validator.iter_errors({"agents": {"ann": {"tools": [{"builtin": "x", "mcp": "y"}]}}}))
