@@ -26,7 +26,7 @@ def agents(commands: Commands, tmp_path: Path):
     return run
 
 
-def test_files_are_checked(agents, tmp_path: Path) -> None:
+def test_files_are_checked(agents: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("agents:\n  ann:\n    promt: Hi.\n    max_iterations: 0\n")
     (tmp_path / "parts.json").write_text('{"agents": {"bob": {}}}')
     good = agents("validate", str(GOOD), "parts.json", str(ROOT / "examples" / "teams.yaml"))
@@ -47,7 +47,7 @@ def test_files_are_checked(agents, tmp_path: Path) -> None:
     assert bad.stdout == f"{GOOD}: helper, newsroom\n"
 
 
-def test_what_a_file_comes_to(agents, tmp_path: Path) -> None:
+def test_what_a_file_comes_to(agents: Run, tmp_path: Path) -> None:
     (tmp_path / "bob.yaml").write_text("agents:\n  bob: {prompt: Hi.}\n")
     (tmp_path / "team.yaml").write_text("include: [bob.yaml]\nserve: [bob]\n")
     shown = agents("show", "team.yaml")
@@ -57,7 +57,7 @@ def test_what_a_file_comes_to(agents, tmp_path: Path) -> None:
     assert (unknown.wait(), unknown.stderr) == (1, "Error: team.yaml has no agent or team 'eve': it has bob\n")
 
 
-def test_the_schema_for_editors(agents) -> None:
+def test_the_schema_for_editors(agents: Run) -> None:
     schema = json.loads(agents("schema").stdout)
     jsonschema.Draft202012Validator.check_schema(schema)
     validator: Any = jsonschema.Draft202012Validator(schema)
