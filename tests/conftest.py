@@ -15,7 +15,7 @@ import pytest
 from pydantic import SecretStr
 
 from drsai_backend.database import DatabaseManager, migrations
-from tests.support import postgres
+from tests.support import postgres, quick_apps
 from tests.support.commands import Commands
 
 gc.disable()  # until all is imported
@@ -136,6 +136,7 @@ def pytest_unconfigure() -> None:
 
 def pytest_collection_finish() -> None:
     """What is imported stays: the garbage collector need not look at it again and again."""
+    quick_apps.install()
     gc.collect()
     gc.freeze()
     gc.enable()
