@@ -196,13 +196,28 @@ class Commands:
 # --- the mother process ---------------------------------------------------------------------------------------------
 
 
-def _mother() -> None:
-    from drsai_backend import cli
+_USED = ("mcp.server", "uvicorn.lifespan.off", "uvicorn.protocols.http.auto", "uvicorn.protocols.websockets.auto")
+"""What commands and programs import when they run, besides the package."""
 
-    # What the commands import when they run. None of it may start a thread or open anything: it is forked.
-    gc.disable()
-    for module in pkgutil.iter_modules(cli.__path__, f"{cli.__name__}."):
+
+def _prepare() -> None:
+    """Import what commands import when they run, and make an application, for what is found out about its routes. None
+    of it may start a thread or open anything: it is forked."""
+    from drsai_backend import DrSai, cli
+    from drsai_backend.config import Settings
+    from tests.support import quick_apps
+
+    for module in pkgutil.walk_packages(cli.__path__, f"{cli.__name__}."):
         importlib.import_module(module.name)
+    for name in _USED:
+        importlib.import_module(name)
+    quick_apps.install()
+    DrSai(None, "sqlite://", settings=Settings(_env_file=None)).app()
+
+
+def _mother() -> None:
+    gc.disable()
+    _prepare()
     gc.freeze()  # or each child copies all of it at its first collection
     gc.enable()
     woken, wake = os.pipe()
