@@ -15,7 +15,7 @@ import pytest
 from pydantic import SecretStr
 
 from drsai_backend.database import DatabaseManager, migrations
-from tests.support import postgres
+from tests.support import postgres, quick_apps
 from tests.support.commands import Commands
 
 gc.disable()  # until all is imported
@@ -46,7 +46,8 @@ def postgres_url() -> Iterator[str]:
         return
     with postgres.own_server() as server:
         url = server.get_uri()
-        postgres.query(url, "ALTER SYSTEM SET fsync = off")
+        for setting in ("fsync", "full_page_writes", "synchronous_commit", "autovacuum"):  # Its data lives for minutes.
+            postgres.query(url, f"ALTER SYSTEM SET {setting} = off")
         postgres.query(url, "SELECT pg_reload_conf()")
         yield url
 
@@ -136,6 +137,7 @@ def pytest_unconfigure() -> None:
 
 def pytest_collection_finish() -> None:
     """What is imported stays: the garbage collector need not look at it again and again."""
+    quick_apps.install()
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -81,39 +81,40 @@ def create_app(
         summary="Multi-agent group chats behind Chat Completions.",
         lifespan=lifespan,
         redirect_slashes=False,
-        dependencies=[Depends(known_parameters)],
+        dependencies=[Depends(known_parameters)],  # for routers that are included: its own routes have it
     )
     app.state.access = access
+    routes = app.router.routes
     if hosts is None and settings.allowed_hosts:
         hosts = Hosts(settings.allowed_hosts, any_address=True)
     bodies = Bodies(settings.max_body_bytes, settings.max_bodies_bytes)
     # First, because routes are tried in order and this is the one that is asked for.
     chat = ChatRoute(engine, access, bodies, max_messages=settings.max_messages, ping=ping_seconds)
-    app.router.routes.insert(0, chat)
+    routes.insert(0, chat)
     for kind in (CompletionsRoute, MessagesRoute, CountTokensRoute):
         route = kind(engine, access, bodies, max_messages=settings.max_messages, ping=ping_seconds)
-        app.router.routes.append(route)
-    app.router.routes.append(McpRoute(engine, access, bodies))
-    app.include_router(model_routes(engine, models))
+        routes.append(route)
+    routes.append(McpRoute(engine, access, bodies))
+    routes.extend(model_routes(engine, models).routes)
     if models is not None:
-        app.include_router(embedding_routes(models.embeddings, bodies, ping=ping_seconds))
+        routes.extend(embedding_routes(models.embeddings, bodies, ping=ping_seconds).routes)
     responses = Responses(engine, bodies, settings.max_messages)
     socket = ResponsesSocket(responses, access, hosts, settings.cors_origins)
-    app.router.routes.append(WebSocketRoute("/v1/responses", socket))
-    app.include_router(response_routes(responses, ping=ping_seconds))
-    app.include_router(file_routes(engine, bodies))
-    app.include_router(conversation_routes(responses))
-    app.include_router(run_routes(engine, bodies, ping=ping_seconds))
-    app.include_router(share_routes(engine, bodies))
-    app.include_router(branch_routes(engine, bodies, max_messages=settings.max_messages))
-    app.include_router(thread_routes(engine, bodies, ping=ping_seconds))
-    app.include_router(audit_routes(AuditLog(engine.db.database)))
-    app.include_router(webhook_routes(engine.webhooks))
-    app.include_router(tool_routes(engine.tools, bodies))
+    routes.append(WebSocketRoute("/v1/responses", socket))
+    routes.extend(response_routes(responses, ping=ping_seconds).routes)
+    routes.extend(file_routes(engine, bodies).routes)
+    routes.extend(conversation_routes(responses).routes)
+    routes.extend(run_routes(engine, bodies, ping=ping_seconds).routes)
+    routes.extend(share_routes(engine, bodies).routes)
+    routes.extend(branch_routes(engine, bodies, max_messages=settings.max_messages).routes)
+    routes.extend(thread_routes(engine, bodies, ping=ping_seconds).routes)
+    routes.extend(audit_routes(AuditLog(engine.db.database)).routes)
+    routes.extend(webhook_routes(engine.webhooks).routes)
+    routes.extend(tool_routes(engine.tools, bodies).routes)
     if keys is not None:
-        app.include_router(key_routes(keys, engine.webhooks, bodies))
-        app.include_router(user_routes(Users(engine, keys, settings)))
-    app.include_router(health_routes(engine, "offline demo model" if is_demo else None))
+        routes.extend(key_routes(keys, engine.webhooks, bodies).routes)
+        routes.extend(user_routes(Users(engine, keys, settings)).routes)
+    routes.extend(health_routes(engine, "offline demo model" if is_demo else None).routes)
     install_error_handlers(app)
     install_document(app, needs_key=access.needs_key)
     # The last one added is the outermost.

@@ -12,7 +12,7 @@ from drsai_backend.access.audit import AuditLog
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed, user_of
 from drsai_backend.api.http.json import answers, list_response, page_of
-from drsai_backend.api.http.parameters import Limit, after_of
+from drsai_backend.api.http.parameters import Limit, after_of, new_router
 from drsai_backend.database.audit import CURSOR_PATTERN, AuditRecord
 from drsai_backend.datamodel.audit import Action, By
 from drsai_backend.datamodel.thread import NAME_SCHEMA
@@ -61,7 +61,7 @@ _ENTRY: Final[JsonObject] = {
 
 def audit_routes(log: AuditLog) -> APIRouter:
     """Whoever asks here sees the log of their own tenant only."""
-    router = APIRouter(prefix="/v1/audit", tags=["audit"])
+    router = new_router("/v1/audit", tags=["audit"])
 
     @router.get("", responses=answers(200, page_of(_ENTRY)))
     async def list_audit(

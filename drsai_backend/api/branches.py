@@ -14,7 +14,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, read_body
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
-from drsai_backend.api.http.parameters import BranchNumber, Limit, ThreadId, ThreadOwner
+from drsai_backend.api.http.parameters import BranchNumber, Limit, ThreadId, ThreadOwner, new_router
 from drsai_backend.api.objects import (
     BRANCH_SCHEMA,
     THREAD_SCHEMA,
@@ -103,7 +103,7 @@ class HistoryBody(UserBody):
 
 def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRouter:
     """`max_messages`: as many as one request may load."""
-    router = APIRouter(prefix="/v1/threads", tags=["threads"])
+    router = new_router("/v1/threads", tags=["threads"])
 
     @router.get("/{thread_id:path}/turns", responses=answers(200, page_of(TURN_SCHEMA)))
     async def list_turns(

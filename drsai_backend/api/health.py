@@ -9,6 +9,7 @@ from typing import Final
 from fastapi import APIRouter, Depends
 
 from drsai_backend.api.auth import open_to_all
+from drsai_backend.api.http.parameters import new_router
 from drsai_backend.errors import DatabaseError, DatabaseUnavailable
 from drsai_backend.runs import Engine
 
@@ -19,7 +20,7 @@ _FRESH: Final = 3.0
 
 def health_routes(engine: Engine, model: str | None) -> APIRouter:
     """`model`: what answers instead of a language model, for operators to see."""
-    router = APIRouter(tags=["health"], dependencies=[Depends(open_to_all)])
+    router = new_router(tags=["health"], dependencies=[Depends(open_to_all)])
     lock = asyncio.Lock()
     told = (float("-inf"), "")
 

@@ -15,7 +15,7 @@ from drsai_backend.access.principal import MAX_ROLES, ROLES, Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
-from drsai_backend.api.http.parameters import KeyId, Limit, after_of
+from drsai_backend.api.http.parameters import KeyId, Limit, after_of, new_router
 from drsai_backend.api.objects import key_object
 from drsai_backend.database.api_keys import CURSOR_PATTERN
 from drsai_backend.datamodel.owner import Owner
@@ -96,7 +96,7 @@ class KeyWebhookBody(Body):
 
 def key_routes(keys: ApiKeys, webhooks: Webhooks, bodies: Bodies) -> APIRouter:
     """Whoever asks here sees and makes keys of their own tenant only."""
-    router = APIRouter(prefix="/v1/keys", tags=["keys"])
+    router = new_router("/v1/keys", tags=["keys"])
 
     @router.post("", status_code=201, responses=answers(201, _KEY), openapi_extra=described(KeyBody))
     async def create_key(request: Request, who: Admin) -> Response:

@@ -12,7 +12,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, read_body
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
-from drsai_backend.api.http.parameters import ThreadId, ThreadOwner
+from drsai_backend.api.http.parameters import ThreadId, ThreadOwner, new_router
 from drsai_backend.api.objects import SHARE_SCHEMA, share_object
 from drsai_backend.api.threads import named
 from drsai_backend.database.shares import Grantee
@@ -47,7 +47,7 @@ class ShareBody(UserBody):
 
 
 def share_routes(engine: Engine, bodies: Bodies) -> APIRouter:
-    router = APIRouter(prefix="/v1/threads", tags=["threads"])
+    router = new_router("/v1/threads", tags=["threads"])
 
     @router.get("/{thread_id:path}/shares", responses=answers(200, page_of(SHARE_SCHEMA)))
     async def list_shares(thread_id: ThreadId, who: Reader, owner: ThreadOwner = None) -> Response:

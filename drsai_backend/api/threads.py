@@ -16,7 +16,17 @@ from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller,
 from drsai_backend.api.events import LogResponse
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import EVENTS, answers, json_response, list_response, page_of
-from drsai_backend.api.http.parameters import After, AfterRun, BranchNumber, Limit, RunId, Status, ThreadId, ThreadOwner
+from drsai_backend.api.http.parameters import (
+    After,
+    AfterRun,
+    BranchNumber,
+    Limit,
+    RunId,
+    Status,
+    ThreadId,
+    ThreadOwner,
+    new_router,
+)
 from drsai_backend.api.objects import (
     INPUT_REQUEST_SCHEMA,
     MESSAGE_SCHEMA,
@@ -115,7 +125,7 @@ class InputBody(UserBody):
 
 def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     """`ping`: seconds of silence after which a stream sends a comment."""
-    router = APIRouter(prefix="/v1/threads", tags=["threads"])
+    router = new_router("/v1/threads", tags=["threads"])
 
     @router.get("", responses=answers(200, page_of(SUMMARY_SCHEMA)))
     async def list_threads(
@@ -273,7 +283,7 @@ def named(who: Principal, thread_id: str, owner: str | None) -> Named:
 
 def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     """`ping`: seconds of silence after which a stream sends a comment."""
-    router = APIRouter(prefix="/v1", tags=["runs"])
+    router = new_router("/v1", tags=["runs"])
 
     @router.get("/runs", responses=answers(200, page_of(RUN_SCHEMA)))
     async def list_all_runs(who: Reader, limit: Limit = 20, after: AfterRun = None, status: Status = None) -> Response:

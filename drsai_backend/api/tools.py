@@ -13,7 +13,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
-from drsai_backend.api.http.parameters import Limit, after_of
+from drsai_backend.api.http.parameters import Limit, after_of, new_router
 from drsai_backend.database.registered_tools import CURSOR_PATTERN, CallCounts, StoredTool
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
@@ -93,7 +93,7 @@ class InvokeBody(Body):
 
 def tool_routes(registry: ToolRegistry, bodies: Bodies) -> APIRouter:
     """Whoever asks here sees and changes the tools of their own tenant only."""
-    router = APIRouter(prefix="/v1/tools", tags=["tools"])
+    router = new_router("/v1/tools", tags=["tools"])
 
     async def shown(who: Principal, tool: StoredTool) -> JsonObject:
         return _tool_object(registry, tool, (await registry.counts(who, [tool.name])).get(tool.name))

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
-from drsai_backend.api.http.parameters import Limit, UserId
+from drsai_backend.api.http.parameters import Limit, UserId, new_router
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import Conflict
@@ -55,7 +55,7 @@ _DELETED: Final[JsonObject] = {
 
 def user_routes(users: Users) -> APIRouter:
     """Whoever asks here sees and deletes users of their own tenant only."""
-    router = APIRouter(prefix="/v1/users", tags=["users"])
+    router = new_router("/v1/users", tags=["users"])
 
     @router.get("", responses=answers(200, page_of(_USER)))
     async def list_users(who: Admin, limit: Limit = 20, after: After = None) -> Response:

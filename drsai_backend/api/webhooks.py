@@ -10,7 +10,7 @@ from starlette.responses import Response
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
-from drsai_backend.api.http.parameters import DeliveryId, Limit, after_of
+from drsai_backend.api.http.parameters import DeliveryId, Limit, after_of, new_router
 from drsai_backend.api.objects import delivery_object
 from drsai_backend.database.webhook_views import CURSOR_PATTERN
 from drsai_backend.json_types import JsonObject
@@ -54,7 +54,7 @@ _SECRET: Final[JsonObject] = {
 
 def webhook_routes(webhooks: Webhooks) -> APIRouter:
     """Whoever asks here sees what they have asked to be told."""
-    router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
+    router = new_router("/v1/webhooks", tags=["webhooks"])
 
     @router.get("/deliveries", responses=answers(200, page_of(_DELIVERY)))
     async def list_deliveries(who: Reader, limit: Limit = 20, after: After = None) -> Response:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
-import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from drsai_backend import DrSai
 from drsai_backend.runs import InputMessage, RunRequest
-from tests.support.commands import clean_environment
+from tests.support.commands import Commands, clean_environment
 from tests.support.threads import settings
 
 KILLED = """
@@ -36,15 +35,14 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.mark.parametrize("named", ["named", "unnamed"])
-async def test_killed_before_the_first_write(database_url: str, named: str) -> None:
+async def test_killed_before_the_first_write(commands: Commands, database_url: str, tmp_path: Path, named: str) -> None:
     async with DrSai(None, database_url, settings=settings()) as drsai:
         for number in range(3):
             await drsai.run("assistant", f"question {number}", thread_id="t")
         said = [str(each.content) for each in await drsai.list_messages("anonymous", "t")]
     history = [*said[:2], "another question"]
-    command = [sys.executable, "-c", KILLED, database_url, named, *history]
-    killed = await asyncio.to_thread(subprocess.run, command, env=clean_environment(), check=False)
-    assert killed.returncode == -signal.SIGKILL
+    killed = commands.program("-c", KILLED, database_url, named, *history, cwd=tmp_path, env=clean_environment())
+    assert await asyncio.to_thread(killed.wait) == -signal.SIGKILL
     async with DrSai(None, database_url, settings=settings()) as drsai:
         threads = [each.thread_id for each in (await drsai.list_threads("anonymous")).items]
         assert len(threads) == (1 if named == "named" else 2)

@@ -18,6 +18,8 @@ from drsai_backend.datamodel import AutoGenMessage, Thread
 from drsai_backend.errors import Conflict, MessagesChanged
 from tests.database.tables import Note
 
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload([__name__])
 FIELDS = ("text", "rank", "score", "data", "title")
 
 
@@ -41,7 +43,7 @@ def _raise_one_field(url: str, field: str, times: int) -> None:
 async def test_processes_that_write_different_fields_lose_nothing(notes: DatabaseManager):
     await notes.upsert(Note(owner="o", name="shared", data={}))
     url, loop = notes.database.url, asyncio.get_running_loop()
-    with ProcessPoolExecutor(3, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(3, mp_context=FORKS) as pool:
         jobs = [loop.run_in_executor(pool, _raise_one_field, url, field, 25) for field in ("rank", "big", "score")]
         for turn in range(25):
             (row,) = await notes.get(Note)
@@ -72,7 +74,7 @@ def _append(url: str, label: str, times: int) -> int:
 async def test_processes_that_append_messages_lose_none(db: DatabaseManager):
     await db.upsert(Thread(user_id="u", thread_id="t"))
     loop = asyncio.get_running_loop()
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(2, mp_context=FORKS) as pool:
         jobs = [loop.run_in_executor(pool, _append, db.database.url, label, 10) for label in "ab"]
         for number in range(20):
             await db.upsert(AutoGenMessage(user_id="u", thread_id="t", config={"by": "c", "n": number}))

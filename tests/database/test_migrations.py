@@ -22,6 +22,7 @@ from drsai_backend.database import Database, DatabaseManager, migrations
 from drsai_backend.datamodel import Thread
 from drsai_backend.errors import ConfigurationError, DatabaseError, DatabaseUnavailable, SchemaOutdated
 from tests.database.tables import Note
+from tests.support.commands import Command, Commands, clean_environment
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,9 +40,10 @@ def tables(url: str) -> set[str]:
         return set(sa.inspect(connection).get_table_names()) - {migrations.VERSION_TABLE}
 
 
-def alembic(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "alembic", "-x", f"url={url}", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+def alembic(commands: Commands, url: str, *arguments: str) -> Command:
+    done = commands.program("-m", "alembic", "-x", f"url={url}", *arguments, cwd=ROOT, env=clean_environment())
+    done.wait(60)
+    return done
 
 
 def test_up_and_down(empty_url: str):
@@ -89,18 +91,18 @@ def _schema(connection: sa.Connection) -> set[str]:
     return {" ".join(sorted(part.strip(" ,()\t\n") for part in each if part.strip(" ,()\t\n"))) for each in parts}
 
 
-def test_alembic_from_a_checkout(empty_url: str):
-    assert alembic(empty_url, "upgrade", "head").returncode == 0
+def test_alembic_from_a_checkout(commands: Commands, empty_url: str):
+    assert alembic(commands, empty_url, "upgrade", "head").wait() == 0
     Note.__table__.create(engine := sa.create_engine(empty_url.replace("postgresql:", "postgresql+psycopg:")))  # pyright: ignore
     engine.dispose()
-    check = alembic(empty_url, "check")
+    check = alembic(commands, empty_url, "check")
     assert "No new upgrade operations" in check.stdout, check.stderr
-    assert alembic(empty_url, "downgrade", "base").returncode == 0
+    assert alembic(commands, empty_url, "downgrade", "base").wait() == 0
     assert tables(empty_url) == {"user_note"}
 
 
-def test_alembic_prints_sql(empty_url: str):
-    printed = alembic(empty_url, "upgrade", "head", "--sql")
+def test_alembic_prints_sql(commands: Commands, empty_url: str):
+    printed = alembic(commands, empty_url, "upgrade", "head", "--sql")
     assert "CREATE TABLE thread" in printed.stdout, printed.stderr
     if empty_url.startswith("postgresql"):
         assert "fillfactor" in printed.stdout
@@ -154,12 +156,11 @@ def test_a_failed_upgrade_leaves_nothing(empty_url: str):
     assert tables(empty_url) == {"userinput"}
 
 
-def test_many_processes_upgrade_at_once(empty_url: str):
+def test_many_processes_upgrade_at_once(commands: Commands, empty_url: str):
     script = f"from drsai_backend.database import migrations; migrations.upgrade({empty_url!r})"
-    running = [subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.PIPE) for _ in range(3)]
+    running = [commands.program("-c", script, cwd=ROOT, env=clean_environment()) for _ in range(3)]
     for process in running:
-        _, error = process.communicate(timeout=60)
-        assert process.returncode == 0, error.decode()
+        assert process.wait(60) == 0, process.stderr
     assert migrations.current(empty_url) == migrations.head()
 
 

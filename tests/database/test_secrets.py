@@ -6,8 +6,6 @@ import base64
 import logging
 import os
 import stat
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from drsai_backend.database import DatabaseManager, SecretBox
 from drsai_backend.database.manager.key_file import KeyFile
 from drsai_backend.datamodel import Thread, UserInput
 from drsai_backend.errors import ConfigurationError, Conflict, InvalidRequest
+from tests.support.commands import Commands, clean_environment
 
 KEY = "sk-planted-5f0c1a"
 
@@ -127,15 +126,16 @@ async def test_sqlite_keeps_its_secret_in_a_file(tmp_path: Path):
             await db.get(UserInput)
 
 
-def test_processes_agree_on_the_key_file(tmp_path: Path):
+def test_processes_agree_on_the_key_file(commands: Commands, tmp_path: Path):
     script = f"""
 from pathlib import Path
 from drsai_backend.database import SecretBox
 print(SecretBox(key_file=Path({str(tmp_path / "k")!r})).encrypt("text"))
 """
-    running = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    running = [commands.program("-c", script, cwd=tmp_path, env=clean_environment()) for _ in range(4)]
     box = SecretBox(key_file=tmp_path / "k")
-    assert [box.decrypt(process.communicate(timeout=60)[0].strip()) for process in running] == ["text"] * 4
+    assert [process.wait(60) for process in running] == [0] * 4
+    assert [box.decrypt(process.stdout.strip()) for process in running] == ["text"] * 4
 
 
 def test_the_first_key_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.support.commands import Commands
 
 ROOT = Path(__file__).resolve().parents[2]
 _SECONDS = 120
@@ -17,19 +17,10 @@ def clean_environment() -> dict[str, str]:
     return {**kept, "DRSAI_DEMO_DELAY": "0", "PYTHONWARNINGS": "error"}
 
 
-def run_python(arguments: list[str], directory: Path, *, stdin: str | None = None) -> str:
+def run_python(commands: Commands, arguments: list[str], directory: Path) -> str:
     """What a Python program prints. Fails the test, with all that it said, unless it ends with 0."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=directory,
-        env=clean_environment(),
-        input=stdin,
-        stdin=subprocess.DEVNULL if stdin is None else None,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    done = commands.program(*arguments, cwd=directory, env=clean_environment())
+    code = done.wait(_SECONDS)
+    assert code == 0, f"exit {code}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr, done.stderr
     return done.stdout

@@ -11,82 +11,83 @@ from drsai_backend import DrSai, RunStatus
 from drsai_backend.config import Settings
 from drsai_backend.teams.registry import load_teams
 from tests.examples.processes import ROOT, run_python
+from tests.support.commands import Commands
 
 EXAMPLES = ROOT / "examples"
 
 
-def run(name: str, directory: Path) -> str:
-    return run_python([str(EXAMPLES / name)], directory)
+def run(commands: Commands, name: str, directory: Path) -> str:
+    return run_python(commands, [str(EXAMPLES / name)], directory)
 
 
-def test_team_in_code(tmp_path: Path) -> None:
-    first = run("team_in_code.py", tmp_path)
+def test_team_in_code(commands: Commands, tmp_path: Path) -> None:
+    first = run(commands, "team_in_code.py", tmp_path)
     assert "The tides: worth a closer look" in first
     assert "Version 2" in first
     assert re.search(r"The last word: .*APPROVE\ncompleted, \d+ tokens, thread tides", first)
 
-    again = run("team_in_code.py", tmp_path)
+    again = run(commands, "team_in_code.py", tmp_path)
     tokens = [int(re.search(r"(\d+) tokens", output)[1]) for output in (first, again)]  # type: ignore[index]
     assert tokens[1] > tokens[0], "the second process remembers the first, so its prompts are longer"
 
 
-def test_resume_in_second_process(tmp_path: Path) -> None:
-    lines = run("resume_in_second_process.py", tmp_path).splitlines()
+def test_resume_in_second_process(commands: Commands, tmp_path: Path) -> None:
+    lines = run(commands, "resume_in_second_process.py", tmp_path).splitlines()
     processes = {re.match(r"\[process (\d+)\]", line)[1] for line in lines}  # type: ignore[index]
     assert len(processes) == 2
     assert lines[-1].endswith("Your name is Ada.")
 
 
-def test_tools(tmp_path: Path) -> None:
-    output = run("tools.py", tmp_path)
+def test_tools(commands: Commands, tmp_path: Path) -> None:
+    output = run(commands, "tools.py", tmp_path)
     assert "count_words says: 6" in output
     assert "ToolCallExecutionEvent" in output
     assert output.endswith("reminder-1: water the plants\n")
 
 
-def test_models(tmp_path: Path) -> None:
+def test_models(commands: Commands, tmp_path: Path) -> None:
     """Reads "models.yaml" beside it."""
-    assert run("models.py", tmp_path).splitlines() == [
+    assert run(commands, "models.py", tmp_path).splitlines() == [
         "one: profile 'offline' answered by asking; tokens used: some",
         "two: profile 'offline' answered out of the cache; tokens used: none",
     ]
 
 
-def test_contexts(tmp_path: Path) -> None:
-    *pages, whole = run("contexts.py", tmp_path).splitlines()
+def test_contexts(commands: Commands, tmp_path: Path) -> None:
+    *pages, whole = run(commands, "contexts.py", tmp_path).splitlines()
     assert max(int(re.findall(r"\d+", page)[1]) for page in pages) < 2_000, "a prompt and a summary's"
     assert whole == "messages of the thread: 48"
 
 
-def test_http_tools(tmp_path: Path) -> None:
-    out = run("http_tools.py", tmp_path)
+def test_http_tools(commands: Commands, tmp_path: Path) -> None:
+    out = run(commands, "http_tools.py", tmp_path)
     assert "(the API is asked for /cities/Rome by ada)" in out
     assert "weather says: sunny, 21 degrees" in out
 
 
-def test_tools_with_dependencies(tmp_path: Path) -> None:
-    lines = run("tools_with_dependencies.py", tmp_path).splitlines()
+def test_tools_with_dependencies(commands: Commands, tmp_path: Path) -> None:
+    lines = run(commands, "tools_with_dependencies.py", tmp_path).splitlines()
     assert lines[0] == "parameters: city, days"
     assert lines[1:4] == ["connected", "closed", "Rome: sun, sun"]
     assert "`days`" in lines[4]
     assert lines[-1] == "Rome: rain"
 
 
-def test_selector(tmp_path: Path) -> None:
-    lines = run("selector.py", tmp_path).splitlines()
+def test_selector(commands: Commands, tmp_path: Path) -> None:
+    lines = run(commands, "selector.py", tmp_path).splitlines()
     assert [line.partition(":")[0] for line in lines[:4]] == ["user", "physicist", "historian", "poet"]
     assert lines[-1].startswith("(completed; Maximum number of messages 4 reached")
 
 
-def test_mcp_tools(tmp_path: Path) -> None:
-    lines = run("mcp_tools.py", tmp_path).splitlines()
+def test_mcp_tools(commands: Commands, tmp_path: Path) -> None:
+    lines = run(commands, "mcp_tools.py", tmp_path).splitlines()
     assert "shop__price: 0.55 EUR" in lines
     assert "shop__read_resource: 8 to 18, not on Sundays" in lines
     assert lines[-1].endswith("(an error)")
 
 
-def test_swarm_handoff(tmp_path: Path) -> None:
-    lines = run("swarm_handoff.py", tmp_path).splitlines()
+def test_swarm_handoff(commands: Commands, tmp_path: Path) -> None:
+    lines = run(commands, "swarm_handoff.py", tmp_path).splitlines()
     assert lines[1].startswith("desk: Transferred to refunds")
     assert "  (awaiting_input)" in lines
     assert "  (refunds waits for the customer)" in lines
@@ -98,8 +99,8 @@ def test_swarm_handoff(tmp_path: Path) -> None:
     assert lines[-1] == "  (completed)"
 
 
-def test_approval(tmp_path: Path) -> None:
-    lines = run("approval.py", tmp_path).splitlines()
+def test_approval(commands: Commands, tmp_path: Path) -> None:
+    lines = run(commands, "approval.py", tmp_path).splitlines()
     assert lines == [
         'awaiting_input: agency wants to call book_trip with {"city": "Lisbon"}. Is that approved?',
         "[the trip to Lisbon is booked]",
@@ -107,33 +108,33 @@ def test_approval(tmp_path: Path) -> None:
     ]
 
 
-def test_planner(tmp_path: Path) -> None:
-    asked, done = run("planner.py", tmp_path).split("> Yes, go on.\n")
+def test_planner(commands: Commands, tmp_path: Path) -> None:
+    asked, done = run(commands, "planner.py", tmp_path).split("> Yes, go on.\n")
     assert "(awaiting_input)\n  step-1: find a place, {'status': 'planned'}" in asked
     assert "(completed)\n  step-1: find a place, {'status': 'done'}" in done
     assert done.count("'done'") == 3
 
 
-def test_notes_agent(tmp_path: Path) -> None:
-    output = run("notes_agent.py", tmp_path)
+def test_notes_agent(commands: Commands, tmp_path: Path) -> None:
+    output = run(commands, "notes_agent.py", tmp_path)
     assert output.endswith("ada: What do you know?\n  Your notes:\n- the tide turns at noon\n")
     assert "Noted as number 2." in output
 
 
-def test_custom_group_chat(tmp_path: Path) -> None:
-    output = run("custom_group_chat.py", tmp_path)
+def test_custom_group_chat(commands: Commands, tmp_path: Path) -> None:
+    output = run(commands, "custom_group_chat.py", tmp_path)
     assert output.endswith("health: 2\nmoney: 2\ntravel: 2\n")
 
 
-def test_openai_client_stream(tmp_path: Path) -> None:
-    output = run("openai_client_stream.py", tmp_path)
+def test_openai_client_stream(commands: Commands, tmp_path: Path) -> None:
+    output = run(commands, "openai_client_stream.py", tmp_path)
     assert output.count("**writer**") == output.count("**reviewer**") == 2
     assert output.count("thread thread_") == 3
     assert "Your name is Ada." in output
 
 
-def test_db_manager(tmp_path: Path) -> None:
-    lines = run("components/manager/db_manager_test.py", tmp_path).splitlines()
+def test_db_manager(commands: Commands, tmp_path: Path) -> None:
+    lines = run(commands, "components/manager/db_manager_test.py", tmp_path).splitlines()
     assert lines == [
         "created: id 1, 'Hello', key shown: False",
         "read: 'Hello', temperature 0.2, key sk-secret",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.processes import ROOT, run_python
+from tests.support.commands import Commands
 
 _EXAMPLE = r"^## (.+?)\n.*?^```python\n(.*?)^```\n+```text\n(.*?)^```$"
 
@@ -34,5 +35,5 @@ def test_every_program_is_run() -> None:
 
 
 @pytest.mark.parametrize(("program", "printed"), [pytest.param(*rest, id=name) for name, *rest in EXAMPLES])
-def test_the_example_prints_what_it_says(program: str, printed: str, tmp_path: Path) -> None:
-    assert run_python(["-c", program], tmp_path) == printed
+def test_the_example_prints_what_it_says(program: str, printed: str, tmp_path: Path, commands: Commands) -> None:
+    assert run_python(commands, ["-c", program], tmp_path) == printed

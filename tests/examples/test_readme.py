@@ -19,6 +19,7 @@ from drsai_backend import DrSai, RunStatus
 from drsai_backend.config import Settings
 from drsai_backend.teams.registry import load_teams
 from tests.examples.processes import ROOT, clean_environment, run_python
+from tests.support.commands import Commands
 
 READMES = ("README.md", "README.zh-CN.md")
 FIRST = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/drsai serve"
@@ -80,7 +81,7 @@ def test_every_python_block_is_one_of_those(readme: str) -> None:
     assert len(re.findall(r"^```python", text, re.MULTILINE)) == len(blocks(readme))
 
 
-def test_resume_after_sigkill(tmp_path: Path) -> None:
+def test_resume_after_sigkill(commands: Commands, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     program = tmp_path / "resume.py"
@@ -100,7 +101,7 @@ def test_resume_after_sigkill(tmp_path: Path) -> None:
         assert "Nice to meet you, Ada" in client.stdout.readline()
     with serving(tmp_path, port):
         output, _ = client.communicate("\n", timeout=60)
-        assert "Your name is Ada." in run_python(["responses.py"], tmp_path)
+        assert "Your name is Ada." in run_python(commands, ["responses.py"], tmp_path)
     assert client.returncode == 0, output
     assert "Your name is Ada." in output
 
@@ -126,17 +127,17 @@ async def test_tools_that_need_a_person(tmp_path: Path) -> None:
     assert (done.status, "Booked: Porto." in done.text) == (RunStatus.COMPLETED, True)
 
 
-def test_in_code(tmp_path: Path) -> None:
+def test_in_code(commands: Commands, tmp_path: Path) -> None:
     (tmp_path / "in_code.py").write_text(blocks("README.md")["in_code.py"])
     for _ in range(2):  # the second process goes on
-        output = run_python(["in_code.py"], tmp_path)
+        output = run_python(commands, ["in_code.py"], tmp_path)
         assert "Rain: worth a closer look" in output
         assert re.search(r"^completed \{'prompt_tokens': \d+", output, re.MULTILINE)
 
 
-def test_without_asyncio(tmp_path: Path) -> None:
+def test_without_asyncio(commands: Commands, tmp_path: Path) -> None:
     (tmp_path / "in_a_script.py").write_text(blocks("README.md")["in_a_script.py"])
-    assert "Nice to meet you, Ada" in run_python(["in_a_script.py"], tmp_path)
+    assert "Nice to meet you, Ada" in run_python(commands, ["in_a_script.py"], tmp_path)
 
 
 @pytest.mark.parametrize(

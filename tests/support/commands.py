@@ -1,4 +1,4 @@
-"""The real command line in processes of its own, many of them without seconds of imports for each.
+"""The real command line, and Python programs, in processes of their own, without seconds of imports for each.
 
 ::
 
@@ -14,6 +14,7 @@ ordinary processes: own pid, own connections, and they die of the signals they a
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -22,12 +23,16 @@ import os
 import pkgutil
 import re
 import resource
+import runpy
 import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import types
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -108,6 +113,7 @@ class Commands:
         self._started = threading.Condition(self._lock)
         self._pids: list[int] = []
         self._count = 0
+        self._folder = tempfile.TemporaryDirectory(prefix="drsai-programs-")
 
     def __enter__(self) -> Commands:
         self._mother = subprocess.Popen(
@@ -136,6 +142,7 @@ class Commands:
         self._mother.wait(60)
         self._reader.join(10)
         self._mother.stdout.close()
+        self._folder.cleanup()
 
     def start(
         self,
@@ -146,15 +153,34 @@ class Commands:
         files: tuple[int, int] | None = None,
     ) -> Command:
         """Start `drsai ARGUMENTS`. `files`: how many it may have open, and how many it may raise that to."""
+        return self._start(arguments, cwd, clean_environment(**(env or {})), stdin, files)
+
+    def program(self, *arguments: str, cwd: Path, env: Mapping[str, str], stdin: str | None = None) -> Command:
+        """Start `python ARGUMENTS`: a file, `-m` and a module, or `-c` and source, with what it is given. `env` is its
+        whole environment, of whose PYTHON… variables it has PYTHONWARNINGS=error only."""
+        return self._start(arguments, cwd, env, stdin, program=True)
+
+    def _start(
+        self,
+        arguments: tuple[str, ...],
+        cwd: Path,
+        environment: Mapping[str, str],
+        stdin: str | None = None,
+        files: tuple[int, int] | None = None,
+        *,
+        program: bool = False,
+    ) -> Command:
         self._count += 1
-        out, err, given = (cwd / f"{name}{self._count}.txt" for name in ("out", "err", "in"))
+        folder = Path(self._folder.name) if program else cwd  # A program's own folder has what it makes, and no more.
+        out, err, given = (folder / f"{name}{self._count}.txt" for name in ("out", "err", "in"))
         given.write_text(stdin or "", encoding="utf-8")
         for file in (out, err):
             file.touch()
         order = {
             "arguments": arguments,
+            "program": program,
             "cwd": str(cwd),
-            "environment": clean_environment(**(env or {})),
+            "environment": dict(environment),
             "files": [str(given), str(out), str(err)],
             "file_limit": files,
         }
@@ -196,13 +222,28 @@ class Commands:
 # --- the mother process ---------------------------------------------------------------------------------------------
 
 
-def _mother() -> None:
-    from drsai_backend import cli
+_USED = ("mcp.server", "uvicorn.lifespan.off", "uvicorn.protocols.http.auto", "uvicorn.protocols.websockets.auto")
+"""What commands and programs import when they run, besides the package."""
 
-    # What the commands import when they run. None of it may start a thread or open anything: it is forked.
-    gc.disable()
-    for module in pkgutil.iter_modules(cli.__path__, f"{cli.__name__}."):
+
+def _prepare() -> None:
+    """Import what commands import when they run, and make an application, for what is found out about its routes. None
+    of it may start a thread or open anything: it is forked."""
+    from drsai_backend import DrSai, cli
+    from drsai_backend.config import Settings
+    from tests.support import quick_apps
+
+    for module in pkgutil.walk_packages(cli.__path__, f"{cli.__name__}."):
         importlib.import_module(module.name)
+    for name in _USED:
+        importlib.import_module(name)
+    quick_apps.install()
+    DrSai(None, "sqlite://", settings=Settings(_env_file=None)).app()
+
+
+def _mother() -> None:
+    gc.disable()
+    _prepare()
     gc.freeze()  # or each child copies all of it at its first collection
     gc.enable()
     woken, wake = os.pipe()
@@ -259,11 +300,14 @@ def _child(order: dict[str, Any]) -> None:
             os.close(file)
         if order["file_limit"]:
             resource.setrlimit(resource.RLIMIT_NOFILE, tuple(order["file_limit"]))
-        sys.argv = ["drsai", *order["arguments"]]
-        from drsai_backend.cli import main
-
         try:
-            main()
+            if order["program"]:
+                _run_program(order["arguments"])
+            else:
+                from drsai_backend.cli import main
+
+                sys.argv = ["drsai", *order["arguments"]]
+                main()
             code = 0
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -275,6 +319,27 @@ def _child(order: dict[str, Any]) -> None:
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def _run_program(arguments: list[str]) -> None:
+    """As the interpreter does it, to the end of its threads and what it does at exit."""
+    if os.environ.get("PYTHONWARNINGS") == "error":
+        warnings.simplefilter("error")
+    first, *rest = arguments
+    try:
+        if first == "-m":
+            sys.argv, sys.path[0] = rest, os.getcwd()
+            runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        elif first == "-c":
+            sys.argv, sys.path[0] = ["-c", *rest[1:]], ""
+            sys.modules["__main__"] = main = types.ModuleType("__main__")
+            exec(compile(rest[0], "<string>", "exec"), main.__dict__)
+        else:
+            sys.argv, sys.path[0] = arguments, str(Path(first).parent.absolute())
+            runpy.run_path(first, run_name="__main__")
+    finally:
+        threading._shutdown()
+        atexit._run_exitfuncs()
 
 
 if __name__ == "__main__":

@@ -31,18 +31,23 @@ _RELATIONS = f"""
     FROM pg_class WHERE relnamespace IN {_OURS} AND relkind IN ('r', 'v')
 """
 _USED_SEQUENCES = "SELECT format('%I.%I', schemaname, sequencename) FROM pg_sequences WHERE last_value IS NOT NULL"
+# Of rows as they are: in a copy they have the same numbers, and to look up what those mean takes far longer.
 _FINGERPRINT = f"""
     SELECT md5(string_agg(line, E'\n' ORDER BY line)) FROM (
-        SELECT concat_ws(' ', attrelid::regclass, attnum, attname, atttypid::regtype, attnotnull, relkind, reloptions)
-            FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE relnamespace IN {_OURS}
-        UNION ALL SELECT concat_ws(' ', adrelid::regclass, adnum, pg_get_expr(adbin, adrelid)) FROM pg_attrdef
-        UNION ALL SELECT pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid >= 16384
-        UNION ALL SELECT concat_ws(' ', conrelid::regclass, conname, pg_get_constraintdef(oid)) FROM pg_constraint
-            WHERE connamespace IN {_OURS}
-        UNION ALL SELECT concat_ws(' ', tgrelid::regclass, tgname) FROM pg_trigger WHERE NOT tgisinternal
-        UNION ALL SELECT concat_ws(' ', oid::regclass, pg_get_viewdef(oid)) FROM pg_class
-            WHERE relkind = 'v' AND relnamespace IN {_OURS}
-        UNION ALL SELECT oid::regprocedure || prosrc FROM pg_proc WHERE pronamespace IN {_OURS}
+        SELECT concat_ws(' ', oid, relname, relnamespace, relkind, reloptions, relrowsecurity)
+            FROM pg_class WHERE relnamespace IN {_OURS}
+        UNION ALL SELECT concat_ws(' ', attrelid, attnum, attname, atttypid, atttypmod, attnotnull, attisdropped)
+            FROM pg_attribute WHERE attrelid >= 16384 AND attnum > 0
+        UNION ALL SELECT concat_ws(' ', adrelid, adnum, adbin) FROM pg_attrdef
+        UNION ALL SELECT concat_ws(' ', indexrelid, indrelid, indkey, indoption, indclass, indisunique, indpred,
+                indexprs) FROM pg_index WHERE indrelid >= 16384
+        UNION ALL SELECT concat_ws(' ', conrelid, conname, contype, convalidated, conkey, confrelid, confkey,
+                confdeltype, conbin) FROM pg_constraint WHERE connamespace IN {_OURS}
+        UNION ALL SELECT concat_ws(' ', tgrelid, tgname, tgfoid, tgtype, tgenabled) FROM pg_trigger
+            WHERE NOT tgisinternal
+        UNION ALL SELECT concat_ws(' ', ev_class, ev_enabled, md5(ev_action::text)) FROM pg_rewrite
+            WHERE ev_class >= 16384
+        UNION ALL SELECT oid::text || prosrc FROM pg_proc WHERE pronamespace IN {_OURS}
         UNION ALL {_SCHEMAS}
         UNION ALL SELECT concat_ws(' ', setrole, setconfig) FROM pg_db_role_setting
             JOIN pg_database d ON d.oid = setdatabase WHERE datname = current_database()

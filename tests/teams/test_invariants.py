@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from hypothesis import strategies as st
 from drsai_backend.state import expand
 from drsai_backend.state.codec import dump_json
 from drsai_backend.teams.recording.recorder import WarmState
+from tests.support.commands import Commands, clean_environment
 from tests.support.running import Stored, TurnRun, comparable, run_stock
 from tests.support.teams import conversations
 from tests.support.teams.conversations import Spec, build
@@ -239,7 +239,7 @@ PROCESS_SPECS = [
 
 
 @pytest.mark.parametrize("spec", PROCESS_SPECS, ids=lambda spec: spec["kind"])
-async def test_another_process_goes_on(spec: Spec) -> None:
+async def test_another_process_goes_on(commands: Commands, tmp_path: Path, spec: Spec) -> None:
     conversation = Conversation(spec)
     base, marks, reason = 0, [0], None
     for number in range(len(spec["tasks"])):
@@ -251,15 +251,9 @@ async def test_another_process_goes_on(spec: Spec) -> None:
     assert conversation.run is not None
     cut = cut_at(spec, conversation.stored, base)
     assert cut is not None
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "tests.support.teams.conversations"],
-        input=json.dumps(cut),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    program = ("-m", "tests.support.teams.conversations")
+    done = commands.program(*program, cwd=tmp_path, env=clean_environment(), stdin=json.dumps(cut))
+    assert await asyncio.to_thread(done.wait, 60) == 0, done.stderr
     rest = json.loads(done.stdout)
     assert rest["events"] == conversation.run.emitted[marks[cut["cut"]] :]
     assert rest["reason"] == reason

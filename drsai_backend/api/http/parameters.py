@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Annotated
 from urllib.parse import parse_qsl
 
-from fastapi import Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.dependencies.models import Dependant
+from fastapi.params import Depends as Dependency
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator
 from starlette.types import Scope
@@ -73,6 +74,13 @@ async def known_parameters(request: Request) -> None:
     """`check_query`, for every route of FastAPI's: by what it declares."""
     route: APIRoute = request.scope["route"]
     check_query(request.scope, _query_parameters(route.dependant))
+
+
+def new_router(prefix: str = "", *, tags: Sequence[str], dependencies: Sequence[Dependency] = ()) -> APIRouter:
+    """A router whose routes are the application's as they are. Those of a router that an application includes are made
+    anew with its dependencies, at the first request, which takes as long as to make them.
+    """
+    return APIRouter(prefix=prefix, tags=list(tags), dependencies=[Depends(known_parameters), *dependencies])
 
 
 def _query_parameters(dependant: Dependant) -> Iterator[str]:

@@ -21,7 +21,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import NamedUser, allowed_caller, described
 from drsai_backend.api.http.errors import refusal
 from drsai_backend.api.http.json import answers, json_response
-from drsai_backend.api.http.parameters import ConversationId, ItemId, Limit
+from drsai_backend.api.http.parameters import ConversationId, ItemId, Limit, new_router
 from drsai_backend.api.openai.messages import Wire
 from drsai_backend.api.openai.responses.request.body import MessageItem, Messages, Metadata, User
 from drsai_backend.api.openai.responses.request.inputs import placed
@@ -121,7 +121,7 @@ _Body = TypeVar("_Body", bound=Wire)
 
 def conversation_routes(responses: Responses) -> APIRouter:
     """The routes."""
-    router = APIRouter(prefix="/v1/conversations", tags=["conversations"])
+    router = new_router("/v1/conversations", tags=["conversations"])
     conversations = _Conversations(responses)
     bodies = responses.bodies
 

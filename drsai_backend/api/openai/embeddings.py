@@ -12,6 +12,7 @@ from drsai_backend.api.auth import Body, allowed, described
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.errors import refusal
 from drsai_backend.api.http.json import ERROR_CONTENT, answers
+from drsai_backend.api.http.parameters import new_router
 from drsai_backend.api.http.stream import ClientLeft, Watch
 from drsai_backend.api.openai.chat.inputs import model_key
 from drsai_backend.json_types import JsonObject
@@ -51,7 +52,7 @@ class EmbeddingsBody(Body):
 
 def embedding_routes(embeddings: Embeddings, bodies: Bodies, *, ping: float) -> APIRouter:
     """The route. `ping`: seconds between looks whether the client is still there."""
-    router = APIRouter(prefix="/v1/embeddings", tags=["embeddings"], dependencies=[allowed(Scope.CHAT)])
+    router = new_router("/v1/embeddings", tags=["embeddings"], dependencies=[allowed(Scope.CHAT)])
 
     @router.post("", responses={**answers(200, _SCHEMA), **_FAILURES}, openapi_extra=described(EmbeddingsBody))
     async def create_embedding(request: Request) -> Response:

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from drsai_backend.access.principal import Scope
 from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.json import json_response
+from drsai_backend.api.http.parameters import new_router
 from drsai_backend.errors import InvalidRequest, UnknownModel
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelClientFactory
@@ -30,7 +31,7 @@ _Id = Annotated[str | None, Query(min_length=1, max_length=255, description="The
 
 def model_routes(engine: Engine, models: ModelClientFactory | None = None) -> APIRouter:
     """The routes. `models`: what is known of the model comes from there."""
-    router = APIRouter(prefix="/v1/models", tags=["models"], dependencies=[allowed(Scope.AGENTS_READ)])
+    router = new_router("/v1/models", tags=["models"], dependencies=[allowed(Scope.AGENTS_READ)])
 
     def entry(name: str) -> JsonObject:
         created = engine.teams.created

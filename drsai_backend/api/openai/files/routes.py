@@ -15,7 +15,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
-from drsai_backend.api.http.parameters import FileId
+from drsai_backend.api.http.parameters import FileId, new_router
 from drsai_backend.api.openai.files.form import Form
 from drsai_backend.database.files import FileInfo
 from drsai_backend.datamodel.thread import NAME_SCHEMA
@@ -96,7 +96,7 @@ def file_object(info: FileInfo) -> JsonObject:
 
 def file_routes(engine: Engine, bodies: Bodies) -> APIRouter:
     """Whoever asks here sees their own files only; a share of a thread gives no right to files."""
-    router = APIRouter(prefix="/v1/files", tags=["files"])
+    router = new_router("/v1/files", tags=["files"])
 
     @router.post("", responses=answers(200, _FILE), openapi_extra=_UPLOAD)
     async def create_file(request: Request, who: Writer) -> Response:

@@ -21,7 +21,7 @@ from drsai_backend.api.auth import (
     read_body,
 )
 from drsai_backend.api.http.json import ERROR_CONTENT, EVENTS, NO_MODEL, answers, json_response
-from drsai_backend.api.http.parameters import Limit, ResponseId
+from drsai_backend.api.http.parameters import Limit, ResponseId, new_router
 from drsai_backend.api.http.stream import ClientLeft
 from drsai_backend.api.openai.chat.inputs import repeated_of
 from drsai_backend.api.openai.files.named import with_files
@@ -81,7 +81,7 @@ register_url_convertor("response", _ResponseName())
 
 def response_routes(responses: Responses, *, ping: float) -> APIRouter:
     """`ping`: seconds of silence after which a stream sends a comment."""
-    router = APIRouter(prefix="/v1/responses", tags=["responses"])
+    router = new_router("/v1/responses", tags=["responses"])
     bodies = responses.bodies
     described_answer = answers(200, RESPONSE_SCHEMA, "The response; with `stream`, its events.")
     described_answer[200]["content"].update(EVENTS)

@@ -1,0 +1,44 @@
+"""Applications in a quarter of the time.
+
+FastAPI looks at every function of a route, and makes a validator of each of its parameters, whenever an application is
+made: 40 ms in each of a thousand tests. The functions are other ones each time, but of the same source: what FastAPI
+finds out about them is kept here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from fastapi.dependencies import utils
+
+_signature = utils.get_typed_signature
+_analyze = utils.analyze_param
+_signatures: dict[Any, inspect.Signature] = {}
+_analyzed: dict[Any, tuple[Any, ...]] = {}
+
+
+def _kept_signature(call: Callable[..., Any]) -> inspect.Signature:
+    if not inspect.isfunction(call):
+        return _signature(call)
+    # Signatures of functions of one source differ in these only.
+    said = (call.__defaults__ or (), (call.__kwdefaults__ or {}).values(), call.__annotations__.values())
+    key = (call.__code__, *(tuple(map(id, values)) for values in said))
+    if key not in _signatures:
+        _signatures[key] = _signature(call)  # It holds what is said, whose ids stay theirs so.
+    return _signatures[key]
+
+
+def _kept_analysis(*, param_name: str, annotation: Any, value: Any, path_param_names: set[str]) -> Any:
+    key = (param_name, id(annotation), id(value), param_name in path_param_names)
+    if key not in _analyzed:
+        found = _analyze(param_name=param_name, annotation=annotation, value=value, path_param_names=path_param_names)
+        _analyzed[key] = (found, annotation, value)  # Held: their ids stay theirs.
+    return _analyzed[key][0]
+
+
+def install() -> None:
+    """From now on. Nothing that an application does is different."""
+    utils.get_typed_signature = _kept_signature
+    utils.analyze_param = _kept_analysis
