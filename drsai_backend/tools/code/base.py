@@ -80,15 +80,23 @@ class CodeResult:
 
 
 class CodeSandbox(Protocol):
-    """Runs code so that it reaches nothing but its work folder."""
+    """Runs code so that it reaches nothing but its work folder.
+
+    Attributes:
+        name: what operators call it.
+        knows: what the code may use: for the tool's description.
+        has_folder: code finds a work folder, with the files of earlier calls.
+        repeatable: a run changes nothing that lasts, so that one that was cut off may be made again.
+    """
 
     name: str
-    has_folder: bool
-    """Whether code finds a work folder, with the files of earlier calls."""
     knows: str
-    """What the code may use: for the tool's description."""
+    has_folder: bool
     repeatable: bool
-    """Whether a run changes nothing outside of it, so that one that was cut off may be made again."""
+
+    def missing(self) -> str | None:
+        """What has to be installed, as far as that is seen at once; None: nothing."""
+        ...
 
     async def probe(self) -> str | None:
         """Why it cannot be used here, a sentence for operators; None: it can. Found out once."""

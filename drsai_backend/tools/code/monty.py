@@ -29,16 +29,20 @@ class MontySandbox:
     has_folder = False
     repeatable = True
     knows = (
-        "A small Python: functions, simple classes, comprehensions, f-strings, async, and of the standard library math, "
-        "json, re, datetime, random, asyncio and typing. No other imports, no files, no network. "
+        "A small Python: functions, simple classes, comprehensions, f-strings, async, and of the standard library "
+        "math, json, re, datetime, random, asyncio and typing. No other imports, no files, no network. "
         "Nothing is kept between calls."
     )
 
-    async def probe(self) -> str | None:
-        """See `CodeSandbox.probe`."""
+    def missing(self) -> str | None:
+        """See `CodeSandbox.missing`."""
         if importlib.util.find_spec("pydantic_monty") is None:
             return "the package pydantic-monty is not installed: pip install 'drsai-backend[code]'"
         return None
+
+    async def probe(self) -> str | None:
+        """See `CodeSandbox.probe`."""
+        return self.missing()
 
     async def run(self, code: str, folder: Path | None, limits: CodeLimits) -> CodeResult:
         """See `CodeSandbox.run`."""
@@ -62,9 +66,9 @@ class MontySandbox:
             feed_duration_limit_grace=_GRACE,
         )
         try:
-            async with asyncio.timeout(limits.seconds + _GRACE + 1), pool:
-                async with pool.checkout(limits=most) as session:
-                    await _run(session, code, printed)
+            end = asyncio.timeout(limits.seconds + _GRACE + 1)
+            async with end, pool, pool.checkout(limits=most) as session:
+                await _run(session, code, printed)
         except TimeoutError:
             stopped = f"It was stopped after {limits.seconds:g} seconds."
         except MontyCrashedError as error:

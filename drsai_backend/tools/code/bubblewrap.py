@@ -1,0 +1,315 @@
+"""Real Python in bubblewrap: namespaces, a read-only root, a filter of system calls, limits, and a work folder.
+
+Two programs stand between this process and the code. The first, in Python, is tied to this process's life, becomes an
+unprivileged user where this one is root, sets limits and becomes bubblewrap. The second (`inside`) runs in the sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import sys
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Final
+
+from drsai_backend.tools.code import tree
+from drsai_backend.tools.code.base import MIB, CodeLimits, CodeResult
+from drsai_backend.tools.code.child import Child, excess
+from drsai_backend.tools.code.folders import NOBODY, WorkFolders
+from drsai_backend.tools.code.seccomp import seccomp_filter
+from drsai_backend.tools.threads import in_thread
+
+# Linux kills it when the thread that has started it ends; if that had happened before it asked to be, its parent is
+# another one by now. It asks after it has become another user, as that ends what was asked before.
+_BEFORE: Final = """
+import ctypes, os, resource, sys
+parent, user, limits = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+os.nice(10)
+for pair in limits.split(","):
+    name, value = pair.split("=")
+    kind = getattr(resource, "RLIMIT_" + name)
+    hard = resource.getrlimit(kind)[1]
+    most = int(value) if hard == resource.RLIM_INFINITY else min(int(value), hard)
+    resource.setrlimit(kind, (most, most))
+if user:
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() != parent: os._exit(1)
+os.execv(sys.argv[4], sys.argv[4:])
+"""
+INSIDE: Final = Path(__file__).with_name("inside.py")
+"""The program that runs the code."""
+KNOWS: Final = (
+    "Real Python with its standard library and the packages that are installed, without network. The current folder "
+    "keeps its files between calls; new and changed files and matplotlib figures are handed out. Variables are not kept."
+)
+"""What code in a real Python may use, for its model."""
+_WORK: Final = "/work"
+_SHARED_MEMORY: Final = 32 * MIB
+_TMP: Final = 64 * MIB
+_OPEN_FILES: Final = 128
+_SYSTEM_FOLDERS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_SYSTEM_FILES: Final = ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives", "/etc/mime.types")
+_PREFIXES: Final = (
+    "import json, sys\n"
+    "paths = [p for p in sys.path if p.rsplit('/', 1)[-1] in ('site-packages', 'dist-packages')]\n"
+    "print(json.dumps([sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, *paths]))"
+)
+_ENVIRONMENT: Final = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "MPLBACKEND": "Agg",
+    "MPLCONFIGDIR": "/tmp", "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2",
+}  # fmt: skip
+_PROBE: Final = """
+import os, socket
+assert os.listdir("/work") == [], "the work folder is not empty"
+open("/work/a", "w").close()
+for path in ("/a", "/usr/a", "/dev/a"):
+    try: open(path, "w")
+    except OSError: continue
+    raise AssertionError(path + " can be written")
+try: socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+except OSError: pass
+else: raise AssertionError("there are sockets")
+children = []
+try:
+    for _ in range(16):
+        child = os.fork()
+        if not child:
+            import time; time.sleep(60)
+        children.append(child)
+except OSError: pass
+else: raise AssertionError("the number of processes is not limited: Linux 5.14 and newer do that")
+assert children, "no process can be started"
+print("works", flush=True)
+os._exit(0)
+"""
+
+
+class BubblewrapSandbox:
+    """See the module.
+
+    Args:
+        folders: where work folders are; None: in the folder for temporary files.
+        python: the interpreter; None: the server's own, or the system's where the code could not reach that.
+    """
+
+    name = "bubblewrap"
+    knows = KNOWS
+    has_folder = True
+    repeatable = False
+
+    def __init__(self, folders: WorkFolders | None = None, python: str | None = None) -> None:
+        self.folders = folders or WorkFolders()
+        self._asked_for = python
+        self._python = ""
+        self._paths: tuple[str, ...] = ()
+        self._why: str | None = None
+        self._probed = False
+        self._probing = asyncio.Lock()
+
+    def missing(self) -> str | None:
+        """See `CodeSandbox.missing`."""
+        if sys.platform != "linux":
+            return "bubblewrap is there on Linux only"
+        if shutil.which("bwrap") is None:
+            return "there is no program bwrap: install the package bubblewrap"
+        if seccomp_filter() is None:
+            return f"there is no filter of system calls for {os.uname().machine}"
+        return None
+
+    async def probe(self) -> str | None:
+        """See `CodeSandbox.probe`. Code is run, which looks whether it is held."""
+        async with self._probing:
+            if not self._probed:
+                self._why = await self._probe()
+                self._probed = True
+        return self._why
+
+    async def _probe(self) -> str | None:
+        why = self.missing()
+        if why is not None:
+            return why
+        pythons = [self._asked_for] if self._asked_for else [sys.executable, "/usr/bin/python3"]
+        for python in pythons:
+            try:
+                self._python, self._paths = python, await _paths_of(python, self.folders.root)
+                async with self.folders.held(None, 10) as folder:
+                    result = await self.run(_PROBE, folder, CodeLimits(seconds=20, processes=8))
+            except (OSError, ValueError) as error:
+                why = str(error)
+                continue
+            if result.stdout.strip() == "works":
+                return None
+            why = (result.stderr or result.stopped or f"exit code {result.exit_code}").strip()[-500:]
+        return f"a first run of bwrap with {' or '.join(pythons)} failed: {why}"
+
+    async def run(self, code: str, folder: Path | None, limits: CodeLimits) -> CodeResult:
+        """See `CodeSandbox.run`. The folder has its lock."""
+        assert folder is not None
+        before = await in_thread(lambda: tree.measure(folder, limits.files).files)
+        with _data(code.encode("utf-8", "replace")) as source, _data(self._arguments(folder, limits)) as arguments:
+            child = await self._started(source, arguments, limits)
+            try:
+                pid = child.first and _pid_of(child.first)
+                await child.watch(lambda: excess(pid, folder, limits) if pid else "")
+            finally:
+                if child.first is not None:
+                    os.close(child.first)
+        shrunk = await in_thread(lambda: tree.shrink(folder, before, limits))
+        files, notes = await in_thread(lambda: tree.collect(folder, before, limits))
+        notes += [child.out.note("stdout"), child.err.note("stderr")]
+        if shrunk:
+            notes.append("The work folder was above its limits: what was new in it is deleted.")
+        code_of_exit = child.process.returncode
+        return CodeResult(
+            stdout=child.out.text(),
+            stderr=child.err.text(),
+            exit_code=None if child.stopped else code_of_exit,
+            stopped=child.stopped or _killed(code_of_exit),
+            files=tuple(files),
+            notes=tuple(note for note in notes if note),
+        )
+
+    async def _started(self, source: int, arguments: int, limits: CodeLimits) -> Child:
+        found = shutil.which("bwrap")
+        if found is None:
+            raise OSError("there is no program bwrap any more")
+        rules = seccomp_filter()
+        assert rules is not None
+        with _data(rules) as filtered:
+            ours, theirs = os.pipe2(os.O_CLOEXEC)
+            try:
+                bwrap = [found, "--seccomp", str(filtered), "--info-fd", str(theirs), "--args", str(arguments)]
+                # The first process in there is one more.
+                bwrap += [self._python, "-I", "-B", "-X", "utf8", "-c", INSIDE.read_text(), str(limits.processes + 1)]
+                process = await asyncio.create_subprocess_exec(
+                    *_before(limits), *bwrap,
+                    stdin=source, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+                    env={}, cwd="/", pass_fds=(filtered, theirs, arguments), start_new_session=True,
+                )  # fmt: skip
+            except BaseException:
+                os.close(ours)
+                raise
+            finally:
+                os.close(theirs)
+        child = Child(process, limits)
+        try:
+            child.first = await _first_process(ours)
+        except BaseException:
+            await child.watch(None)
+            raise
+        return child
+
+    def _arguments(self, folder: Path, limits: CodeLimits) -> bytes:
+        """Of bubblewrap, in a file: the command line of a process can be read in the sandbox."""
+        given = [
+            "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts",
+            "--unshare-cgroup-try", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox",
+            "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv",
+        ]  # fmt: skip
+        for name, value in _ENVIRONMENT.items():
+            given += ["--setenv", name, value]
+        given += ["--ro-bind", "/usr", "/usr"]
+        for path in _SYSTEM_FOLDERS:
+            if os.path.islink(path):
+                given += ["--symlink", os.readlink(path), path]
+            else:
+                given += ["--ro-bind-try", path, path]
+        for path in (*_SYSTEM_FILES, *self._paths):
+            given += ["--ro-bind-try", path, path]
+        tmp = str(min(_TMP, limits.disk))
+        given += [
+            "--proc", "/proc", "--dev", "/dev", "--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm",
+            "--remount-ro", "/dev", "--size", tmp, "--tmpfs", "/tmp",
+            "--bind", str(folder), _WORK, "--chdir", _WORK, "--remount-ro", "/",
+        ]  # fmt: skip
+        return b"".join(each.encode() + b"\0" for each in given)
+
+
+def _before(limits: CodeLimits) -> Sequence[str]:
+    most = {
+        "CORE": 0, "AS": limits.memory, "FSIZE": max(limits.disk // 2, 4096), "NOFILE": _OPEN_FILES, "MSGQUEUE": 0,
+        "CPU": int(limits.seconds) + 1, "MEMLOCK": 65_536, "SIGPENDING": 256,
+    }  # fmt: skip
+    listed = ",".join(f"{name}={value}" for name, value in most.items())
+    user = NOBODY if os.getuid() == 0 else 0
+    return [sys.executable, "-I", "-S", "-c", _BEFORE, str(os.getpid()), str(user), listed]
+
+
+@contextlib.contextmanager
+def _data(content: bytes) -> Generator[int]:
+    """A file in memory that nobody can change."""
+    file = os.memfd_create("drsai", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        with open(file, "wb", closefd=False) as writing:
+            writing.write(content)
+        os.lseek(file, 0, os.SEEK_SET)
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
+        yield file
+    finally:
+        os.close(file)
+
+
+async def _first_process(info: int) -> int | None:
+    """A handle of the sandbox's first process, of which bubblewrap tells; None: it came to none."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(info, "rb"))
+    try:
+        told = await reader.read()
+    finally:
+        transport.close()
+    try:
+        return os.pidfd_open(json.loads(told)["child-pid"])
+    except (ValueError, KeyError, ProcessLookupError):
+        return None
+
+
+def _pid_of(handle: int) -> int | None:
+    for line in Path(f"/proc/self/fdinfo/{handle}").read_text().splitlines():
+        if line.startswith("Pid:") and int(line.split()[1]) > 0:
+            return int(line.split()[1])
+    return None
+
+
+def _killed(code: int | None) -> str:
+    if code == 128 + 24:
+        return "It was stopped, as its time on the processor was over."
+    return f"It was ended by signal {code - 128}." if code is not None and 128 < code < 160 else ""
+
+
+async def _paths_of(python: str, root: Path) -> tuple[str, ...]:
+    """The folders that an interpreter needs besides those of the system.
+
+    Raises:
+        ValueError: one of them would show the code what it must not see.
+        OSError: the interpreter does not start.
+    """
+    asked = await asyncio.create_subprocess_exec(
+        python, "-I", "-c", _PREFIXES, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL, env={},
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(20):
+            told, _ = await asked.communicate()
+    finally:
+        if asked.returncode is None:
+            asked.kill()
+            await asked.wait()
+    found = list[Path]()
+    # The longest last: one that is in another one that is shown needs no place of its own.
+    for path in sorted({Path(each) for each in json.loads(told)}, key=lambda each: len(each.parts)):
+        if path.is_dir() and not any(path.is_relative_to(other) for other in (Path("/usr"), *found)):
+            found.append(path)
+    for path in found:
+        for private in (Path.home(), root, Path("/etc"), Path("/var"), Path("/tmp")):  # noqa: S108
+            if private.resolve().is_relative_to(path.resolve()):
+                raise ValueError(f"{python} is installed in {path}, which has more in it than Python")
+    return tuple(str(path) for path in found)

@@ -1,0 +1,195 @@
+"""A sandbox's process from outside: what it says, what it uses, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from drsai_backend.tools.code import tree
+from drsai_backend.tools.code.base import CodeLimits
+
+log = logging.getLogger("drsai.tools.code")
+
+_CHUNK: Final = 65_536
+_FLOOD: Final = 200
+"""So many times the output that is kept may be written before the run is stopped."""
+_LOOK_SECONDS: Final = 0.1
+_END_SECONDS: Final = 10.0
+
+
+class Printed:
+    """The first bytes of a stream."""
+
+    def __init__(self, most: int) -> None:
+        self._kept, self._most, self.total = bytearray(), most, 0
+
+    async def read(self, stream: asyncio.StreamReader, flooded: asyncio.Event) -> None:
+        """Read to the end, keep the beginning, and tell when it is far too much."""
+        while chunk := await stream.read(_CHUNK):
+            self._kept += chunk[: self._most - len(self._kept)]
+            self.total += len(chunk)
+            if self.total > _FLOOD * self._most:
+                flooded.set()
+
+    def text(self) -> str:
+        """What was kept, as text."""
+        return self._kept.decode("utf-8", "replace")
+
+    def note(self, name: str) -> str:
+        """A sentence where something was left out."""
+        return f"{name} was cut: {self._most} of {self.total} bytes." if self.total > self._most else ""
+
+
+def memory_of(processes: Sequence[psutil.Process], enough: int) -> int:
+    """Bytes of memory of processes together. What they share is counted once where it matters: above `enough`."""
+    total = 0
+    for process in processes:
+        with contextlib.suppress(psutil.Error, OSError):
+            total += process.memory_info().rss
+    if total <= enough:
+        return total
+    exact = 0
+    for process in processes:
+        try:
+            lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+            exact += sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+        except (OSError, ValueError):
+            with contextlib.suppress(psutil.Error):
+                exact += process.memory_info().rss
+    return exact
+
+
+def deleted_bytes(processes: Sequence[psutil.Process]) -> int:
+    """Room on the disk of files that have no name any more and are still open."""
+    found: dict[tuple[int, int], int] = {}
+    for process in processes:
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(f"/proc/{process.pid}/fd"):
+                with contextlib.suppress(OSError):
+                    seen = os.stat(entry.path)
+                    if stat.S_ISREG(seen.st_mode) and seen.st_nlink == 0:
+                        found[seen.st_dev, seen.st_ino] = seen.st_blocks * 512
+    return sum(found.values())
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process and all that come from it."""
+    try:
+        first = psutil.Process(pid)
+        return [first, *first.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def excess(pid: int, folder: Path, limits: CodeLimits) -> str:
+    """Which limit the processes are above, as a sentence; "": none."""
+    processes = family(pid)
+    if memory_of(processes, limits.memory) > limits.memory:
+        return f"It was stopped, as it used more than {limits.memory >> 20} MiB of memory."
+    usage = tree.measure(folder, limits.files)
+    usage.bytes += deleted_bytes(processes)
+    above = usage.excess(limits)
+    return f"It was stopped. {above}" if above else ""
+
+
+class Child:
+    """A process that has started a sandbox, and what is in there.
+
+    Args:
+        process: with pipes for what it prints, the leader of a session.
+        limits: of the run.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, limits: CodeLimits) -> None:
+        self.process, self.limits = process, limits
+        self.first: int | None = None
+        """A handle (pidfd) of the sandbox's first process, with which all in it end; None: it is not known."""
+        self.out, self.err = Printed(limits.output), Printed(limits.output)
+        self.stopped = ""
+        self._flooded = asyncio.Event()
+        self._reading = [
+            asyncio.create_task(printed.read(stream, self._flooded))
+            for printed, stream in ((self.out, process.stdout), (self.err, process.stderr))
+            if stream is not None
+        ]
+
+    async def watch(self, look: Callable[[], str] | None) -> None:
+        """Wait for its end, or for the first limit that it is above, which `stopped` names then. Nothing of it is alive
+        afterwards, also when this is cancelled.
+
+        Args:
+            look: names a limit that it is above; called in a thread, again and again.
+        """
+        ended = asyncio.create_task(self.process.wait())
+        others = [asyncio.create_task(self._flooded.wait())]
+        if look is not None:
+            others.append(asyncio.create_task(self._look(look)))
+        try:
+            await asyncio.wait([ended, *others], timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done() and not self.stopped:
+                self.stopped = f"It was stopped after {self.limits.seconds:g} seconds."
+                if self._flooded.is_set():
+                    self.stopped = f"It was stopped, as it printed more than {_FLOOD * self.limits.output} bytes."
+        finally:
+            for task in others:
+                task.cancel()
+            await through(asyncio.create_task(self._end(ended, others)))
+
+    async def _end(self, ended: asyncio.Task[int], others: Sequence[asyncio.Task[object]]) -> None:
+        self._kill()
+        await ended
+        if self.first is not None and not await _gone(self.first):
+            log.error("a sandbox did not end within %g seconds", _END_SECONDS)
+        await asyncio.wait(self._reading, timeout=_END_SECONDS)
+        for task in self._reading:
+            task.cancel()
+        await asyncio.gather(*self._reading, *others, return_exceptions=True)
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self.process.returncode is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+        if self.first is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.first, signal.SIGKILL)
+
+    async def _look(self, look: Callable[[], str]) -> None:
+        while not self.stopped:
+            await asyncio.sleep(_LOOK_SECONDS)
+            self.stopped = await asyncio.to_thread(look)
+
+
+async def through(task: asyncio.Task[None]) -> None:
+    """Wait for the end of a task, however this one is cancelled meanwhile, and be cancelled then."""
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError
+    task.result()
+
+
+async def _gone(handle: int) -> bool:
+    """Wait for the end of a process by its pidfd. Returns whether it came."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(handle, ended.set)
+    try:
+        async with asyncio.timeout(_END_SECONDS):
+            await ended.wait()
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(handle)
+    return True
