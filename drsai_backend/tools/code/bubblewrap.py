@@ -48,13 +48,14 @@ INSIDE: Final = Path(__file__).with_name("inside.py")
 """The program that runs the code."""
 KNOWS: Final = (
     "Real Python with its standard library and the packages that are installed, without network. The current folder "
-    "keeps its files between calls; new and changed files and matplotlib figures are handed out. Variables are not kept."
+    "keeps its files between calls; new and changed files and matplotlib figures are handed out. No variable is kept."
 )
 """What code in a real Python may use, for its model."""
 _WORK: Final = "/work"
 _SHARED_MEMORY: Final = 32 * MIB
 _TMP: Final = 64 * MIB
 _OPEN_FILES: Final = 128
+_START_SECONDS: Final = 10.0
 _SYSTEM_FOLDERS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SYSTEM_FILES: Final = ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives", "/etc/mime.types")
 _PREFIXES: Final = (
@@ -157,8 +158,11 @@ class BubblewrapSandbox:
         with _data(code.encode("utf-8", "replace")) as source, _data(self._arguments(folder, limits)) as arguments:
             child = await self._started(source, arguments, limits)
             try:
-                pid = child.first and _pid_of(child.first)
-                await child.watch(lambda: excess(pid, folder, limits) if pid else "")
+                pid = _pid_of(child.first) if child.first is not None else None
+                if child.stopped:
+                    await child.end()
+                else:
+                    await child.watch(lambda: excess(pid, folder, limits) if pid else "")
             finally:
                 if child.first is not None:
                     os.close(child.first)
@@ -201,9 +205,12 @@ class BubblewrapSandbox:
                 os.close(theirs)
         child = Child(process, limits)
         try:
-            child.first = await _first_process(ours)
+            async with asyncio.timeout(_START_SECONDS):
+                child.first = await _first_process(ours)
+        except TimeoutError:
+            child.stopped = f"The sandbox did not start within {_START_SECONDS:g} seconds."
         except BaseException:
-            await child.watch(None)
+            await child.end()
             raise
         return child
 
@@ -309,7 +316,7 @@ async def _paths_of(python: str, root: Path) -> tuple[str, ...]:
         if path.is_dir() and not any(path.is_relative_to(other) for other in (Path("/usr"), *found)):
             found.append(path)
     for path in found:
-        for private in (Path.home(), root, Path("/etc"), Path("/var"), Path("/tmp")):  # noqa: S108
+        for private in (Path.home(), root, Path("/etc"), Path("/var"), Path("/tmp")):
             if private.resolve().is_relative_to(path.resolve()):
                 raise ValueError(f"{python} is installed in {path}, which has more in it than Python")
     return tuple(str(path) for path in found)

@@ -10,7 +10,7 @@ import signal
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
@@ -24,6 +24,7 @@ _FLOOD: Final = 200
 """So many times the output that is kept may be written before the run is stopped."""
 _LOOK_SECONDS: Final = 0.1
 _END_SECONDS: Final = 10.0
+_PARENT_SECONDS: Final = 2.0
 
 
 class Printed:
@@ -130,7 +131,7 @@ class Child:
             look: names a limit that it is above; called in a thread, again and again.
         """
         ended = asyncio.create_task(self.process.wait())
-        others = [asyncio.create_task(self._flooded.wait())]
+        others: list[asyncio.Task[Any]] = [asyncio.create_task(self._flooded.wait())]
         if look is not None:
             others.append(asyncio.create_task(self._look(look)))
         try:
@@ -140,32 +141,53 @@ class Child:
                 if self._flooded.is_set():
                     self.stopped = f"It was stopped, as it printed more than {_FLOOD * self.limits.output} bytes."
         finally:
-            for task in others:
+            for task in (ended, *others):
                 task.cancel()
-            await through(asyncio.create_task(self._end(ended, others)))
+            await self.end()
+            await asyncio.gather(ended, *others, return_exceptions=True)
 
-    async def _end(self, ended: asyncio.Task[int], others: Sequence[asyncio.Task[object]]) -> None:
-        self._kill()
-        await ended
-        if self.first is not None and not await _gone(self.first):
-            log.error("a sandbox did not end within %g seconds", _END_SECONDS)
+    async def end(self) -> None:
+        """Kill it with all that is in the sandbox, and wait for their end, also when this is cancelled."""
+        await through(asyncio.create_task(self._end()))
+
+    async def _end(self) -> None:
+        if self.first is None:
+            self._kill()
+        else:
+            # Its parent, which we have started, sees its end and ends too.
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.first, signal.SIGKILL)
+        try:
+            async with asyncio.timeout(_PARENT_SECONDS):
+                await self.process.wait()
+        except TimeoutError:
+            self._kill()
+            await self.process.wait()
+        if self.first is not None:
+            if not await _gone(self.first):
+                log.error("a sandbox did not end within %g seconds", _END_SECONDS)
+            with contextlib.suppress(
+                ChildProcessError
+            ):  # It is ours to bury where this process is the machine's first.
+                os.waitid(os.P_PIDFD, self.first, os.WEXITED | os.WNOHANG)
         await asyncio.wait(self._reading, timeout=_END_SECONDS)
         for task in self._reading:
             task.cancel()
-        await asyncio.gather(*self._reading, *others, return_exceptions=True)
+        await asyncio.gather(*self._reading, return_exceptions=True)
 
     def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if self.process.returncode is None:
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-        if self.first is not None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.first, signal.SIGKILL)
 
     async def _look(self, look: Callable[[], str]) -> None:
         while not self.stopped:
             await asyncio.sleep(_LOOK_SECONDS)
-            self.stopped = await asyncio.to_thread(look)
+            try:
+                self.stopped = await asyncio.to_thread(look)
+            except OSError as error:
+                log.warning("what a sandbox uses cannot be measured", exc_info=error)
+                self.stopped = "It was stopped, as the server could not measure what it used."
 
 
 async def through(task: asyncio.Task[None]) -> None:

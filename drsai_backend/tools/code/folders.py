@@ -149,22 +149,24 @@ def _made(folder: Path) -> Path:
 async def _locked(folder: Path, seconds: float) -> int:
     """An open file that is locked; the lock ends with it, and with this process."""
     end = time.monotonic() + seconds
-    while True:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        try:
-            lock = os.open(_lock_file(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except FileNotFoundError:
-            continue  # It was removed just now.
-        try:
-            if _is_locked(lock, _lock_file(folder)):
-                return lock
-        except BaseException:
-            os.close(lock)
-            raise
-        os.close(lock)
+    while (lock := _lock_now(folder)) is None:
         if time.monotonic() > end:
             raise ToolError("Other code of this conversation is still running: wait for its result, then try again.")
         await asyncio.sleep(_POLL_SECONDS)
+    return lock
+
+
+def _lock_now(folder: Path, *, make: bool = True) -> int | None:
+    if make:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        lock = os.open(_lock_file(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except FileNotFoundError:
+        return None  # The folder was removed just now.
+    if _is_locked(lock, _lock_file(folder)):
+        return lock
+    os.close(lock)
+    return None
 
 
 def _is_locked(lock: int, path: Path) -> bool:
@@ -178,16 +180,14 @@ def _is_locked(lock: int, path: Path) -> bool:
 
 def _removed(folder: Path) -> bool:
     try:
-        lock = os.open(_lock_file(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError:
-        return False
-    try:
-        if not _is_locked(lock, _lock_file(folder)):
+        lock = _lock_now(folder, make=False)
+        if lock is None:
             return False
-        tree.remove(folder)
+        try:
+            tree.remove(folder)
+        finally:
+            os.close(lock)
     except OSError as error:
         log.warning("the work folder %s cannot be removed: %s", folder.name, error)
         return False
-    finally:
-        os.close(lock)
     return True

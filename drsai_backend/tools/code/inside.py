@@ -36,12 +36,12 @@ def run(source: str) -> int:
         if isinstance(last, ast.Expr):
             value = eval(compile(ast.Expression(last.value), "main.py", "eval"), names)
             if value is not None:
-                print(repr(value))
+                sys.stdout.write(f"{value!r}\n")
         save_figures()
     except SystemExit as error:
         if error.code is None or isinstance(error.code, int):
             return error.code or 0
-        print(error.code, file=sys.stderr)
+        sys.stderr.write(f"{error.code}\n")
         return 1
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the code's.
         its_own = error.__traceback__.tb_next if error.__traceback__ is not None else None

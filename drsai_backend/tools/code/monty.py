@@ -108,5 +108,7 @@ def _binary() -> str | None:
         files = importlib.metadata.files("pydantic-monty-runtime") or []
     except importlib.metadata.PackageNotFoundError:
         return None
-    found = (Path(str(file.locate())).resolve() for file in files if file.stem == "monty")
-    return next((str(path) for path in found if path.is_file()), None)
+    for file in files:
+        if file.stem == "monty" and (path := Path(str(file.locate())).resolve()).is_file():  # pyright: ignore[reportUnknownArgumentType]
+            return str(path)
+    return None
