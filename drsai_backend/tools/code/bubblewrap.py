@@ -30,6 +30,8 @@ _BEFORE: Final = """
 import ctypes, os, resource, sys
 parent, user, limits = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 os.nice(10)
+try: open("/proc/self/oom_score_adj", "w").write("900")
+except OSError: pass
 for pair in limits.split(","):
     name, value = pair.split("=")
     kind = getattr(resource, "RLIMIT_" + name)
@@ -65,7 +67,8 @@ _PREFIXES: Final = (
 )
 _ENVIRONMENT: Final = {
     "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "MPLBACKEND": "Agg",
-    "MPLCONFIGDIR": "/tmp", "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2",
+    "MPLCONFIGDIR": "/tmp", "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "2",
+    "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2",
 }  # fmt: skip
 _PROBE: Final = """
 import os, socket
@@ -168,9 +171,7 @@ class BubblewrapSandbox:
                     os.close(child.first)
         shrunk = await in_thread(lambda: tree.shrink(folder, before, limits))
         files, notes = await in_thread(lambda: tree.collect(folder, before, limits))
-        notes += [child.out.note("stdout"), child.err.note("stderr")]
-        if shrunk:
-            notes.append("The work folder was above its limits: what was new in it is deleted.")
+        notes += [shrunk, child.out.note("stdout"), child.err.note("stderr")]
         code_of_exit = child.process.returncode
         return CodeResult(
             stdout=child.out.text(),

@@ -166,10 +166,7 @@ class Child:
         if self.first is not None:
             if not await _gone(self.first):
                 log.error("a sandbox did not end within %g seconds", _END_SECONDS)
-            with contextlib.suppress(
-                ChildProcessError
-            ):  # It is ours to bury where this process is the machine's first.
-                os.waitid(os.P_PIDFD, self.first, os.WEXITED | os.WNOHANG)
+            _bury(self.first)
         await asyncio.wait(self._reading, timeout=_END_SECONDS)
         for task in self._reading:
             task.cancel()
@@ -188,6 +185,12 @@ class Child:
             except OSError as error:
                 log.warning("what a sandbox uses cannot be measured", exc_info=error)
                 self.stopped = "It was stopped, as the server could not measure what it used."
+
+
+def _bury(handle: int) -> None:
+    """Take note of an end that is told to this process where it is the machine's first one."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitid(os.P_PIDFD, handle, os.WEXITED | os.WNOHANG)
 
 
 async def through(task: asyncio.Task[None]) -> None:

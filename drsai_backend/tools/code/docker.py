@@ -101,9 +101,7 @@ class DockerSandbox:
             await through(asyncio.create_task(self._end(name)))
         shrunk = await in_thread(lambda: tree.shrink(folder, before, limits))
         files, notes = await in_thread(lambda: tree.collect(folder, before, limits))
-        notes += [child.out.note("stdout"), child.err.note("stderr")]
-        if shrunk:
-            notes.append("The work folder was above its limits: what was new in it is deleted.")
+        notes += [shrunk, child.out.note("stdout"), child.err.note("stderr")]
         ended = process.returncode
         stopped = child.stopped or ("It was killed, for its time or its memory." if ended == 137 else "")
         return CodeResult(

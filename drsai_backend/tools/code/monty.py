@@ -105,10 +105,11 @@ def _binary() -> str | None:
     """The worker's program, where pip has put it; None: where the package looks. An environment above another one has
     its packages, and not its programs."""
     try:
-        files = importlib.metadata.files("pydantic-monty-runtime") or []
+        files: list[Any] = [*(importlib.metadata.files("pydantic-monty-runtime") or [])]
     except importlib.metadata.PackageNotFoundError:
         return None
     for file in files:
-        if file.stem == "monty" and (path := Path(str(file.locate())).resolve()).is_file():  # pyright: ignore[reportUnknownArgumentType]
-            return str(path)
+        path = Path(file.locate())
+        if file.stem == "monty" and path.is_file():
+            return str(path.resolve())
     return None

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from drsai_backend.tools.code.base import CodeFile, CodeLimits
 
 MAX_DEPTH: Final = 16
+_MOST_ENTRIES: Final = 1_000_000
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -100,23 +101,21 @@ def collect(path: Path, before: Marks, limits: CodeLimits) -> tuple[list[CodeFil
     return files, [f"Not handed out, as a run may hand out {bounds}: {listed}."]
 
 
-def shrink(path: Path, before: Marks, limits: CodeLimits) -> bool:
-    """Take a folder that is above a limit back below it: what is new or changed is deleted. Returns whether it was."""
-    usage = measure(path, limits.files)
-    if not usage.excess(limits):
-        return False
-    if usage.entries > limits.files or usage.too_deep:
-        empty(path)  # What was there before cannot be told from the rest in bounded time.
-        return True
-    for name, mark in usage.files.items():
+def shrink(path: Path, before: Marks, limits: CodeLimits) -> str:
+    """Take a folder that is above a limit back below it: what is new or changed is deleted, or else all. Returns a
+    sentence that says so; "": it was not above. Nobody may be changing it meanwhile."""
+    if not measure(path, limits.files).excess(limits):
+        return ""
+    for name, mark in measure(path, _MOST_ENTRIES).files.items():
         if before.get(name) != mark:
             *folders, last = name.split("/")
-            with _walked(path, folders) as folder, contextlib.suppress(OSError):
+            with _walked(path, folders, change=True) as folder, contextlib.suppress(OSError):
                 if folder is not None:
                     os.unlink(last, dir_fd=folder)
-    if measure(path, limits.files).excess(limits):
-        empty(path)
-    return True
+    if not measure(path, limits.files).excess(limits):
+        return "The work folder was above its limits: the files that were new or changed are deleted."
+    empty(path)
+    return "The work folder was above its limits, and is empty now."
 
 
 def remove(path: Path) -> None:
@@ -169,13 +168,13 @@ def _read(path: Path, name: str, most: int) -> bytes | None:
 
 
 @contextlib.contextmanager
-def _walked(path: Path, folders: list[str]) -> Generator[int | None]:
+def _walked(path: Path, folders: list[str], *, change: bool = False) -> Generator[int | None]:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_opened(os.fspath(path), None))
         for name in folders:
             if folder is None:
                 break
-            folder = stack.enter_context(_opened(name, folder))
+            folder = stack.enter_context(_opened(name, folder, change=change))
         yield folder
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -88,26 +89,27 @@ async def test_what_does_not_end_is_killed_with_all_it_has_started(bubblewrap: B
     assert time.monotonic() - began < 3
     assert "stopped after 0.4 seconds" in result.stopped
     assert result.exit_code is None
-    assert not in_sandboxes()
+    assert not in_sandboxes(bubblewrap.folders.root)
 
 
 async def test_a_daemon_ends_with_the_code_that_has_started_it(bubblewrap: BubblewrapSandbox) -> None:
-    daemon = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(100)\n    os._exit(0)"
+    daemon = (
+        "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(100)\n"
+        "    os._exit(0)"
+    )
     result = await run(bubblewrap, daemon + "\nprint('done')")
     assert (result.stdout, result.exit_code) == ("done\n", 0)
-    assert not in_sandboxes()
+    assert not in_sandboxes(bubblewrap.folders.root)
 
 
 async def test_a_call_that_is_cancelled_leaves_nothing(bubblewrap: BubblewrapSandbox) -> None:
     task = asyncio.create_task(run(bubblewrap, "import os\nos.fork()\nopen('up', 'w')\nwhile True:\n    pass"))
-    async with asyncio.timeout(10):
-        while not list(bubblewrap.folders.root.glob("a/work/up")):  # noqa: ASYNC110, ASYNC240 - what is in there tells nobody
-            await asyncio.sleep(0.01)
-    assert in_sandboxes()
+    await until(lambda: (bubblewrap.folders.root / "a/work/up").exists())
+    assert in_sandboxes(bubblewrap.folders.root)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not in_sandboxes()
+    assert not in_sandboxes(bubblewrap.folders.root)
     assert (await run(bubblewrap, "1 + 1")).stdout == "2\n"
 
 
@@ -126,27 +128,30 @@ async def test_a_server_that_is_killed_leaves_nothing(bubblewrap: BubblewrapSand
         "asyncio.run(main())\n"
     )
     server = await asyncio.create_subprocess_exec(sys.executable, "-c", code, str(root))
-    async with asyncio.timeout(20):
-        while not list(root.glob("k/work/up")):  # noqa: ASYNC110, ASYNC240 - what is in there tells nobody
-            await asyncio.sleep(0.02)
-    assert in_sandboxes()
+    await until(lambda: (root / "k/work/up").exists())
+    assert in_sandboxes(bubblewrap.folders.root)
     os.kill(server.pid, signal.SIGKILL)
     await server.wait()
-    async with asyncio.timeout(5):
-        while in_sandboxes():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: not in_sandboxes(root))
     # Its lock has ended with it.
     assert (await run(bubblewrap, "1 + 1", key="k")).stdout == "2\n"
 
 
-def in_sandboxes() -> list[psutil.Process]:
-    """Processes in a sandbox of these tests: they have a work folder, and another root than this one."""
-    found = list[psutil.Process]()
+async def until(true: Callable[[], object]) -> None:
+    """Wait for what no event tells of."""
+    async with asyncio.timeout(20):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def in_sandboxes(root: Path) -> list[int]:
+    """Living processes that see a work folder of `root`, and nothing else of this machine."""
+    found = list[int]()
     for process in psutil.process_iter():
         try:
-            alive = process.status() != psutil.STATUS_ZOMBIE
-            if alive and (process.name() == "bwrap" or process.cwd() == "/work"):
-                found.append(process)
-        except psutil.Error:
+            seen = Path(f"/proc/{process.pid}/mountinfo").read_text()
+            if f"/{root.parent.name}/" in seen and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except (OSError, psutil.Error):
             continue
     return found

@@ -10,6 +10,7 @@ import pytest
 
 from drsai_backend.tools import call_tool
 from drsai_backend.tools.code import CodeLimits, code_interpreter
+from tests.tools.code.test_bubblewrap import until
 
 LIMITS = CodeLimits(seconds=0.5, memory=32 << 20, output=1000)
 
@@ -69,14 +70,15 @@ async def test_what_fails_or_is_forbidden_is_an_error_result(code: str, told: st
 
 async def test_a_run_that_is_cancelled_leaves_no_process_and_never_blocks() -> None:
     task = asyncio.create_task(run("while True:\n    pass", CodeLimits(seconds=60)))
-    while not [child for child in psutil.Process().children() if child.name() == "monty"]:
-        await asyncio.sleep(0.01)
+    await until(workers)
     began = time.monotonic()
     await asyncio.sleep(0.05)
     assert time.monotonic() - began < 0.5, "the event loop was blocked"
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(5):
-        while [child for child in psutil.Process().children() if child.name() == "monty"]:
-            await asyncio.sleep(0.01)
+    await until(lambda: not workers())
+
+
+def workers() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if child.name() == "monty"]
