@@ -10,12 +10,14 @@ import importlib.metadata
 import importlib.util
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from drsai_backend.tools.code.base import CodeLimits, CodeResult
 
 if TYPE_CHECKING:
-    from pydantic_monty import AsyncMontySession, CollectStreams, ResourceLimits
+    from collections.abc import Callable
+
+    from pydantic_monty import AsyncMontySession, CollectStreams, MontyError, ResourceLimits
 
 _GRACE: Final = 1.0
 """Seconds after its time in which the interpreter may stop the code itself, with a traceback."""
@@ -57,7 +59,7 @@ class MontySandbox:
         }
         # Each piece counts for more than its length; what is too long is cut here, and ends the run there.
         printed = CollectStreams(max_bytes=max(20 * limits.output, 1_000_000))
-        stopped, error_text = "", ""
+        stopped, error_text, is_shown = "", "", True
         pool = AsyncMonty(
             binary_path=_binary(),
             min_processes=1,
@@ -68,14 +70,14 @@ class MontySandbox:
         try:
             end = asyncio.timeout(limits.seconds + _GRACE + 1)
             async with end, pool, pool.checkout(limits=most) as session:
-                await _run(session, code, printed)
+                is_shown = await _run(session, code, printed)
         except TimeoutError:
             stopped = f"It was stopped after {limits.seconds:g} seconds."
         except MontyCrashedError as error:
             late = error.timed_out
             stopped = f"It was stopped after {limits.seconds:g} seconds." if late else "It ran out of its memory."
         except MontyError as error:
-            error_text = error.display() if hasattr(error, "display") else str(error)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType]
+            error_text = _text_of(error)
             if isinstance(error.exception(), TimeoutError):
                 stopped = f"It was stopped after {limits.seconds:g} seconds."
         streams = {"stdout": "", "stderr": ""}
@@ -83,6 +85,8 @@ class MontySandbox:
             streams[stream] += text
         streams["stderr"] += error_text
         notes = [f"{name} was cut." for name, text in streams.items() if len(text) > limits.output]
+        if not is_shown:
+            notes.append("The value of the last line cannot be shown: print what you want to know of it.")
         return CodeResult(
             stdout=streams["stdout"][: limits.output],
             stderr=streams["stderr"][: limits.output],
@@ -92,12 +96,24 @@ class MontySandbox:
         )
 
 
-async def _run(session: AsyncMontySession, code: str, printed: CollectStreams) -> None:
+async def _run(session: AsyncMontySession, code: str, printed: CollectStreams) -> bool:
     """Run code, and print the value of its last line. It becomes a text in the sandbox: one that refers to itself many
-    times would be a long text here."""
+    times would be a long text here. Returns whether it could be printed."""
+    from pydantic_monty import MontyError
+
     value: Any = await session.feed_run(code, print_callback=printed)
     if value is not None:
-        await session.feed_run("print(repr(_))", inputs={"_": value}, print_callback=printed)
+        try:
+            await session.feed_run("print(repr(_))", inputs={"_": value}, print_callback=printed)
+        except MontyError:
+            return False
+    return True
+
+
+def _text_of(error: MontyError) -> str:
+    """With the traceback, where there is one."""
+    display = cast("Callable[[], str] | None", getattr(error, "display", None))
+    return str(error) if display is None else display()
 
 
 @cache

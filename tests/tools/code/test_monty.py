@@ -28,6 +28,10 @@ async def run(code: str, limits: CodeLimits = LIMITS) -> tuple[bool, str]:
         ("import json\njson.dumps({'a': [1]})", "'{\"a\": [1]}'"),
         ("a = [0]\nfor _ in range(3):\n    a = [a] * 2\na", "[[[[0], [0]], [[0], [0]]], [[[0], [0]], [[0], [0]]]]"),
         ("x = 1", "It ran, and printed nothing."),
+        (
+            "a = [0] * 10\nfor _ in range(12):\n    a = [a] * 10\nprint('made')\na",
+            "made\nThe value of the last line cannot be shown: print what you want to know of it.",
+        ),
     ],
 )
 async def test_what_is_printed_and_the_last_value_come_back(code: str, shown: str) -> None:
@@ -47,7 +51,11 @@ async def test_what_is_printed_and_the_last_value_come_back(code: str, shown: st
         ("def f():\n    return f()\nf()", "RecursionError"),
         ("while True:\n    print('x' * 1000)", "stdout was cut"),
         # A small list whose text would fill a machine.
-        ("a = [0] * 10\nfor _ in range(12):\n    a = [a] * 10\na", "Memory"),
+        ("a = [0] * 10\nfor _ in range(12):\n    a = [a] * 10\nprint(a)", "Memory"),
+        ("import re\nre.sub('a', 'b' * 1000, 'a' * 100_000)", "stopped after 0.5 seconds"),
+        ("[0] * 10 ** 9", "MemoryError"),
+        ("eval('(' * 10_000 + ')' * 10_000)", "too deeply nested"),
+        ("'\ud800'", "SyntaxError"),
         ("open('/etc/passwd').read()", "PermissionError"),
         ("from pathlib import Path\nPath('/etc/hostname').read_text()", "PermissionError"),
         ("import os\nos.listdir('/')", "PermissionError"),
