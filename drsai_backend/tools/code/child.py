@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,10 +108,17 @@ class Child:
     Args:
         process: with pipes for what it prints, the leader of a session.
         limits: of the run.
+        remove: ends what is not among its children; called once, after its end.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, limits: CodeLimits) -> None:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        limits: CodeLimits,
+        remove: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self.process, self.limits = process, limits
+        self._remove = remove
         self.first: int | None = None
         """A handle (pidfd) of the sandbox's first process, with which all in it end; None: it is not known."""
         self.out, self.err = Printed(limits.output), Printed(limits.output)
@@ -130,7 +137,7 @@ class Child:
         Args:
             look: names a limit that it is above; called in a thread, again and again.
         """
-        ended = asyncio.create_task(self.process.wait())
+        ended = asyncio.create_task(_ended(self.process))
         others: list[asyncio.Task[Any]] = [asyncio.create_task(self._flooded.wait())]
         if look is not None:
             others.append(asyncio.create_task(self._look(look)))
@@ -159,14 +166,16 @@ class Child:
                 signal.pidfd_send_signal(self.first, signal.SIGKILL)
         try:
             async with asyncio.timeout(_PARENT_SECONDS):
-                await self.process.wait()
+                await _ended(self.process)
         except TimeoutError:
             self._kill()
-            await self.process.wait()
+            await _ended(self.process)
         if self.first is not None:
             if not await _gone(self.first):
                 log.error("a sandbox did not end within %g seconds", _END_SECONDS)
             _bury(self.first)
+        if self._remove is not None:
+            await self._remove()
         await asyncio.wait(self._reading, timeout=_END_SECONDS)
         for task in self._reading:
             task.cancel()
@@ -185,6 +194,14 @@ class Child:
             except OSError as error:
                 log.warning("what a sandbox uses cannot be measured", exc_info=error)
                 self.stopped = "It was stopped, as the server could not measure what it used."
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Wait for the end of a process. Its own `wait` waits for its pipes too, in some releases of Python."""
+    pause = 0.001
+    while process.returncode is None:
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, 0.005)
 
 
 def _bury(handle: int) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 from drsai_backend.tools.code import tree
 from drsai_backend.tools.code.base import MIB, CodeLimits, CodeResult
 from drsai_backend.tools.code.bubblewrap import INSIDE, KNOWS
-from drsai_backend.tools.code.child import Child, through
+from drsai_backend.tools.code.child import Child
 from drsai_backend.tools.code.folders import NOBODY, WorkFolders
 from drsai_backend.tools.threads import in_thread
 
@@ -89,16 +89,13 @@ class DockerSandbox:
             *self._command(name, folder, limits), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE, env=_environment(), cwd="/", start_new_session=True,
         )  # fmt: skip
-        child = Child(process, limits)
-        try:
-            assert process.stdin is not None
-            with contextlib.suppress(OSError):
-                process.stdin.write(code.encode("utf-8", "replace"))
-                process.stdin.close()
-            await child.watch(lambda: _excess(folder, limits))
-        finally:
-            # Also where the command line has ended: the container may have not.
-            await through(asyncio.create_task(self._end(name)))
+        # Also where the command line has ended: the container may have not.
+        child = Child(process, limits, lambda: _end(name))
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):
+            process.stdin.write(code.encode("utf-8", "replace"))
+            process.stdin.close()
+        await child.watch(lambda: _excess(folder, limits))
         shrunk = await in_thread(lambda: tree.shrink(folder, before, limits))
         files, notes = await in_thread(lambda: tree.collect(folder, before, limits))
         notes += [shrunk, child.out.note("stdout"), child.err.note("stderr")]
@@ -132,17 +129,18 @@ class DockerSandbox:
             "python", "-I", "-B", "-X", "utf8", "-c", INSIDE.read_text(), "0",
         ]  # fmt: skip
 
-    async def _end(self, name: str) -> None:
-        process = await asyncio.create_subprocess_exec(
-            "docker", "rm", "--force", name, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL, env=_environment(), cwd="/",
-        )  # fmt: skip
-        try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                await process.wait()
-        except TimeoutError:
-            process.kill()  # The container ends by its own clock.
+
+async def _end(name: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        "docker", "rm", "--force", name, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL, env=_environment(), cwd="/",
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
             await process.wait()
+    except TimeoutError:
+        process.kill()  # The container ends by its own clock.
+        await process.wait()
 
 
 def _environment() -> dict[str, str]:
