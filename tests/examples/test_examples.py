@@ -64,6 +64,14 @@ def test_http_tools(tmp_path: Path) -> None:
     assert "weather says: sunny, 21 degrees" in out
 
 
+def test_code_interpreter(tmp_path: Path) -> None:
+    lines = run("code_interpreter.py", tmp_path).splitlines()
+    assert "code_interpreter says: 285" in "".join(lines)
+    assert lines[-5].endswith("PermissionError: Permission denied: '/etc/passwd'")
+    assert lines[-3].endswith("It was stopped after 1 seconds.")
+    assert "MemoryError" in lines[-1]
+
+
 def test_tools_with_dependencies(tmp_path: Path) -> None:
     lines = run("tools_with_dependencies.py", tmp_path).splitlines()
     assert lines[0] == "parameters: city, days"

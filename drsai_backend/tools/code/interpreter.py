@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from autogen_core.tools import TextResultContent, ToolResult
+
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import Thread
 from drsai_backend.errors import ToolError, TransientToolError
@@ -18,7 +20,7 @@ from drsai_backend.tools.code.base import CodeLimits, CodeResult, CodeSandbox
 from drsai_backend.tools.code.folders import WorkFolders, key_of
 from drsai_backend.tools.depends import solve
 from drsai_backend.tools.options import ToolOptions
-from drsai_backend.tools.results import FileOutput, ToolOutput
+from drsai_backend.tools.results import FileOutput, ToolOutput, to_result
 from drsai_backend.tools.running import ToolRun
 
 NAME: Final = "code_interpreter"
@@ -66,10 +68,14 @@ class CodeInterpreter(ToolBase):
         await self.validate_credentials()
         code: str = arguments["code"]
         async with _slot():
-            if not self.sandbox.has_folder:
-                return shown(await self.sandbox.run(code, None, self.limits))
-            async with self.folders.held(await _key_of(run), WAIT_SECONDS) as folder:
-                return shown(await self.sandbox.run(code, folder, self.limits))
+            if self.sandbox.has_folder:
+                async with self.folders.held(await _key_of(run), WAIT_SECONDS) as folder:
+                    result = await self.sandbox.run(code, folder, self.limits)
+            else:
+                result = await self.sandbox.run(code, None, self.limits)
+        shown = await to_result(self.name, _parts(result), run, self.options.max_output)
+        # Code that fails is no failure of this tool: the log of the server has nothing to learn from it.
+        return ToolResult(name=self.name, result=shown.result, is_error=result.exit_code != 0)
 
 
 async def _key_of(run: ToolRun) -> str | None:
@@ -102,20 +108,14 @@ async def _slot() -> AsyncGenerator[None]:
         places.release()
 
 
-def shown(result: CodeResult) -> ToolOutput:
-    """A result as parts: a text, then the files.
-
-    Raises:
-        ToolError: the code failed or was stopped, and wrote no file.
-    """
-    parts = [result.stdout.rstrip("\n")]
+def _parts(result: CodeResult) -> list[TextResultContent | FileOutput]:
+    """A result as its model reads it: a text, then the files."""
+    lines = [result.stdout.rstrip("\n")]
     if result.stderr.strip():
-        parts.append("stderr:\n" + result.stderr.rstrip("\n"))
-    if result.exit_code and not result.stderr.strip():
-        parts.append(f"It ended with the exit code {result.exit_code}.")
-    parts += [result.stopped, *result.notes]
-    text = "\n".join(part for part in parts if part).replace("\0", "\ufffd") or "It ran, and printed nothing."
-    files = [FileOutput(file.name, file.data) for file in result.files]
-    if result.exit_code != 0 and not files:
-        raise ToolError(text)
-    return [text, *files] if files else text
+        lines.append("stderr:\n" + result.stderr.rstrip("\n"))
+    if result.exit_code and not result.stopped and not result.stderr.strip():
+        lines.append(f"It ended with the exit code {result.exit_code}.")
+    lines += [result.stopped, *result.notes]
+    # Not every database keeps the character 0.
+    text = "\n".join(line for line in lines if line).replace("\0", "\ufffd") or "It ran, and printed nothing."
+    return [TextResultContent(content=text), *(FileOutput(file.name, file.data) for file in result.files)]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import socket
+from pathlib import Path
 
 import pytest
 
@@ -86,6 +89,20 @@ async def test_nothing_outside_is_seen_written_or_called(
     if os.uname().machine == "x86_64":
         expected["clone3"] = "ENOSYS"
     assert eval(result.stdout) == expected
+
+
+async def test_what_listens_outside_is_not_reached(bubblewrap: BubblewrapSandbox, root: Path) -> None:
+    """Local sockets need no address of a network: those with a path, and those without a file."""
+    name = f"drsai-test-{root.parent.name}"
+    with socket.socket(socket.AF_UNIX) as nameless, socket.socket(socket.AF_UNIX) as named:
+        nameless.bind(f"\0{name}")
+        nameless.listen()
+        named.bind(str(root.parent / "socket"))
+        named.listen()
+        tries = [f"\0{name}", str(root.parent / "socket")]
+        code = f"import socket\nfor name in {tries!r}:\n    print(socket.socket(socket.AF_UNIX).connect_ex(name))"
+        result = await run(bubblewrap, code)
+    assert result.stdout.split() == [str(errno.ECONNREFUSED), str(errno.ENOENT)]
 
 
 async def test_links_pipes_and_sockets_are_no_files_of_the_result(bubblewrap: BubblewrapSandbox) -> None:
