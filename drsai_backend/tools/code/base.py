@@ -9,6 +9,7 @@ from typing import Protocol
 from drsai_backend.errors import ConfigurationError
 
 MIB = 1 << 20
+_LEAST = {"memory": MIB, "processes": 1, "disk": 4096, "files": 1, "output": 100, "recursion": 10}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,15 +20,13 @@ class CodeLimits:
         seconds: from its start to its end, waiting included.
         memory: bytes of all its processes together.
         processes: processes and threads at a time.
-        disk: bytes of the work folder; of a single file half as much.
-        files: files and folders in the work folder.
+        disk, files: bytes, and files and folders, in the work folder; a file may have half of the bytes.
         output: bytes of what it prints that are kept, of each stream.
         kept_files: how many files that it wrote become results.
         kept_bytes: of those together.
         recursion: depth of calls, in a sandbox that is no CPython.
 
-    Raises:
-        ConfigurationError: a value cannot work; the text names it.
+    Raises ConfigurationError: a value cannot work; the text names it.
     """
 
     seconds: float = 20.0
@@ -43,16 +42,14 @@ class CodeLimits:
     def __post_init__(self) -> None:
         if not 0 < self.seconds <= 3600:
             raise ConfigurationError(f"seconds={self.seconds}: code may run for up to 3600 seconds")
-        least = {"memory": MIB, "processes": 1, "disk": 4096, "files": 1, "output": 100, "kept_files": 0,
-                 "kept_bytes": 0, "recursion": 10}  # fmt: skip
-        for name, value in least.items():
+        for name, value in _LEAST.items():
             if getattr(self, name) < value:
                 raise ConfigurationError(f"{name}={getattr(self, name)}: the least is {value}")
 
 
 @dataclass(frozen=True, slots=True)
 class CodeFile:
-    """A file that the code wrote into its work folder; `name` is its path there."""
+    """A file that the code wrote; `name` is its path in the work folder."""
 
     name: str
     data: bytes
@@ -63,12 +60,10 @@ class CodeResult:
     """What came of a run.
 
     Attributes:
-        stdout: what was printed, cut at `CodeLimits.output`. What is no UTF-8 is replaced.
-        stderr: the same of errors, with the traceback.
+        stdout, stderr: what was printed, cut at `CodeLimits.output`. What is no UTF-8 is replaced.
         exit_code: 0: it ran to its end; None: it was stopped.
         stopped: why it was stopped, a sentence for the model; "": it was not.
-        files: new and changed files of the work folder.
-        notes: sentences for the model: what was cut, and which files were left out.
+        files, notes: new and changed files; sentences on what was cut or left out.
     """
 
     stdout: str = ""
@@ -83,10 +78,9 @@ class CodeSandbox(Protocol):
     """Runs code so that it reaches nothing but its work folder.
 
     Attributes:
-        name: what operators call it.
-        knows: what the code may use: for the tool's description.
+        name, knows: what operators call it; what code may use, for the tool's description.
         has_folder: code finds a work folder, with the files of earlier calls.
-        repeatable: a run changes nothing that lasts, so that one that was cut off may be made again.
+        repeatable: a run changes nothing that lasts: one that was cut off may be made again.
     """
 
     name: str

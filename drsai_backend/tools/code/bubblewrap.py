@@ -13,13 +13,14 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from drsai_backend.tools.code import tree
 from drsai_backend.tools.code.base import MIB, CodeLimits, CodeResult
-from drsai_backend.tools.code.child import Child, excess
+from drsai_backend.tools.code.child import Child, excess, through
 from drsai_backend.tools.code.folders import NOBODY, WorkFolders
 from drsai_backend.tools.code.seccomp import seccomp_filter
 from drsai_backend.tools.threads import in_thread
@@ -53,11 +54,13 @@ KNOWS: Final = (
     "keeps its files between calls; new and changed files and matplotlib figures are handed out. No variable is kept."
 )
 """What code in a real Python may use, for its model."""
-_WORK: Final = "/work"
+WORK: Final = "/mnt/data"
+"""The work folder, as the code sees it: models know it by this name."""
 _SHARED_MEMORY: Final = 32 * MIB
 _TMP: Final = 64 * MIB
 _OPEN_FILES: Final = 128
 _START_SECONDS: Final = 10.0
+_FAILED_SECONDS: Final = 60.0
 _SYSTEM_FOLDERS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SYSTEM_FILES: Final = ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives", "/etc/mime.types")
 _PREFIXES: Final = (
@@ -72,8 +75,8 @@ _ENVIRONMENT: Final = {
 }  # fmt: skip
 _PROBE: Final = """
 import os, socket
-assert os.listdir("/work") == [], "the work folder is not empty"
-open("/work/a", "w").close()
+assert os.listdir("/mnt/data") == [], "the work folder is not empty"
+open("/mnt/data/a", "w").close()
 for path in ("/a", "/usr/a", "/dev/a"):
     try: open(path, "w")
     except OSError: continue
@@ -96,6 +99,23 @@ os._exit(0)
 """
 
 
+class _Python(NamedTuple):
+    """An interpreter, and the folders that it needs besides those of the system."""
+
+    program: str
+    paths: tuple[str, ...]
+
+
+class _Probed(NamedTuple):
+    """The interpreter that works, or why none does, and when that was found out."""
+
+    found: _Python | str
+    at: float
+
+
+_probed: dict[object, _Probed] = {}
+
+
 class BubblewrapSandbox:
     """See the module.
 
@@ -111,12 +131,8 @@ class BubblewrapSandbox:
 
     def __init__(self, folders: WorkFolders | None = None, python: str | None = None) -> None:
         self.folders = folders or WorkFolders()
-        self._asked_for = python
-        self._python = ""
-        self._paths: tuple[str, ...] = ()
-        self._why: str | None = None
-        self._probed = False
-        self._probing = asyncio.Lock()
+        self._pythons = (python,) if python else (sys.executable, "/usr/bin/python3")
+        self._python = _Python("", ())
 
     def missing(self) -> str | None:
         """See `CodeSandbox.missing`."""
@@ -129,35 +145,38 @@ class BubblewrapSandbox:
         return None
 
     async def probe(self) -> str | None:
-        """See `CodeSandbox.probe`. Code is run, which looks whether it is held."""
-        async with self._probing:
-            if not self._probed:
-                self._why = await self._probe()
-                self._probed = True
-        return self._why
-
-    async def _probe(self) -> str | None:
-        why = self.missing()
-        if why is not None:
+        """See `CodeSandbox.probe`. Code is run, which looks whether it is held; what comes of it is known to the whole
+        process, a failure for a minute."""
+        if (why := self.missing()) is not None:
             return why
-        pythons = [self._asked_for] if self._asked_for else [sys.executable, "/usr/bin/python3"]
-        for python in pythons:
+        key = (shutil.which("bwrap"), self._pythons, self.folders.root)
+        known = _probed.get(key)
+        if known is None or (isinstance(known.found, str) and time.monotonic() - known.at > _FAILED_SECONDS):
+            known = _probed[key] = _Probed(await self._probe(), time.monotonic())
+        if isinstance(known.found, str):
+            return known.found
+        self._python = known.found
+        return None
+
+    async def _probe(self) -> _Python | str:
+        why = ""
+        for python in self._pythons:
             try:
-                self._python, self._paths = python, await _paths_of(python, self.folders.root)
+                self._python = _Python(python, await _paths_of(python, self.folders.root))
                 async with self.folders.held(None, 10) as folder:
                     result = await self.run(_PROBE, folder, CodeLimits(seconds=20, processes=8))
             except (OSError, ValueError) as error:
                 why = str(error)
                 continue
             if result.stdout.strip() == "works":
-                return None
+                return self._python
             why = (result.stderr or result.stopped or f"exit code {result.exit_code}").strip()[-500:]
-        return f"a first run of bwrap with {' or '.join(pythons)} failed: {why}"
+        return f"a first run of bwrap with {' or '.join(self._pythons)} failed: {why}"
 
     async def run(self, code: str, folder: Path | None, limits: CodeLimits) -> CodeResult:
         """See `CodeSandbox.run`. The folder has its lock."""
         assert folder is not None
-        before = await in_thread(lambda: tree.measure(folder, limits.files).files)
+        before, found = await in_thread(lambda: tree.before_run(folder, limits))
         with _data(code.encode("utf-8", "replace")) as source, _data(self._arguments(folder, limits)) as arguments:
             child = await self._started(source, arguments, limits)
             try:
@@ -169,18 +188,9 @@ class BubblewrapSandbox:
             finally:
                 if child.first is not None:
                     os.close(child.first)
-        shrunk = await in_thread(lambda: tree.shrink(folder, before, limits))
-        files, notes = await in_thread(lambda: tree.collect(folder, before, limits))
-        notes += [shrunk, child.out.note("stdout"), child.err.note("stderr")]
-        code_of_exit = child.process.returncode
-        return CodeResult(
-            stdout=child.out.text(),
-            stderr=child.err.text(),
-            exit_code=None if child.stopped else code_of_exit,
-            stopped=child.stopped or _killed(code_of_exit),
-            files=tuple(files),
-            notes=tuple(note for note in notes if note),
-        )
+        # Also when this is cancelled: the folder's lock ends with this call.
+        files, notes = await through(in_thread(lambda: tree.after_run(folder, before, limits)))
+        return child.result(files, [found, *notes], _killed(child.process.returncode))
 
     async def _started(self, source: int, arguments: int, limits: CodeLimits) -> Child:
         found = shutil.which("bwrap")
@@ -193,7 +203,16 @@ class BubblewrapSandbox:
             try:
                 bwrap = [found, "--seccomp", str(filtered), "--info-fd", str(theirs), "--args", str(arguments)]
                 # The first process in there is one more.
-                bwrap += [self._python, "-I", "-B", "-X", "utf8", "-c", INSIDE.read_text(), str(limits.processes + 1)]
+                bwrap += [
+                    self._python.program,
+                    "-I",
+                    "-B",
+                    "-X",
+                    "utf8",
+                    "-c",
+                    INSIDE.read_text(),
+                    str(limits.processes + 1),
+                ]
                 process = await asyncio.create_subprocess_exec(
                     *_before(limits), *bwrap,
                     stdin=source, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -230,14 +249,16 @@ class BubblewrapSandbox:
                 given += ["--symlink", os.readlink(path), path]
             else:
                 given += ["--ro-bind-try", path, path]
-        for path in (*_SYSTEM_FILES, *self._paths):
+        for path in _SYSTEM_FILES:
             given += ["--ro-bind-try", path, path]
         tmp = str(min(_TMP, limits.disk))
         given += [
             "--proc", "/proc", "--dev", "/dev", "--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm",
             "--remount-ro", "/dev", "--size", tmp, "--tmpfs", "/tmp",
-            "--bind", str(folder), _WORK, "--chdir", _WORK, "--remount-ro", "/",
         ]  # fmt: skip
+        for path in self._python.paths:
+            given += ["--ro-bind", path, path]
+        given += ["--bind", str(folder), WORK, "--chdir", WORK, "--remount-ro", "/"]
         return b"".join(each.encode() + b"\0" for each in given)
 
 
@@ -317,6 +338,8 @@ async def _paths_of(python: str, root: Path) -> tuple[str, ...]:
         if path.is_dir() and not any(path.is_relative_to(other) for other in (Path("/usr"), *found)):
             found.append(path)
     for path in found:
+        if path.is_relative_to(WORK) or Path(WORK).is_relative_to(path):
+            raise ValueError(f"{python} is installed in {path}, where the work folder is in the sandbox")
         for private in (Path.home(), root, Path("/etc"), Path("/var"), Path("/tmp")):
             if private.resolve().is_relative_to(path.resolve()):
                 raise ValueError(f"{python} is installed in {path}, which has more in it than Python")

@@ -8,14 +8,16 @@ import logging
 import os
 import signal
 import stat
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psutil
 
 from drsai_backend.tools.code import tree
-from drsai_backend.tools.code.base import CodeLimits
+from drsai_backend.tools.code.base import CodeFile, CodeLimits, CodeResult
+
+T = TypeVar("T")
 
 log = logging.getLogger("drsai.tools.code")
 
@@ -108,7 +110,7 @@ class Child:
     Args:
         process: with pipes for what it prints, the leader of a session.
         limits: of the run.
-        remove: ends what is not among its children; called once, after its end.
+        remove: ends what is not among its children; called after its end.
     """
 
     def __init__(
@@ -153,9 +155,22 @@ class Child:
             await self.end()
             await asyncio.gather(ended, *others, return_exceptions=True)
 
+    def result(self, files: Sequence[CodeFile], notes: Sequence[str], killed: str) -> CodeResult:
+        """What came of it, with the files and notes of its folder. `killed`: what its exit code says of its end."""
+        stopped = self.stopped or killed
+        notes = (*notes, self.out.note("stdout"), self.err.note("stderr"))
+        return CodeResult(
+            stdout=self.out.text(),
+            stderr=self.err.text(),
+            exit_code=None if self.stopped else self.process.returncode,
+            stopped=stopped,
+            files=tuple(files),
+            notes=tuple(note for note in notes if note),
+        )
+
     async def end(self) -> None:
         """Kill it with all that is in the sandbox, and wait for their end, also when this is cancelled."""
-        await through(asyncio.create_task(self._end()))
+        await through(self._end())
 
     async def _end(self) -> None:
         if self.first is None:
@@ -210,8 +225,9 @@ def _bury(handle: int) -> None:
         os.waitid(os.P_PIDFD, handle, os.WEXITED | os.WNOHANG)
 
 
-async def through(task: asyncio.Task[None]) -> None:
-    """Wait for the end of a task, however this one is cancelled meanwhile, and be cancelled then."""
+async def through(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for the end of work, however this task is cancelled meanwhile, and be cancelled then."""
+    task = asyncio.create_task(work)
     cancelled = False
     while not task.done():
         try:
@@ -220,7 +236,7 @@ async def through(task: asyncio.Task[None]) -> None:
             cancelled = True
     if cancelled:
         raise asyncio.CancelledError
-    task.result()
+    return task.result()
 
 
 async def _gone(handle: int) -> bool:

@@ -16,8 +16,8 @@ from typing import Final
 
 from drsai_backend.tools.code import tree
 from drsai_backend.tools.code.base import MIB, CodeLimits, CodeResult
-from drsai_backend.tools.code.bubblewrap import INSIDE, KNOWS
-from drsai_backend.tools.code.child import Child
+from drsai_backend.tools.code.bubblewrap import INSIDE, KNOWS, WORK
+from drsai_backend.tools.code.child import Child, through
 from drsai_backend.tools.code.folders import NOBODY, WorkFolders
 from drsai_backend.tools.threads import in_thread
 
@@ -53,9 +53,7 @@ class DockerSandbox:
     def __init__(self, folders: WorkFolders | None = None, image: str = IMAGE) -> None:
         self.folders = folders or WorkFolders()
         self.image = image
-        self._why: str | None = None
-        self._probed = False
-        self._probing = asyncio.Lock()
+        self._works = False
 
     def missing(self) -> str | None:
         """See `CodeSandbox.missing`."""
@@ -63,11 +61,9 @@ class DockerSandbox:
 
     async def probe(self) -> str | None:
         """See `CodeSandbox.probe`. A container is run. A daemon that gives no answer is asked again the next time."""
-        async with self._probing:
-            if not self._probed:
-                self._why = self.missing() or await self._probe()
-                self._probed = self._why is None
-        return self._why
+        why = None if self._works else self.missing() or await self._probe()
+        self._works = why is None
+        return why
 
     async def _probe(self) -> str | None:
         async with self.folders.held(None, 10) as folder:
@@ -83,7 +79,7 @@ class DockerSandbox:
     async def run(self, code: str, folder: Path | None, limits: CodeLimits) -> CodeResult:
         """See `CodeSandbox.run`. The folder has its lock."""
         assert folder is not None
-        before = await in_thread(lambda: tree.measure(folder, limits.files).files)
+        before, found = await in_thread(lambda: tree.before_run(folder, limits))
         name = f"drsai-code-{uuid.uuid4().hex}"
         process = await asyncio.create_subprocess_exec(
             *self._command(name, folder, limits), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
@@ -96,19 +92,9 @@ class DockerSandbox:
             process.stdin.write(code.encode("utf-8", "replace"))
             process.stdin.close()
         await child.watch(lambda: _excess(folder, limits))
-        shrunk = await in_thread(lambda: tree.shrink(folder, before, limits))
-        files, notes = await in_thread(lambda: tree.collect(folder, before, limits))
-        notes += [shrunk, child.out.note("stdout"), child.err.note("stderr")]
-        ended = process.returncode
-        stopped = child.stopped or ("It was killed, for its time or its memory." if ended == 137 else "")
-        return CodeResult(
-            stdout=child.out.text(),
-            stderr=child.err.text(),
-            exit_code=None if stopped else ended,
-            stopped=stopped,
-            files=tuple(files),
-            notes=tuple(note for note in notes if note),
-        )
+        files, notes = await through(in_thread(lambda: tree.after_run(folder, before, limits)))
+        killed = "It was killed, for its time or its memory." if process.returncode == 137 else ""
+        return child.result(files, [found, *notes], killed)
 
     def _command(self, name: str, folder: Path, limits: CodeLimits) -> list[str]:
         user = NOBODY if os.getuid() == 0 else os.getuid()
@@ -122,7 +108,7 @@ class DockerSandbox:
             "--pids-limit", str(limits.processes + 3), "--ulimit", f"fsize={limits.disk // 2}",
             "--ulimit", "nofile=128", "--ulimit", "core=0", "--log-driver", "none", "--shm-size", str(32 * MIB),
             "--tmpfs", f"/tmp:rw,nosuid,nodev,size={min(64 * MIB, limits.disk)}",
-            "--mount", f"type=bind,source={folder},target=/work", "--workdir", "/work",
+            "--mount", f"type=bind,source={folder},target={WORK}", "--workdir", WORK,
             "--env", "HOME=/tmp", "--env", "LANG=C.UTF-8", "--env", "MPLBACKEND=Agg", "--env", "MPLCONFIGDIR=/tmp",
             self.image, "timeout", "--signal=KILL", seconds,
             # The container counts its processes itself: 0.

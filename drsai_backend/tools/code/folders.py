@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 from drsai_backend.errors import ConfigurationError, ToolError
 from drsai_backend.tools.code import tree
+from drsai_backend.tools.code.child import through
 from drsai_backend.tools.threads import in_thread
 
 if TYPE_CHECKING:
@@ -69,7 +70,6 @@ class WorkFolders:
     def __init__(self, root: Path | None = None, *, keep_days: float = KEEP_DAYS, most_bytes: int = MOST_BYTES) -> None:
         self.root = Path(root or Path(tempfile.gettempdir()) / f"drsai-code-{os.getuid()}").absolute()
         self.keep_days, self.most_bytes = keep_days, most_bytes
-        self._pruned_at = float("-inf")
 
     @contextlib.asynccontextmanager
     async def held(self, key: str | None, seconds: float) -> AsyncGenerator[Path]:
@@ -87,7 +87,7 @@ class WorkFolders:
             yield _made(folder)
         finally:
             if key is None:
-                await in_thread(lambda: tree.remove(folder))
+                await through(in_thread(lambda: tree.remove(folder)))
             else:
                 os.utime(lock)  # When it was used last.
             os.close(lock)
@@ -106,15 +106,23 @@ class WorkFolders:
             self.root.chmod(mode)
 
     async def _prune_now_and_then(self) -> None:
-        if time.monotonic() - self._pruned_at > _PRUNE_SECONDS:
-            self._pruned_at = time.monotonic()
-            await in_thread(self.prune)
+        """Once an hour, whichever process comes first."""
+        mark = self.root / ".pruned"
+        try:
+            if time.time() - mark.stat().st_mtime < _PRUNE_SECONDS:
+                return
+        except FileNotFoundError:
+            pass
+        mark.touch()
+        await through(in_thread(self.prune))
 
     def prune(self) -> int:
         """Remove folders that are over, those of runs that died, and the oldest where all together are too large.
         Those in use stay. Returns how many were removed."""
         oldest, found = time.time() - self.keep_days * 86_400, list[tuple[float, int, Path]]()
         for folder in self.root.iterdir():
+            if folder.name.startswith("."):
+                continue
             with contextlib.suppress(OSError):
                 used_at = _lock_file(folder).stat().st_mtime if _lock_file(folder).exists() else folder.stat().st_mtime
                 size = tree.measure(folder, 1_000_000).bytes

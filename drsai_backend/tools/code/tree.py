@@ -101,6 +101,21 @@ def collect(path: Path, before: Marks, limits: CodeLimits) -> tuple[list[CodeFil
     return files, [f"Not handed out, as a run may hand out {bounds}: {listed}."]
 
 
+def before_run(path: Path, limits: CodeLimits) -> tuple[Marks, str]:
+    """What is in a folder, and a sentence where an earlier run that was cut off had left it above its limits."""
+    usage = measure(path, limits.files)
+    if not usage.excess(limits):
+        return usage.files, ""
+    return {}, shrink(path, {}, limits)
+
+
+def after_run(path: Path, before: Marks, limits: CodeLimits) -> tuple[list[CodeFile], list[str]]:
+    """Take a folder back below its limits, and collect its files. Returns those, and notes."""
+    shrunk = shrink(path, before, limits)
+    files, notes = collect(path, before, limits)
+    return files, [shrunk, *notes]
+
+
 def shrink(path: Path, before: Marks, limits: CodeLimits) -> str:
     """Take a folder that is above a limit back below it: what is new or changed is deleted, or else all. Returns a
     sentence that says so; "": it was not above. Nobody may be changing it meanwhile."""

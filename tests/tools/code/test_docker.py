@@ -74,7 +74,7 @@ async def test_a_container_is_closed_and_ends_with_its_code(docker: Path, root: 
     for pair in (
         ("--network", "none"), ("--cap-drop", "ALL"), ("--security-opt", "no-new-privileges"), ("--user", user),
         ("--pull", "never"), ("--memory", str(1 << 30)), ("--memory-swap", str(1 << 30)), ("--pids-limit", "12"),
-        ("--ipc", "private"), ("--workdir", "/work"),
+        ("--ipc", "private"), ("--workdir", "/mnt/data"),
     ):  # fmt: skip
         assert given[given.index(pair[0]) + 1] == pair[1]
     assert {"--read-only", "--rm", "--init"} < set(given)
