@@ -62,7 +62,7 @@ _OPEN_FILES: Final = 128
 _START_SECONDS: Final = 10.0
 _FAILED_SECONDS: Final = 60.0
 _SYSTEM_FOLDERS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_SYSTEM_FILES: Final = ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives", "/etc/mime.types")
+_SYSTEM_FILES: Final = ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives", "/etc/mime.types", "/etc/fonts")
 _PREFIXES: Final = (
     "import json, sys\n"
     "paths = [p for p in sys.path if p.rsplit('/', 1)[-1] in ('site-packages', 'dist-packages')]\n"
@@ -263,8 +263,9 @@ class BubblewrapSandbox:
 
 
 def _before(limits: CodeLimits) -> Sequence[str]:
+    # A core of 0 bytes would be written where the system hands cores to a program; one of 1 byte never is.
     most = {
-        "CORE": 0, "AS": limits.memory, "FSIZE": max(limits.disk // 2, 4096), "NOFILE": _OPEN_FILES, "MSGQUEUE": 0,
+        "CORE": 1, "AS": limits.memory, "FSIZE": max(limits.disk // 2, 4096), "NOFILE": _OPEN_FILES, "MSGQUEUE": 0,
         "CPU": int(limits.seconds) + 1, "MEMLOCK": 65_536, "SIGPENDING": 256,
     }  # fmt: skip
     listed = ",".join(f"{name}={value}" for name, value in most.items())

@@ -24,6 +24,8 @@ log = logging.getLogger("drsai.tools.code")
 _CHUNK: Final = 65_536
 _FLOOD: Final = 200
 """So many times the output that is kept may be written before the run is stopped."""
+_SOCKET_BYTES: Final = 512 << 10
+"""The most that one of them has in its buffers, both ways, by the usual settings of Linux."""
 _LOOK_SECONDS: Final = 0.1
 _END_SECONDS: Final = 10.0
 _PARENT_SECONDS: Final = 2.0
@@ -71,17 +73,31 @@ def memory_of(processes: Sequence[psutil.Process], enough: int) -> int:
     return exact
 
 
-def deleted_bytes(processes: Sequence[psutil.Process]) -> int:
-    """Room on the disk of files that have no name any more and are still open."""
-    found: dict[tuple[int, int], int] = {}
+def held_open(processes: Sequence[psutil.Process]) -> tuple[int, int]:
+    """What processes hold open that no other look finds: room on the disk of files that have no name any more, and
+    memory of the kernel that their local sockets may have, both in bytes."""
+    files: dict[tuple[int, int], int] = {}
+    sockets = set[int]()
     for process in processes:
         with contextlib.suppress(OSError):
             for entry in os.scandir(f"/proc/{process.pid}/fd"):
                 with contextlib.suppress(OSError):
                     seen = os.stat(entry.path)
                     if stat.S_ISREG(seen.st_mode) and seen.st_nlink == 0:
-                        found[seen.st_dev, seen.st_ino] = seen.st_blocks * 512
-    return sum(found.values())
+                        files[seen.st_dev, seen.st_ino] = seen.st_blocks * 512
+                    elif stat.S_ISSOCK(seen.st_mode):
+                        sockets.add(seen.st_ino)
+    return sum(files.values()), len(sockets) * _SOCKET_BYTES
+
+
+def entries_in_memory(pid: int) -> int:
+    """Files and folders in the sandbox's folders in memory: those without content take room that is not theirs."""
+    count = 0
+    for folder in ("/tmp", "/dev/shm"):
+        with contextlib.suppress(OSError):
+            found = os.statvfs(f"/proc/{pid}/root{folder}")
+            count += found.f_files - found.f_ffree
+    return count
 
 
 def family(pid: int) -> list[psutil.Process]:
@@ -96,10 +112,13 @@ def family(pid: int) -> list[psutil.Process]:
 def excess(pid: int, folder: Path, limits: CodeLimits) -> str:
     """Which limit the processes are above, as a sentence; "": none."""
     processes = family(pid)
-    if memory_of(processes, limits.memory) > limits.memory:
+    deleted, sockets = held_open(processes)
+    if memory_of(processes, limits.memory - sockets) + sockets > limits.memory:
         return f"It was stopped, as it used more than {limits.memory >> 20} MiB of memory."
+    if entries_in_memory(pid) > limits.files:
+        return f"It was stopped. /tmp and /dev/shm may have {limits.files} files and folders."
     usage = tree.measure(folder, limits.files)
-    usage.bytes += deleted_bytes(processes)
+    usage.bytes += deleted
     above = usage.excess(limits)
     return f"It was stopped. {above}" if above else ""
 

@@ -15,6 +15,7 @@ from drsai_backend.tools.code.base import CodeFile, CodeLimits
 
 MAX_DEPTH: Final = 16
 _MOST_ENTRIES: Final = 1_000_000
+_MOST_OF_NAME: Final = 200
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -239,6 +240,6 @@ def _entries(folder: int) -> list[os.DirEntry[str]]:
 
 
 def _shown(name: str) -> str:
-    """A file's path, as a text that any database and any reader takes."""
-    plain = os.fsencode(name).decode("utf-8", "replace")
+    """A file's path, or its end, as a text that any database and any reader takes."""
+    plain = os.fsencode(name).decode("utf-8", "replace")[-_MOST_OF_NAME:]
     return "".join(each if each.isprintable() else "\ufffd" for each in plain)

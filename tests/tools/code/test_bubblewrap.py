@@ -103,6 +103,8 @@ async def test_a_daemon_ends_with_the_code_that_has_started_it(bubblewrap: Bubbl
 
 
 async def test_a_call_that_is_cancelled_leaves_nothing(bubblewrap: BubblewrapSandbox) -> None:
+    await run(bubblewrap, "1")
+    open_before = len(os.listdir("/proc/self/fd"))
     task = asyncio.create_task(run(bubblewrap, "import os\nos.fork()\nopen('up', 'w')\nwhile True:\n    pass"))
     await until(lambda: (bubblewrap.folders.root / "a/work/up").exists())
     assert in_sandboxes(bubblewrap.folders.root)
@@ -111,6 +113,7 @@ async def test_a_call_that_is_cancelled_leaves_nothing(bubblewrap: BubblewrapSan
         await task
     assert not in_sandboxes(bubblewrap.folders.root)
     assert (await run(bubblewrap, "1 + 1")).stdout == "2\n"
+    await until(lambda: len(os.listdir("/proc/self/fd")) <= open_before)
 
 
 async def test_a_server_that_is_killed_leaves_nothing(bubblewrap: BubblewrapSandbox, root: Path) -> None:

@@ -47,12 +47,14 @@ found["sockets"] = [f for f in range(1, 46) if attempt(socket.socket, f, socket.
 found["terminal"] = attempt(open, "/dev/tty")
 found["parent"] = [attempt(os.kill, pid, signal.SIGKILL) for pid in (os.getppid(), 1)] and os.path.exists("/proc/1")
 found["root"] = [attempt(os.setuid, 0), attempt(os.setgid, 0), attempt(os.chroot, "/tmp"), attempt(os.chown, ".", 0, 0)]
+found["link"] = attempt(os.link, "/usr/bin/env", "env")
 found["device"] = attempt(os.mknod, "disk", stat.S_IFBLK | 0o600, os.makedev(254, 0))
 for name in ("AS", "FSIZE", "NPROC", "NOFILE", "CPU"):
     found[name] = attempt(resource.setrlimit, getattr(resource, "RLIMIT_" + name), (resource.RLIM_INFINITY,) * 2)
-for line in open("/proc/self/status"):
-    if line.split(":")[0] in ("CapEff", "CapBnd", "CapAmb", "NoNewPrivs"):
-        found[line.split(":")[0]] = int(line.split()[1], 16)
+for pid in ("1", "self"):  # The first process has no more than the others: who writes into its memory gains nothing.
+    for line in open(f"/proc/{pid}/status"):
+        if line.split(":")[0] in ("CapEff", "CapPrm", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp"):
+            found[pid, line.split(":")[0]] = int(line.split()[1], 16)
 if os.uname().machine == "x86_64":
     found["calls"] = {
         name: call(*given) for name, given in {
@@ -60,7 +62,7 @@ if os.uname().machine == "x86_64":
             "unshare": (272, 0x10000000), "clone": (56, 0x10000000 | 17, 0, 0, 0, 0), "memfd": (319, b"x", 0),
             "bpf": (321, 0, 0, 0), "mount": (165, 0, b"/tmp", b"tmpfs", 0, 0), "io_uring": (425, 1, 0),
             "perf": (298, 0, 0, -1, -1, 0), "shmget": (29, 0, 1 << 30, 0o1600), "userfaultfd": (323, 0),
-            "setns": (308, 0, 0), "x32": (0x40000000 | 39,),
+            "setns": (308, 0, 0), "io_setup": (206, 1, 0), "inotify": (294, 0), "x32": (0x40000000 | 39,),
         }.items() if call(*given) != "EPERM"
     }
     found["clone3"] = call(435, 0, 0)
@@ -84,7 +86,7 @@ async def test_nothing_outside_is_seen_written_or_called(
         "sockets": [1],  # Local ones: nothing that listens can be seen.
         "parent": True,
         "root": ["refused"] * 4,
-        "NoNewPrivs": 1,
+        **{(pid, name): value for pid in ("1", "self") for name, value in (("NoNewPrivs", 1), ("Seccomp", 2))},
     }
     if os.uname().machine == "x86_64":
         expected["clone3"] = "ENOSYS"
@@ -159,10 +161,17 @@ async def test_what_is_closed_to_everybody_is_counted_handed_out_and_removed(bub
             "may have 8388608 bytes",
         ),
         ("import itertools\nfor n in itertools.count():\n    open(f'{n}', 'w')", "may have 200 files"),
+        ("import itertools\nfor n in itertools.count():\n    open(f'/tmp/{n}', 'w')", "/tmp and /dev/shm may have 200"),
+        # Their buffers are memory of the kernel, which is nobody's.
+        (
+            "import os, socket, time\nfor _ in range(5):\n    os.fork()\npairs = []\nfor _ in range(50):\n"
+            "    pairs.append(socket.socketpair())\ntime.sleep(20)",
+            "more than 128 MiB of memory",
+        ),
         ("import os\nwhile True:\n    os.mkdir('d')\n    os.chdir('d')", "nested 16 deep"),
         ("import sys\nwhile True:\n    sys.stdout.write('x' * 10_000)", "printed more than"),
         ("import sys\nwhile True:\n    sys.stderr.write('x' * 10_000)", "printed more than"),
-        ("import os\nwhile True:\n    os.fork()", "Resource temporarily unavailable"),
+        ("import os, time\nwhile True:\n    if os.fork() == 0:\n        time.sleep(9)", "Resource temporarily unavailable"),
         ("import time, threading\nwhile True:\n    threading.Thread(target=time.sleep, args=(9,), daemon=True).start()",
          "can't start new thread"),
         ("import ctypes\nctypes.string_at(0)", "signal 11"),
