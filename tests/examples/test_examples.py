@@ -65,6 +65,14 @@ def test_http_tools(commands: Commands, tmp_path: Path) -> None:
     assert "weather says: sunny, 21 degrees" in out
 
 
+def test_code_interpreter(commands: Commands, tmp_path: Path) -> None:
+    lines = run(commands, "code_interpreter.py", tmp_path).splitlines()
+    assert "code_interpreter says: 285" in "".join(lines)
+    assert lines[-5].endswith("PermissionError: Permission denied: '/etc/passwd'")
+    assert lines[-3].endswith("It was stopped after 1 seconds.")
+    assert "MemoryError" in lines[-1]
+
+
 def test_tools_with_dependencies(commands: Commands, tmp_path: Path) -> None:
     lines = run(commands, "tools_with_dependencies.py", tmp_path).splitlines()
     assert lines[0] == "parameters: city, days"

@@ -1,0 +1,64 @@
+"""The code interpreter: Python that a model writes, run in a sandbox."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from drsai_backend.errors import ConfigurationError
+from drsai_backend.tools.code.base import CodeFile, CodeLimits, CodeResult, CodeSandbox
+from drsai_backend.tools.code.bubblewrap import BubblewrapSandbox
+from drsai_backend.tools.code.docker import IMAGE, DockerSandbox
+from drsai_backend.tools.code.folders import WorkFolders
+from drsai_backend.tools.code.interpreter import CodeInterpreter
+from drsai_backend.tools.code.monty import MontySandbox
+from drsai_backend.tools.options import ApprovalRule, ToolOptions
+
+__all__ = ["CodeFile", "CodeInterpreter", "CodeLimits", "CodeResult", "CodeSandbox", "code_interpreter"]
+
+SandboxName: TypeAlias = Literal["monty", "bubblewrap", "docker"]
+
+
+def code_interpreter(
+    sandbox: SandboxName | CodeSandbox = "monty",
+    *,
+    limits: CodeLimits | None = None,
+    folder: Path | str | None = None,
+    python: str | None = None,
+    image: str = IMAGE,
+    requires_approval: ApprovalRule = False,
+    permission: str | None = None,
+) -> CodeInterpreter:
+    """A tool that runs Python code. docs/code.md says what each sandbox promises.
+
+    Args:
+        sandbox: `monty`: a small Python without files; `bubblewrap`: real Python with a work folder per thread;
+            `docker`: the same in containers. Or one of your own.
+        limits: of each run.
+        folder: in which the work folders are; default: `drsai-code-<uid>` in the folder for temporary files.
+        python: of bubblewrap: the interpreter; default: the server's own, or else /usr/bin/python3.
+        image: of docker: an image with Python, which must be there.
+        requires_approval: see `ToolOptions`.
+        permission: see `ToolOptions`.
+
+    Raises:
+        ConfigurationError: there is no such sandbox, or what it needs is not installed.
+    """
+    folders = WorkFolders(Path(folder) if folder is not None else None)
+    if sandbox == "monty":
+        sandbox = MontySandbox()
+    elif sandbox == "bubblewrap":
+        sandbox = BubblewrapSandbox(folders, python)
+    elif sandbox == "docker":
+        sandbox = DockerSandbox(folders, image)
+    elif isinstance(sandbox, str):
+        raise ConfigurationError(f"sandbox={sandbox!r}: it is one of {', '.join(get_args(SandboxName))}")
+    if (missing := sandbox.missing()) is not None:
+        raise ConfigurationError(f"code cannot be run in {sandbox.name}: {missing}")
+    options = ToolOptions(
+        timeout=None,  # The sandbox holds to its own, and leaves nothing behind.
+        idempotent=sandbox.repeatable,
+        requires_approval=requires_approval,
+        permission=permission,
+    )
+    return CodeInterpreter(sandbox, folders, limits or CodeLimits(), options)
