@@ -36,14 +36,19 @@ async def call_tool(tool: ToolBase, arguments: Mapping[str, Any], run: ToolRun |
                 return text_result(tool.name, f"Who asks may not use {tool.name}: they lack {scope}.", is_error=True)
             call = ToolCall(tool, tool.check(arguments), run)
             return await (chain(run.middleware, _limited)(call) if run.middleware else _limited(call))
-        except ToolError as error:
-            log.warning("tool failed: %s", error, extra={"tool": tool.name, "agent": run.agent, "call_id": run.call_id})
-            return text_result(tool.name, error.message, is_error=True)
-        except Exception as error:
-            names = {"tool": tool.name, "agent": run.agent, "call_id": run.call_id}
-            log.warning("tool failed", extra=names, exc_info=error)
-            text = f"The tool {tool.name} failed ({type(error).__name__}). What went wrong is in the server's log."
-            return text_result(tool.name, text, is_error=True)
+        except Exception as error:  # noqa: BLE001 - tools are foreign code.
+            return failure(tool.name, error, run)
+
+
+def failure(name: str, error: Exception, run: ToolRun) -> ToolResult:
+    """The result of a call of the tool `name` that has raised: a text that is safe to show. The log has the rest."""
+    names = {"tool": name, "agent": run.agent, "call_id": run.call_id}
+    if isinstance(error, ToolError):
+        log.warning("tool failed: %s", error, extra=names)
+        return text_result(name, error.message, is_error=True)
+    log.warning("tool failed", extra=names, exc_info=error)
+    text = f"The tool {name} failed ({type(error).__name__}). What went wrong is in the server's log."
+    return text_result(name, text, is_error=True)
 
 
 async def result_or_error(tool: ToolBase, arguments: Mapping[str, Any], call_id: str | None) -> ToolResult:

@@ -230,8 +230,7 @@ class ToolCalls:
 
     async def _run(self, call: Call) -> AsyncGenerator[object, None]:
         """Make the call, in a task of its own, so that a question in it ends nothing else."""
-        if isinstance(call.tool, ToolBase):
-            call.run = self._tool_run(call)
+        call.run = self._tool_run(call)
         branch = Branch(current_branch.get())
         items: asyncio.Queue[object] = asyncio.Queue()
         branch.task = task = asyncio.create_task(make_call(call, call.token, items, branch))

@@ -12,7 +12,8 @@ from autogen_agentchat.agents import AssistantAgent
 from autogen_core import FunctionCall
 
 from drsai_backend import DrSai, RunStatus
-from drsai_backend.runs import Answer
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.runs import Answer, InputMessage, RunRequest
 from drsai_backend.tools.mcp import McpWorkbench
 from drsai_backend.tools.mcp.pool import pool
 from tests.support.scripted import ScriptedClient
@@ -54,6 +55,19 @@ async def test_a_call_is_approved(migrated_sqlite: str, tmp_path: Path) -> None:
         handle = await drsai.answer("anonymous", "t", Answer(question["id"], decision="approve"))
         assert (await handle.wait()).status is RunStatus.COMPLETED
     assert len(made.read_text().splitlines()) == 1
+
+
+async def test_who_asks_needs_the_permission_of_a_server(migrated_sqlite: str, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    teams = {"crew": lambda: counting(made, permission="tools:register")}
+    async with DrSai(teams, migrated_sqlite, settings=settings()) as drsai:
+        for scopes, text in (({Scope.CHAT}, "needs the scope"), ({Scope.CHAT, Scope.TOOLS_REGISTER}, "done: counted")):
+            who = Principal(scopes=frozenset(scopes))
+            handle = await drsai.engine.start(
+                RunRequest(team="crew", messages=[InputMessage("user", "x")], principal=who)
+            )
+            await handle.wait()
+            assert text in handle.transcript()[-1].message.to_text()
 
 
 async def test_a_server_is_killed_in_the_middle_of_a_run(migrated_sqlite: str, tmp_path: Path) -> None:
