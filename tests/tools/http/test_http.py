@@ -355,6 +355,40 @@ class TestOpenApi:
         assert (second.method, second.json) == ("PUT", {"name": "Rex", "parent": {"name": "Max"}})
         assert second.headers["authorization"] == "Bearer tttt"
 
+    async def test_what_documents_have(self, site: Site) -> None:
+        """Two references with one last part are two schemas; a path has servers; some headers are no parameters; a
+        property may be called as a keyword of OpenAPI."""
+        text: Any = {"type": "object", "properties": {"next": {"$ref": "#/components/schemas/Item"}, "a": {}}}
+        other: Any = {
+            "type": "object",
+            "properties": {
+                "next": {"$ref": "#/components/parameters/Item/schema/x-of/Item"},
+                "example": {"type": "number", "minimum": 0, "exclusiveMinimum": True},
+            },
+        }
+        parameter: Any = {"name": "Item", "in": "query", "schema": {**other, "x-of": {"Item": other}}}
+        headers: Any = [
+            {"name": name, "in": "header", "schema": {"type": "string"}}
+            for name in ("Accept", "content-type", "Authorization")
+        ]
+        operation: Any = {
+            "operationId": "get",
+            "parameters": [{"$ref": "#/components/parameters/Item"}, *headers],
+            "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Item"}}}},
+        }
+        document: Any = {
+            "servers": [{"url": "https://other.example"}],
+            "paths": {"/x": {"servers": [{"url": f"{site.url}/of-path"}], "post": operation}},
+            "components": {"schemas": {"Item": text}, "parameters": {"Item": parameter}},
+        }
+        [tool] = openapi_tools(document, ["get"], {}, allowed_addresses=LOCAL)
+        assert tool.parameters["properties"].keys() == {"Item", "next", "a"}
+        assert await said(tool, Item={"next": {"example": 1}}, next={"next": {"a": 1}}) == "ok"
+        assert "is less than or equal to the minimum" in await said(tool, Item={"next": {"example": 0}})
+        [sent] = site.requests
+        assert sent.path == "/of-path/x"
+        assert "authorization" not in sent.headers
+
     async def test_a_document_takes_no_credential_of_the_operator(
         self, site: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
