@@ -22,6 +22,8 @@ log = logging.getLogger("drsai.tools")
 
 _FIRST_PAUSE: Final = 0.1
 """Seconds before the first retry; twice as long before each that follows."""
+LONGEST_PAUSE: Final = 30.0
+"""Seconds. A call whose peer wants to be left alone for longer is not made again."""
 _limits: WeakKeyDictionary[ToolBase, tuple[asyncio.AbstractEventLoop, asyncio.Semaphore]] = WeakKeyDictionary()
 
 
@@ -80,9 +82,11 @@ async def _attempts(call: ToolCall) -> ToolResult:
     for attempt in range(options.retries):
         try:
             return await _once(call)
-        except TransientToolError:
+        except TransientToolError as error:
+            if error.after > LONGEST_PAUSE:
+                raise
             # A part of it by chance: calls that failed together do not come back together.
-            await asyncio.sleep(_FIRST_PAUSE * 2**attempt * random.uniform(0.5, 1.0))
+            await asyncio.sleep(error.after + _FIRST_PAUSE * 2**attempt * random.uniform(0.5, 1.0))
     return await _once(call)
 
 

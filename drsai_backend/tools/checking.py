@@ -98,7 +98,7 @@ def check_schema(schema: JsonObject, what: str) -> None:
 
 @lru_cache(maxsize=512)
 def _validator(schema: str) -> Any:
-    return _Bounded(json.loads(schema), registry=referencing.Registry())
+    return _Bounded(json.loads(schema), registry=cast(Any, referencing.Registry)())
 
 
 def _counted(keyword: Keyword) -> Keyword:
