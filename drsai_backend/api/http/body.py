@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
@@ -18,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
 from drsai_backend.api.http.errors import BodyTooLarge, MalformedJSON, Overloaded, UnsupportedMediaType, path_of
+from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 
@@ -53,6 +55,7 @@ class Bodies:
     def __init__(self, limit: int, total: int) -> None:
         self._limit = limit
         self._free = self._total = max(limit, total)
+        self._streams: Counter[Owner | str] = Counter()
         # Of its own: tools may keep the event loop's default one busy. Two, as big bodies are parsed under the GIL.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="drsai-body")
 
@@ -100,9 +103,16 @@ class Bodies:
             self._free += counted
 
     @asynccontextmanager
-    async def stream(self, scope: Scope, receive: Receive, limit: int) -> AsyncGenerator[AsyncIterator[bytes]]:
+    async def stream(
+        self, scope: Scope, receive: Receive, limit: int, owner: Owner
+    ) -> AsyncGenerator[AsyncIterator[bytes]]:
         """The body of a request in parts, as it arrives, for what keeps no more of it than `STREAMED` bytes; those are
         what it counts for, however long it is.
+
+        Args:
+            limit: bytes that it may have.
+            owner: who sends it. A user may send an eighth of all that may be under way, a tenant a half: whoever sends
+                slowly keeps nobody else from sending.
 
         Raises:
             BodyTooLarge: it is longer than `limit` bytes.
@@ -114,6 +124,10 @@ class Bodies:
             if header_of(scope, b"expect") is None:
                 await _drain(receive, self._limit)
             raise BodyTooLarge(text)
+        for name, share in ((owner, 8), (owner.tenant, 2)):
+            if self._streams[name] >= max(1, self._total // STREAMED // share):
+                whose = "you have" if name == owner else "your tenant has"
+                raise Overloaded(f"{whose} {self._streams[name]} uploads under way; wait until one has ended")
         if self._free < STREAMED:
             raise Overloaded(f"the bodies of all requests under way have {self._total} bytes already; try again")
 
@@ -127,11 +141,16 @@ class Bodies:
                 yield part
 
         self._free -= STREAMED
+        self._streams.update((owner, owner.tenant))
         try:
             async with aclosing(parts()) as arriving:
                 yield arriving
         finally:
             self._free += STREAMED
+            for name in (owner, owner.tenant):
+                self._streams[name] -= 1
+                if not self._streams[name]:
+                    del self._streams[name]
 
     async def parse(self, data: bytes) -> JsonObject:
         """The JSON object of a message that came whole. Raises BodyTooLarge, MalformedJSON and InvalidRequest as
