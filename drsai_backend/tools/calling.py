@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from autogen_core.tools import ToolResult
 
-from drsai_backend.errors import ToolError, TransientToolError
+from drsai_backend.errors import DrSaiError, ToolError, TransientToolError
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.middleware import ToolCall, chain
 from drsai_backend.tools.results import ToolOutput, is_stream, text_result, to_result
@@ -45,7 +45,7 @@ async def call_tool(tool: ToolBase, arguments: Mapping[str, Any], run: ToolRun |
 def failure(name: str, error: Exception, run: ToolRun) -> ToolResult:
     """The result of a call of the tool `name` that has raised: a text that is safe to show. The log has the rest."""
     names = {"tool": name, "agent": run.agent, "call_id": run.call_id}
-    if isinstance(error, ToolError):
+    if isinstance(error, ToolError) or (isinstance(error, DrSaiError) and error.status < 500):
         log.warning("tool failed: %s", error, extra=names)
         return text_result(name, error.message, is_error=True)
     log.warning("tool failed", extra=names, exc_info=error)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
 
 import jsonpath
@@ -21,6 +23,12 @@ _OF_THE_CONNECTION: Final = frozenset(("host", "content-length", "transfer-encod
 _BY_EXPRESSION: Final = ("match(", "search(", "=~")
 """Of JSONPath: regular expressions may take for ever."""
 _QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
+
+
+@lru_cache(maxsize=256)
+def _schema_of(parameters: str, tool: str) -> str:
+    """A registered tool is made for each run, and to check a long schema takes a second."""
+    return json.dumps(parameters_schema(json.loads(parameters), tool))
 
 
 class HttpEndpoint(BaseModel):
@@ -128,7 +136,7 @@ class HttpToolConfig(BaseModel):
 
     def schema_of_parameters(self) -> JsonObject:
         """The JSON Schema of the arguments. Raises ConfigurationError: they are none."""
-        return parameters_schema(self.parameters, self.name)
+        return json.loads(_schema_of(json.dumps(self.parameters), self.name))
 
     def secret_names(self) -> set[str]:
         """The credentials that it names."""

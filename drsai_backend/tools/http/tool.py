@@ -125,6 +125,8 @@ class HttpTool(ToolBase):
             url, headers, content = self._filled(endpoint, values)
         except UnicodeError:
             raise ToolError("The arguments have characters that cannot be sent. Leave them out.") from None
+        except httpx.InvalidURL:
+            raise ToolError("The arguments make an address that is too long, or is none. Send shorter ones.") from None
         transport = CheckedTransport(self._reachable, resolve=self._resolve)
         try:
             async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=endpoint.timeout) as client:

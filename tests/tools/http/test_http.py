@@ -250,6 +250,11 @@ class TestAnswers:
         assert "It wants to be asked again after 600 s." in await said(made(site))
         assert len(times) == 1
 
+    async def test_an_address_that_is_too_long(self, site: Site) -> None:
+        assert "an address that is too long" in await said(
+            made(site, query={"q": "{city}"}, parameters=[CITY]), city="x" * 70_000
+        )
+
     async def test_a_long_answer_is_read_beside_the_loop(self, site: Site) -> None:
         """What is picked of a megabyte takes seconds, in which the loop has others to serve."""
         site.answer = lambda sent: Said({"a": [{"b": n} for n in range(20_000)]})
