@@ -22,6 +22,8 @@ log = logging.getLogger("drsai.tools")
 
 _FIRST_PAUSE: Final = 0.1
 """Seconds before the first retry; twice as long before each that follows."""
+_BREATH: Final = 50
+"""Partial results, after which others have their turn."""
 LONGEST_PAUSE: Final = 30.0
 """Seconds. A call whose peer wants to be left alone for longer is not made again."""
 _limits: WeakKeyDictionary[ToolBase, tuple[asyncio.AbstractEventLoop, asyncio.Semaphore]] = WeakKeyDictionary()
@@ -108,10 +110,13 @@ async def _once(call: ToolCall) -> ToolResult:
 
 async def _last(stream: AsyncIterator[ToolOutput], call: ToolCall) -> ToolOutput:
     last: object = None
-    any_yet = False
+    count = 0
     async with contextlib.aclosing(cast(Any, stream)):
         async for item in stream:
-            if any_yet:
+            if count:
                 call.run.emit(last)
-            last, any_yet = item, True
+            last, count = item, count + 1
+            if count % _BREATH == 0:
+                # A generator that awaits nothing would keep the loop to itself, and run past its time.
+                await asyncio.sleep(0)
     return last

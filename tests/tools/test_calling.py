@@ -122,6 +122,17 @@ class TestErrors:
         assert await text_of(find) == "! there is no file 'x'"
         assert "hunter2" in caplog.text
 
+    async def test_a_time_out_ends_a_generator_without_end(self) -> None:
+        """It awaits nothing."""
+
+        @tool(timeout=0.05)
+        async def count() -> AsyncIterator[int]:
+            number = 0
+            while number < 2_000_000:
+                yield (number := number + 1)
+
+        assert "gave no answer within 0.05 seconds" in await text_of(count)
+
     async def test_a_time_out_ends_an_async_tool(self) -> None:
         ended = False
 
