@@ -212,7 +212,12 @@ class ToolError(DrSaiError, code="tool_error"):
 
 
 class TransientToolError(ToolError, code="tool_error_transient"):
-    """Raised by a tool when trying again may help: `ToolOptions.retries` says how often that is done."""
+    """Raised by a tool when trying again may help: `ToolOptions.retries` says how often that is done. `after`: not
+    before so many seconds have passed."""
+
+    def __init__(self, message: str, *, after: float = 0.0, param: str | None = None) -> None:
+        super().__init__(message, param=param)
+        self.after = after
 
 
 class ReplayMismatch(DrSaiError, code="replay_mismatch"):

@@ -23,6 +23,8 @@ from drsai_backend.errors import Conflict, FilesFull, InvalidRequest, NotFound
 
 _file, _content, _chunk = table_of(StoredFile), table_of(FileContent), table_of(FileChunk)
 _LOCK: Final = sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 17))")
+MOST_FILES: Final = 20_000
+"""Files that a user may have: the same content again takes no room, and its row does."""
 _BATCH: Final = 100
 
 
@@ -106,7 +108,7 @@ def finish(session: Session, upload: Upload, new: NewFile, sha256: str, limit: i
         The file, and whether the bytes of the upload are its content: else they were there, and the upload is gone.
 
     Raises:
-        FilesFull: the user's files have more than `limit` bytes with it.
+        FilesFull: the user's files have more than `limit` bytes with it, or are too many.
         Conflict: the upload was given up.
     """
     connection, owner = session.connection(), upload.owner
@@ -126,6 +128,8 @@ def finish(session: Session, upload: Upload, new: NewFile, sha256: str, limit: i
         return known, False
     if used(session, owner) > limit:
         raise FilesFull(f"your files may have {limit} bytes in all; delete some first", param="file")
+    if connection.execute(sa.select(sa.func.count()).where(*owned_by(_file, owner))).scalar_one() >= MOST_FILES:
+        raise FilesFull(f"you may have {MOST_FILES} files; delete some first", param="file")
     now = utcnow()
     info = FileInfo(
         file_id=new.file_id,

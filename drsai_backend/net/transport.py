@@ -7,11 +7,13 @@ its own and is checked as the first one is.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.to_thread
@@ -24,7 +26,7 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
 _TRIES: Final = 3
 """Addresses of a host that are tried."""
-_LOOKUPS: Final = 8
+_LOOKUPS: Final = 64
 """Names that are looked up at a time: a resolver that hangs holds a thread for each."""
 
 
@@ -43,6 +45,19 @@ class SystemResolver:
         return list(dict.fromkeys(str(row[4][0]) for row in found))
 
 
+_resolvers: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, SystemResolver]] = WeakKeyDictionary()
+
+
+def _system_resolver() -> SystemResolver:
+    """That of the running event loop: all transports together hold `_LOOKUPS` threads."""
+    return _resolvers.setdefault(asyncio.get_running_loop(), SystemResolver())
+
+
+@lru_cache(maxsize=1)
+def _authorities() -> ssl.SSLContext:
+    return httpx.create_ssl_context()
+
+
 class CheckedTransport(httpx.AsyncBaseTransport):
     """A transport for `httpx.AsyncClient(transport=…, trust_env=False)`: a proxy would resolve by itself.
 
@@ -51,7 +66,8 @@ class CheckedTransport(httpx.AsyncBaseTransport):
     Args:
         reachable: what may be reached.
         resolve: how a name is resolved; default: as the system does.
-        verify: which certificates are good; default: those of the authorities that httpx knows, or of `SSL_CERT_FILE`.
+        verify: which certificates are good; default: those of the authorities that httpx knows, or of `SSL_CERT_FILE`,
+            as they were when the process has asked first.
 
     Raises (on requests):
         RefusedAddress: one of the host's addresses may not be reached. Nothing was sent.
@@ -62,9 +78,11 @@ class CheckedTransport(httpx.AsyncBaseTransport):
         self, reachable: Reachable, *, resolve: Resolve | None = None, verify: ssl.SSLContext | bool = True
     ) -> None:
         self._reachable = reachable
-        self._resolve = SystemResolver() if resolve is None else resolve
+        self._resolve = _system_resolver() if resolve is None else resolve
         limits = httpx.Limits(max_keepalive_connections=0)
-        self._inner = httpx.AsyncHTTPTransport(verify=verify, limits=limits)  # Of the environment, it uses no proxy.
+        # Reading the authorities takes 20 ms, in which nothing else runs. Of the environment, it uses no proxy.
+        context = _authorities() if verify is True else verify
+        self._inner = httpx.AsyncHTTPTransport(verify=context, limits=limits)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request to the first address of its host that takes the connection."""

@@ -74,7 +74,7 @@ class ToolBase(BaseTool[BaseModel, Any]):
         Raises:
             ToolError: they do not fit `parameters`; the text tells the model what to change.
         """
-        from drsai_backend.tools.schema import check_against
+        from drsai_backend.tools.checking import check_against
 
         return check_against(self.parameters, arguments)
 

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from autogen_core.tools import ToolResult
 
-from drsai_backend.errors import ToolError, TransientToolError
+from drsai_backend.errors import DrSaiError, ToolError, TransientToolError
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.middleware import ToolCall, chain
 from drsai_backend.tools.results import ToolOutput, is_stream, text_result, to_result
@@ -22,6 +22,10 @@ log = logging.getLogger("drsai.tools")
 
 _FIRST_PAUSE: Final = 0.1
 """Seconds before the first retry; twice as long before each that follows."""
+_BREATH: Final = 50
+"""Partial results, after which others have their turn."""
+LONGEST_PAUSE: Final = 30.0
+"""Seconds. A call whose peer wants to be left alone for longer is not made again."""
 _limits: WeakKeyDictionary[ToolBase, tuple[asyncio.AbstractEventLoop, asyncio.Semaphore]] = WeakKeyDictionary()
 
 
@@ -36,14 +40,19 @@ async def call_tool(tool: ToolBase, arguments: Mapping[str, Any], run: ToolRun |
                 return text_result(tool.name, f"Who asks may not use {tool.name}: they lack {scope}.", is_error=True)
             call = ToolCall(tool, tool.check(arguments), run)
             return await (chain(run.middleware, _limited)(call) if run.middleware else _limited(call))
-        except ToolError as error:
-            log.warning("tool failed: %s", error, extra={"tool": tool.name, "agent": run.agent, "call_id": run.call_id})
-            return text_result(tool.name, error.message, is_error=True)
-        except Exception as error:
-            names = {"tool": tool.name, "agent": run.agent, "call_id": run.call_id}
-            log.warning("tool failed", extra=names, exc_info=error)
-            text = f"The tool {tool.name} failed ({type(error).__name__}). What went wrong is in the server's log."
-            return text_result(tool.name, text, is_error=True)
+        except Exception as error:  # noqa: BLE001 - tools are foreign code.
+            return failure(tool.name, error, run)
+
+
+def failure(name: str, error: Exception, run: ToolRun) -> ToolResult:
+    """The result of a call of the tool `name` that has raised: a text that is safe to show. The log has the rest."""
+    names = {"tool": name, "agent": run.agent, "call_id": run.call_id}
+    if isinstance(error, ToolError) or (isinstance(error, DrSaiError) and error.status < 500):
+        log.warning("tool failed: %s", error, extra=names)
+        return text_result(name, error.message, is_error=True)
+    log.warning("tool failed", extra=names, exc_info=error)
+    text = f"The tool {name} failed ({type(error).__name__}). What went wrong is in the server's log."
+    return text_result(name, text, is_error=True)
 
 
 async def result_or_error(tool: ToolBase, arguments: Mapping[str, Any], call_id: str | None) -> ToolResult:
@@ -75,9 +84,11 @@ async def _attempts(call: ToolCall) -> ToolResult:
     for attempt in range(options.retries):
         try:
             return await _once(call)
-        except TransientToolError:
+        except TransientToolError as error:
+            if error.after > LONGEST_PAUSE:
+                raise
             # A part of it by chance: calls that failed together do not come back together.
-            await asyncio.sleep(_FIRST_PAUSE * 2**attempt * random.uniform(0.5, 1.0))
+            await asyncio.sleep(error.after + _FIRST_PAUSE * 2**attempt * random.uniform(0.5, 1.0))
     return await _once(call)
 
 
@@ -99,10 +110,13 @@ async def _once(call: ToolCall) -> ToolResult:
 
 async def _last(stream: AsyncIterator[ToolOutput], call: ToolCall) -> ToolOutput:
     last: object = None
-    any_yet = False
+    count = 0
     async with contextlib.aclosing(cast(Any, stream)):
         async for item in stream:
-            if any_yet:
+            if count:
                 call.run.emit(last)
-            last, any_yet = item, True
+            last, count = item, count + 1
+            if count % _BREATH == 0:
+                # A generator that awaits nothing would keep the loop to itself, and run past its time.
+                await asyncio.sleep(0)
     return last

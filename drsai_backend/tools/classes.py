@@ -19,14 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
-import jsonschema
-
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.base import ToolBase, ToolIdentity
+from drsai_backend.tools.checking import check_against, check_schema
 from drsai_backend.tools.results import ToolOutput
 from drsai_backend.tools.running import ToolRun
-from drsai_backend.tools.schema import check_against, simplified
+from drsai_backend.tools.schema import simplified
 
 C = TypeVar("C", bound=type)
 
@@ -122,21 +121,23 @@ def parameters_schema(parameters: object, tool: str = "tool") -> JsonObject:
         ConfigurationError: it is neither.
     """
     if isinstance(parameters, Mapping):
-        schema: JsonObject = simplified(dict(cast("JsonObject", parameters)))
-        if schema.get("type", "object") != "object":
+        given = dict(cast("JsonObject", parameters))
+        if given.get("type", "object") != "object":
             raise ConfigurationError(f"{tool}: the schema of its parameters is not one of an object")
-        schema = {"type": "object", "properties": {}, **schema}
-    elif isinstance(parameters, Sequence) and not isinstance(parameters, str):
-        listed = [_parameter(each, tool) for each in cast("Sequence[Any]", parameters)]
-        required = [name for name, _, needed in listed if needed]
-        properties = {name: each for name, each, _ in listed}
-        schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    else:
+        check_schema(given, tool)
+        try:
+            return {"type": "object", "properties": {}, **simplified(given)}
+        except RecursionError:
+            raise ConfigurationError(f"{tool}: its parameters are nested too deeply") from None
+    if not isinstance(parameters, Sequence) or isinstance(parameters, str):
         raise ConfigurationError(f"{tool}: `parameters` is a list of parameters or a JSON Schema")
-    try:
-        jsonschema.Draft202012Validator.check_schema(schema)
-    except jsonschema.SchemaError as error:
-        raise ConfigurationError(f"{tool}: its parameters are no JSON Schema: {error.message}") from None
+    listed = [_parameter(each, tool) for each in cast("Sequence[Any]", parameters)]
+    required = [name for name, _, needed in listed if needed]
+    properties = {name: each for name, each, _ in listed}
+    schema: JsonObject = {
+        "type": "object", "properties": properties, "required": required, "additionalProperties": False
+    }  # fmt: skip
+    check_schema(schema, tool)
     return schema
 
 
@@ -145,6 +146,6 @@ def _parameter(given: Any, tool: str) -> tuple[str, JsonObject, bool]:
         raise ConfigurationError(f"{tool}: a parameter is an object with a `name`")
     each = dict(cast("JsonObject", given))
     name, kind, required = str(each.pop("name")), each.pop("type", "string"), bool(each.pop("required", False))
-    if kind not in _TYPES:
+    if not isinstance(kind, str) or kind not in _TYPES:
         raise ConfigurationError(f"{tool}: the parameter `{name}` has the unknown type {kind!r}")
     return name, {"type": _TYPES[kind], **each}, required

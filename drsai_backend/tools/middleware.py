@@ -11,8 +11,10 @@
 
     DrSaiAgent("clerk", client, tools=[...], tool_middleware=[timed])
 
-The first of a list is the outermost. It sees valid arguments only and may change them, answer itself without
-`proceed`, or look at the result. A result that is replayed after a crash passes none of them.
+The first of a list is the outermost. It may change the arguments, answer itself without `proceed`, or look at the
+result. It stands around all tools of the agent: of one of this package it sees valid arguments only; of AutoGen's tools
+and other workbenches (those of MCP servers, say) the arguments as the model gave them, and `call.tool` is a stand-in
+with the tool's name, and `idempotent` if it is marked so. A result that is replayed after a crash passes none of them.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ log = logging.getLogger("drsai.tools")
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that is to be made. `arguments` are valid ones."""
+    """A call that is to be made. `arguments` are valid ones where `tool` is one of this package."""
 
     tool: ToolBase
     arguments: JsonObject

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import difflib
-import json
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
-import jsonschema
-import referencing
 from pydantic import ValidationError
-from referencing.exceptions import Unresolvable
 
 from drsai_backend.errors import ConfigurationError, ToolError
 from drsai_backend.json_types import JsonObject
 
-_SHOWN_PROBLEMS: Final = 5
+SHOWN_PROBLEMS: Final = 5
+"""Of what is wrong with arguments."""
 _SHOWN_INPUT: Final = 60
 _NAMED: Final = ("properties", "$defs", "patternProperties", "dependentSchemas")
 """Keywords whose keys are names, which may be "title" or "$ref" as well."""
 _PLAIN: Final = ("default", "const", "enum", "examples", "example", "required")
 """Keywords whose values are no schemas."""
+_MOST_DEFS: Final = 300
+_MOST_PARTS: Final = 20_000
+"""Of a schema. One that refers twice to what refers twice to the next grows as a power of two."""
 
 
 def simplified(schema: JsonObject) -> JsonObject:
     """A schema with its `$ref`s replaced by what they refer to and without titles. What refers to itself stays in
-    `$defs`."""
+    `$defs`; where that would make it very long, so does all."""
     defs: JsonObject = schema.get("$defs", {})
-    looping = {name for name in defs if _reaches(name, name, defs)}
+    looping = _looping(schema, defs)
     result = _plain({key: value for key, value in schema.items() if key != "$defs"}, defs, looping)
     kept: JsonObject = {}
     waiting = _refs(result)
@@ -83,46 +82,18 @@ def explain(tool: str, error: ValidationError, known: Iterable[str]) -> ToolErro
         else:
             given = "" if item["input"] is None else f", not {_short(item['input'])}"
             problems.append(f"`{field or 'arguments'}`: {item['msg'][:1].lower()}{item['msg'][1:]}{given}")
-    return _refusal(tool, problems)
-
-
-def check_against(schema: JsonObject, arguments: object, tool: str = "") -> JsonObject:
-    """Arguments that fit a JSON Schema. No `$ref` out of the schema is followed.
-
-    Raises:
-        ToolError: they do not fit; the text says what to change.
-    """
-    if not isinstance(arguments, Mapping):
-        raise not_an_object(tool, arguments)
-    values = dict(cast("JsonObject", arguments))
-    validator = _validator(json.dumps(schema, sort_keys=True))
-    problems: list[str] = []
-    try:
-        for error in validator.iter_errors(values):
-            field = ".".join(str(part) for part in error.absolute_path)
-            problems.append(f"`{field}`: {error.message[:200]}" if field else error.message[:200])
-            if len(problems) > _SHOWN_PROBLEMS:
-                break
-    except Unresolvable as error:
-        raise ToolError(f"The parameters of the tool {tool} refer to something unknown: it cannot be called") from error
-    if problems:
-        raise _refusal(tool, problems)
-    return values
+    return refusal(tool, problems)
 
 
 def not_an_object(tool: str, arguments: object) -> ToolError:
     """The error for arguments that are no object."""
-    return _refusal(tool, [f"they must be a JSON object, not {_short(arguments)}"])
+    return refusal(tool, [f"they must be a JSON object, not {_short(arguments)}"])
 
 
-@lru_cache(maxsize=512)
-def _validator(schema: str) -> Any:
-    return jsonschema.Draft202012Validator(json.loads(schema), registry=referencing.Registry())
-
-
-def _refusal(tool: str, problems: list[str]) -> ToolError:
-    more = len(problems) - _SHOWN_PROBLEMS
-    text = "; ".join(problems[:_SHOWN_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
+def refusal(tool: str, problems: Sequence[str]) -> ToolError:
+    """The error for arguments with these problems, of which the first few are shown."""
+    more = len(problems) - SHOWN_PROBLEMS
+    text = "; ".join(problems[:SHOWN_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
     of = f" of `{tool}`" if tool else ""
     return ToolError(f"The arguments{of} are not valid: {text}. Correct them and call the tool again.")
 
@@ -162,13 +133,17 @@ def _plain(schema: Any, defs: JsonObject, looping: set[str]) -> Any:
         return _plain({**defs[name], **beside}, defs, looping)
     made: JsonObject = {}
     for key, value in found.items():
-        if key == "title" or (key == "discriminator" and "mapping" in value):
+        if key == "title" or (key == "discriminator" and _has_mapping(value)):
             continue
         if key in _NAMED:
             made[key] = {each: _plain(part, defs, looping) for each, part in value.items()}
         else:
             made[key] = value if key in _PLAIN else _plain(value, defs, looping)
     return made
+
+
+def _has_mapping(discriminator: object) -> bool:
+    return isinstance(discriminator, dict) and "mapping" in discriminator
 
 
 def _name(schema: JsonObject) -> str:
@@ -191,14 +166,39 @@ def _refs(schema: Any) -> set[str]:
     return own
 
 
-def _reaches(start: str, wanted: str, defs: JsonObject) -> bool:
+def _looping(schema: JsonObject, defs: JsonObject) -> set[str]:
+    """Which of `defs` are not to be put in place of what refers to them."""
+    if len(defs) > _MOST_DEFS:
+        return {*defs}
+    refs = {name: _refs(each) for name, each in defs.items()}
+    looping = {name for name in defs if _reaches(name, refs)}
+    sizes: dict[str, int] = {}
+
+    def size(part: Any) -> int:
+        """Of a part with all that is put into it."""
+        if isinstance(part, list):
+            return 1 + sum(map(size, cast("list[Any]", part)))
+        if not isinstance(part, dict):
+            return 1
+        found = cast("JsonObject", part)
+        name, own = _name(found), 1 + sum(map(size, found.values()))
+        if name not in defs or name in looping:
+            return own
+        if name not in sizes:
+            sizes[name] = size(defs[name])
+        return own + sizes[name]
+
+    return {*defs} if size({key: value for key, value in schema.items() if key != "$defs"}) > _MOST_PARTS else looping
+
+
+def _reaches(name: str, refs: Mapping[str, set[str]]) -> bool:
     seen: set[str] = set()
-    waiting = _refs(defs[start])
+    waiting = set(refs[name])
     while waiting:
-        name = waiting.pop()
-        if name == wanted:
+        each = waiting.pop()
+        if each == name:
             return True
-        if name not in seen and name in defs:
-            seen.add(name)
-            waiting |= _refs(defs[name])
+        if each not in seen and each in refs:
+            seen.add(each)
+            waiting |= refs[each]
     return False

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from autogen_agentchat.agents import AssistantAgent
 from autogen_core import FunctionCall
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import (
@@ -21,6 +22,8 @@ from autogen_core.tools import FunctionTool, StaticWorkbench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drsai_backend import DrSai, DrSaiAgent, RunContext, RunStatus
+from drsai_backend import tool as as_tool
 from drsai_backend.agents.contexts import (
     EPHEMERAL_NOTE,
     CompactionContext,
@@ -32,6 +35,7 @@ from drsai_backend.errors import ConfigurationError
 from drsai_backend.models.endpoints.message_rules import ALTERNATING, conform
 from drsai_backend.teams.team_tree import ephemeral_tools
 from tests.support.scripted import ScriptedClient
+from tests.support.threads import settings as of_server
 
 profile = settings(max_examples=60, derandomize=True, deadline=None, database=None)
 
@@ -256,3 +260,51 @@ def test_as_components() -> None:
 def test_wrong_options(make: Any, named: str) -> None:
     with pytest.raises(ConfigurationError, match=named):
         make()
+
+
+async def test_a_mark_on_a_tool_counts_in_a_run(migrated_sqlite: str) -> None:
+    """The engine gives an agent's context the marks of its tools; the whole is stored."""
+
+    @as_tool(ephemeral=1)
+    async def look(number: int) -> str:
+        return f"{number} " + "x" * 200
+
+    shown: list[list[str]] = []
+
+    def rule(messages: Sequence[Any], options: dict[str, Any]) -> Any:
+        results = [message for message in messages if isinstance(message, FunctionExecutionResultMessage)]
+        shown.append([each.content[0].content[:2] for each in results])
+        count = len(results)
+        return "done" if count == 3 else [FunctionCall(f"c{count}", f'{{"number": {count}}}', "look")]
+
+    def crew() -> DrSaiAgent:
+        context = EphemeralOutputsContext()
+        return DrSaiAgent("a", ScriptedClient(rule), tools=[look], model_context=context, max_tool_iterations=5)
+
+    async with DrSai({"crew": crew}, migrated_sqlite, settings=of_server()) as drsai:
+        result = await drsai.run("crew", "Look.")
+    assert result.text == "done"
+    assert shown == [[], ["0 "], [EPHEMERAL_NOTE[:2], "1 "], [EPHEMERAL_NOTE[:2], EPHEMERAL_NOTE[:2], "2 "]]
+
+
+async def test_compaction_as_a_component(migrated_sqlite: str) -> None:
+    """In a team factory, where the run's own model summarises, it is dumped and loaded."""
+    options: dict[str, Any] = {"share": 0.5, "keep": 0.2, "prompt": "Shorten.", "keep_first": False}
+    seen: list[ChatCompletionContext] = []
+
+    def crew(context: RunContext) -> AssistantAgent:
+        made = CompactionContext(100, initial_messages=[user("hello")], **options)
+        config = made.dump_component()
+        assert config.provider == "drsai_backend.agents.contexts.CompactionContext"
+        assert config.config.items() >= options.items()
+        loaded = ChatCompletionContext.load_component(config)
+        assert isinstance(loaded, CompactionContext)
+        assert loaded.dump_component() == config
+        seen.append(loaded)
+        return AssistantAgent("a", context.model_client(), model_context=loaded)
+
+    async with DrSai({"crew": crew}, migrated_sqlite, settings=of_server()) as drsai:
+        result = await drsai.run("crew", "x" * 400, thread_id="t")
+        assert result.status is RunStatus.COMPLETED
+        await drsai.run("crew", "again", thread_id="t")
+    assert "[Summary of" in str(await seen[-1].save_state())

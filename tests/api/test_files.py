@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import openai
@@ -112,6 +114,54 @@ async def test_refused_uploads_leave_nothing(app: FastAPI, drsai: DrSai) -> None
         lambda session: session.connection().exec_driver_sql("SELECT count(*) FROM filecontent").scalar()
     )
     assert counts == 1
+
+
+async def test_slow_uploads_keep_nobody_else_from_uploading(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drsai_backend.api.http.body.TURN_SECONDS", 0.01)
+    sending, end = asyncio.Semaphore(0), asyncio.Event()
+    start = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield start
+        sending.release()
+        await end.wait()
+        yield b'a\r\n--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nevals\r\n--x--\r\n'
+
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=None) as http:
+        kind = {"content-type": "multipart/form-data; boundary=x"}
+        slow = [asyncio.create_task(http.post("/v1/files", content=slowly(), headers=kind)) for _ in range(8)]
+        async with asyncio.timeout(10):
+            for _ in slow:
+                await sending.acquire()
+        refused = await http.post("/v1/files", files={"file": ("a", b"a")}, data={"purpose": "evals"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
+        assert "you have 8 uploads under way" in refused.text
+        other = await http.post("/v1/files?user=bob", files={"file": ("a", b"a")}, data={"purpose": "evals"})
+        assert other.status_code == 200
+        monkeypatch.setattr("drsai_backend.api.http.body.TURN_SECONDS", 10)
+        slow.append(asyncio.create_task(http.post("/v1/files", content=slowly(), headers=kind)))
+        end.set()
+        assert [answer.status_code for answer in await asyncio.gather(*slow)] == [200] * 9
+
+
+async def test_files_are_counted(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same content takes no room: so a user's files are counted as well, and those that a request names."""
+    monkeypatch.setattr("drsai_backend.database.files.MOST_FILES", 2)
+    monkeypatch.setattr("drsai_backend.api.openai.files.named.MOST_NAMED", 1)
+    async with openai_client(app, max_retries=0) as client:
+        made = [await client.files.create(file=("a", b"a"), purpose="evals") for _ in range(2)]
+        with pytest.raises(openai.APIStatusError, match="you may have 2 files") as caught:
+            await client.files.create(file=("a", b"a"), purpose="evals")
+        assert caught.value.status_code == 413
+
+        async def chat(*ids: str) -> None:
+            content: Any = [{"type": "file", "file": {"file_id": file_id}} for file_id in ids]
+            await client.chat.completions.create(model="assistant", messages=[{"role": "user", "content": content}])
+
+        await chat(made[0].id, made[0].id)
+        with pytest.raises(openai.BadRequestError, match="this one names 2"):
+            await chat(made[0].id, made[1].id)
 
 
 async def test_requests_name_files(app: FastAPI) -> None:

@@ -18,11 +18,15 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlmodel import SQLModel
 
+from drsai_backend import DrSai
+from drsai_backend.access.principal import Principal
 from drsai_backend.database import Database, DatabaseManager, migrations
 from drsai_backend.datamodel import Thread
+from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, DatabaseError, DatabaseUnavailable, SchemaOutdated
 from tests.database.tables import Note
 from tests.support.commands import Command, Commands, clean_environment
+from tests.support.threads import settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -195,3 +199,34 @@ async def test_the_manager_leaves_postgres_alone(empty_postgres: str):
     async with DatabaseManager(empty_postgres) as db:
         with pytest.raises(SchemaOutdated):
             await db.get(Thread)
+
+
+async def test_rows_of_the_release_before(empty_url: str):
+    """A database of revision 0016, with a thread in it: upgraded, the thread continues, and what is new
+    works. Taken back, its rows are as they were."""
+    names = ["run", "thread", "journalentry"]
+
+    def rows() -> dict[str, list[str]]:
+        with migrations.connecting(empty_url) as connection:
+            found = {name: sa.inspect(connection).get_columns(name) for name in names}
+            columns = {name: [each["name"] for each in found[name] if each["name"] != "calls"] for name in names}
+            query = {name: sa.text(f"SELECT {', '.join(columns[name])} FROM {name}") for name in names}
+            return {name: sorted(str(row) for row in connection.execute(query[name])) for name in names}
+
+    migrations.upgrade(empty_url)
+    async with DrSai(settings=settings(database_url=empty_url)) as drsai:
+        first = await drsai.run("assistant", "My name is Ada.", thread_id="t")
+    before = rows()
+    assert all(before.values())
+    migrations.downgrade(empty_url, "0016")
+    assert rows() == before
+    assert not tables(empty_url) & {"storedfile", "filecontent", "filechunk", "storedanswer", "registeredtool"}
+    migrations.upgrade(empty_url)
+    assert rows() == before
+    owner = Owner("default", "anonymous")
+    async with DrSai(settings=settings(database_url=empty_url)) as drsai:
+        assert (await drsai.run("assistant", "What is my name?", thread_id="t")).status == first.status
+        assert len(rows()["run"]) == 2
+        kept = await drsai.files.create(owner, "a.txt", b"a")
+        assert await drsai.files.read(owner, kept.file_id) == b"a"
+        assert (await drsai.engine.tools.list(Principal("ann", "acme"))).items == []

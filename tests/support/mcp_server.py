@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from mcp.server.mcpserver import Image, MCPServer
+from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel
 
@@ -79,6 +79,20 @@ def die() -> str:
 def pid() -> int:
     """Its process."""
     return os.getpid()
+
+
+@server.tool()
+async def steps(number: int, context: Context) -> str:
+    """Tells how far it is."""
+    for done in range(1, number + 1):
+        await context.report_progress(done, number, f"step {done}")
+    return "all done"
+
+
+@server.resource("files://reports/q1.pdf", mime_type="application/pdf")
+def report() -> bytes:
+    """No text."""
+    return b"%PDF\xff"
 
 
 @server.resource("note://hello")

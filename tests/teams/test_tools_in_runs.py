@@ -10,12 +10,13 @@ import pytest
 from autogen_agentchat.teams import BaseGroupChat, RoundRobinGroupChat
 from autogen_core import FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage
-from autogen_core.tools import ToolResult
+from autogen_core.tools import FunctionTool, StaticWorkbench, ToolResult
 
 from drsai_backend import Depends, DrSaiAgent, RunContext, ToolError, ToolRun, tool
 from drsai_backend.access.principal import Principal
 from drsai_backend.teams.replay.steps import ToolFinished, ToolPartial, ToolStarted
-from drsai_backend.tools import Approval, Proceed, ToolCall
+from drsai_backend.tools import Approval, Proceed, ToolCall, current_tool_run
+from drsai_backend.tools import idempotent as may_repeat
 from drsai_backend.tools.results import text_result
 from tests.support.repeated import Story
 from tests.support.scripted import Answer, ScriptedClient
@@ -131,6 +132,34 @@ async def test_middleware_stands_around_each_call() -> None:
     assert done == ["> add {'left': 1, 'right': 2} ann", "add", "< 6"]
     assert await said(calls(("add", '{"left": 13, "right": 2}')), **agent) == "13 brings no luck. (error)"
     assert "failed (ValueError)" in await said(calls(("add", '{"left": 14, "right": 2}')), **agent)
+
+
+async def test_middleware_stands_around_tools_of_others() -> None:
+    seen: list[tuple[str, Any, bool]] = []
+
+    async def add(left: int, right: int) -> int:
+        run = current_tool_run()
+        assert run is not None
+        assert run.asker == "default/u"
+        return left + right
+
+    async def log(call: ToolCall, proceed: Proceed) -> ToolResult:
+        seen.append((call.tool.name, call.arguments, call.tool.options.idempotent))
+        if call.arguments["left"] == 13:
+            raise ToolError("13 brings no luck.")
+        if call.arguments["left"] == 14:
+            raise ValueError("secret")
+        return await proceed(ToolCall(call.tool, {**call.arguments, "right": 5}, call.run))
+
+    made = FunctionTool(add, "Adds.")
+    may_repeat(made)
+    for more in ({"tools": [made]}, {"workbench": [StaticWorkbench([made])]}):
+        agent: Any = {**more, "tool_middleware": [log]}
+        assert await said(calls(("add", '{"left": 1, "right": 2}')), **agent) == "6"
+        assert await said(calls(("add", '{"left": 13, "right": 2}')), **agent) == "13 brings no luck. (error)"
+        assert "failed (ValueError)" in await said(calls(("add", '{"left": 14, "right": 2}')), **agent)
+    assert seen[0] == ("add", {"left": 1, "right": 2}, True)
+    assert len(seen) == 6
 
 
 async def test_a_repeated_turn_calls_nothing_twice() -> None:

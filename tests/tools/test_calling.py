@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from drsai_backend import Depends, FileOutput, ToolError, ToolRun, TransientToolError, tool
 from drsai_backend.access.principal import Principal
-from drsai_backend.errors import ConfigurationError
+from drsai_backend.errors import ConfigurationError, NotFound
 from drsai_backend.tools import FileRef, ToolOptions, dependency_overrides
 from drsai_backend.tools.calling import call_tool as call
 
@@ -114,7 +114,24 @@ class TestErrors:
 
         assert await text_of(refuse) == "! There is no such place: give its city, too."
         assert (await text_of(break_)).startswith("! The tool break_ failed (ValueError).")
+
+        @tool
+        async def find() -> str:
+            raise NotFound("there is no file 'x'")
+
+        assert await text_of(find) == "! there is no file 'x'"
         assert "hunter2" in caplog.text
+
+    async def test_a_time_out_ends_a_generator_without_end(self) -> None:
+        """It awaits nothing."""
+
+        @tool(timeout=0.05)
+        async def count() -> AsyncIterator[int]:
+            number = 0
+            while number < 2_000_000:
+                yield (number := number + 1)
+
+        assert "gave no answer within 0.05 seconds" in await text_of(count)
 
     async def test_a_time_out_ends_an_async_tool(self) -> None:
         ended = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -17,6 +18,7 @@ from pydantic import BaseModel, Field
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.errors import ConfigurationError, ToolError, TransientToolError
+from drsai_backend.json_types import JsonObject
 from drsai_backend.tools import (
     Depends,
     FileOutput,
@@ -29,7 +31,8 @@ from drsai_backend.tools import (
     registered_tool,
     tool,
 )
-from drsai_backend.tools.schema import check_against
+from drsai_backend.tools.checking import check_against
+from drsai_backend.tools.classes import parameters_schema
 from drsai_backend.tools.threads import ToolThreads
 
 
@@ -255,3 +258,66 @@ async def test_registered_class() -> None:
     assert "city" in text(await call_tool(made, {}))
     with pytest.raises(ConfigurationError, match="did you mean"):
         registered_tool("test_weather")
+
+
+def doubled(depth: int) -> JsonObject:
+    """What refers twice to what refers twice to the next."""
+    defs: JsonObject = {
+        f"a{n}": {"properties": {name: {"$ref": f"#/$defs/a{n + 1}"} for name in "xy"}} for n in range(depth)
+    }
+    return {"properties": {"a": {"$ref": "#/$defs/a0"}}, "$defs": {**defs, f"a{depth}": {"type": "integer"}}}
+
+
+def nested(depth: int, key: str) -> JsonObject:
+    made: JsonObject = {}
+    for _ in range(depth):
+        made = {key: made}
+    return made
+
+
+LOOP: JsonObject = {
+    "properties": {"a": {"$ref": "#/$defs/l"}},
+    "$defs": {
+        "l": {"anyOf": [{"properties": {"n": {"$ref": "#/$defs/l"}}, "required": [each]} for each in ("y", "z")]}
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "said"),
+    [
+        (doubled(60), {"x": {"y": 1}}, None),
+        (LOOP, nested(60, "n"), "they take too long to check"),
+        ({"properties": {"a": {"pattern": "^(a|aa)+$"}}}, "a" * 100 + "!", "too long|does not match"),
+        ({"properties": {"a": {"patternProperties": {"(a|aa)+$": {}}}}}, {"a" * 100 + "!": 1}, "too long"),
+        ({"properties": {"a": {"uniqueItems": True}}}, [{"x": n} for n in range(20_000)], None),
+        ({"properties": {"a": {"uniqueItems": True}}}, [{"x": 1, "y": 2}, {"y": 2, "x": 1}], "an item twice"),
+        ({"properties": {"a": {"$ref": "#/properties/a"}}}, 1, "too long"),
+        ({"properties": {"a": {"patternProperties": {"^b": {}}, "additionalProperties": False}}}, {"c": 1}, "'c' was"),
+    ],
+)
+def test_no_schema_makes_a_check_long(schema: JsonObject, value: object, said: str | None) -> None:
+    """A schema comes from whoever may register a tool, and arguments from the model. All wait for the check."""
+    began = time.perf_counter()
+    checked = parameters_schema(schema)
+    if said is None:
+        assert check_against(checked, {"a": value}) == {"a": value}
+    else:
+        with pytest.raises(ToolError, match=said):
+            check_against(checked, {"a": value})
+    assert time.perf_counter() - began < 3
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"properties": 5},
+        {"$defs": 5},
+        {"properties": {"a": nested(600, "items")}},
+        {"properties": {"a": {"properties": [1]}}},
+        [{"name": "a", "type": ["x"]}],
+    ],
+)
+def test_parameters_that_are_no_schema(parameters: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        parameters_schema(parameters)

@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Final, TypeVar, cast
@@ -18,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
 from drsai_backend.api.http.errors import BodyTooLarge, MalformedJSON, Overloaded, UnsupportedMediaType, path_of
+from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 
@@ -30,6 +32,8 @@ _SMALL: Final = 64 * 1024
 """Bytes up to which a body is parsed at once, and not counted."""
 STREAMED: Final = 1024 * 1024
 """Bytes that a body counts for that is stored while it arrives."""
+TURN_SECONDS: Final = 10.0
+"""How long an upload waits for others of its user or tenant to end."""
 
 _T = TypeVar("_T")
 
@@ -40,6 +44,14 @@ def header_of(scope: Scope, name: bytes) -> bytes | None:
         if key == name:
             return value
     return None
+
+
+@dataclass
+class _Turns:
+    """The places of a user or tenant, and how many requests have or want one."""
+
+    free: asyncio.Semaphore
+    users: int = 0
 
 
 class Bodies:
@@ -53,6 +65,7 @@ class Bodies:
     def __init__(self, limit: int, total: int) -> None:
         self._limit = limit
         self._free = self._total = max(limit, total)
+        self._turns: dict[Owner | str, _Turns] = {}
         # Of its own: tools may keep the event loop's default one busy. Two, as big bodies are parsed under the GIL.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="drsai-body")
 
@@ -100,9 +113,16 @@ class Bodies:
             self._free += counted
 
     @asynccontextmanager
-    async def stream(self, scope: Scope, receive: Receive, limit: int) -> AsyncGenerator[AsyncIterator[bytes]]:
+    async def stream(
+        self, scope: Scope, receive: Receive, limit: int, owner: Owner
+    ) -> AsyncGenerator[AsyncIterator[bytes]]:
         """The body of a request in parts, as it arrives, for what keeps no more of it than `STREAMED` bytes; those are
         what it counts for, however long it is.
+
+        Args:
+            limit: bytes that it may have.
+            owner: who sends it. A user may send an eighth of all that may be under way, a tenant a half: whoever sends
+                slowly keeps nobody else from sending.
 
         Raises:
             BodyTooLarge: it is longer than `limit` bytes.
@@ -114,8 +134,6 @@ class Bodies:
             if header_of(scope, b"expect") is None:
                 await _drain(receive, self._limit)
             raise BodyTooLarge(text)
-        if self._free < STREAMED:
-            raise Overloaded(f"the bodies of all requests under way have {self._total} bytes already; try again")
 
         async def parts() -> AsyncGenerator[bytes]:
             more, size = True, 0
@@ -126,12 +144,36 @@ class Bodies:
                     raise BodyTooLarge(text)
                 yield part
 
-        self._free -= STREAMED
+        places = self._total // STREAMED
+        async with self._turn(owner, places // 8), self._turn(owner.tenant, places // 2):
+            if self._free < STREAMED:
+                raise Overloaded(f"the bodies of all requests under way have {self._total} bytes already; try again")
+            self._free -= STREAMED
+            try:
+                async with aclosing(parts()) as arriving:
+                    yield arriving
+            finally:
+                self._free += STREAMED
+
+    @asynccontextmanager
+    async def _turn(self, whose: Owner | str, most: int) -> AsyncGenerator[None]:
+        """One of `most` places that a user or tenant has. Of a request that waits for one, nothing is read."""
+        turns = self._turns.setdefault(whose, _Turns(asyncio.Semaphore(max(1, most))))
+        turns.users += 1
         try:
-            async with aclosing(parts()) as arriving:
-                yield arriving
+            try:
+                await asyncio.wait_for(turns.free.acquire(), TURN_SECONDS)
+            except TimeoutError:
+                who = "your tenant has" if isinstance(whose, str) else "you have"
+                raise Overloaded(f"{who} {max(1, most)} uploads under way; wait until one has ended") from None
+            try:
+                yield
+            finally:
+                turns.free.release()
         finally:
-            self._free += STREAMED
+            turns.users -= 1
+            if not turns.users:
+                del self._turns[whose]
 
     async def parse(self, data: bytes) -> JsonObject:
         """The JSON object of a message that came whole. Raises BodyTooLarge, MalformedJSON and InvalidRequest as

@@ -62,16 +62,16 @@ class Breaker:
 
 
 class Breakers:
-    """The breakers of a process, by endpoint and model: the 1,024 that were used last."""
+    """The breakers of a process, by endpoint, model and whose key it is: the 1,024 that were used last."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MAX_BREAKERS) -> None:
         self._clock = clock
         self._most = most
-        self._known: OrderedDict[tuple[str, str], Breaker] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, str], Breaker] = OrderedDict()
 
-    def of(self, endpoint: str, model: str) -> Breaker:
-        """The breaker of a model at an endpoint."""
-        key = endpoint, model
+    def of(self, endpoint: str, model: str, whose: str = "") -> Breaker:
+        """The breaker of a model at an endpoint. `whose`: names a request's own key, whose limits are nobody else's."""
+        key = endpoint, model, whose
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = Breaker(self._clock)

@@ -209,7 +209,7 @@ class ProfileClient(ChatCompletionClient):
         """The attempts at one model."""
         token: CancellationToken | None = options.get("cancellation_token")
         for attempt in range(target.profile.retries + 1):
-            breaker = target.breaker
+            breaker = target.breaker(self._api_key)
             if not breaker.allows():
                 if attempt == 0:
                     course.failures.append((target.name, Failure("open")))

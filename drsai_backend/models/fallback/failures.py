@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import email.utils
 import re
-import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, cast
+
+from drsai_backend.net.retry_after import pause_of
 
 Kind: TypeAlias = Literal["timeout", "rate_limit", "server", "connection", "overflow", "truncated", "busy", "open"]
 """Why a call came to nothing. `overflow`: the request is too long for the model. `truncated`: the answer broke off
@@ -94,15 +95,4 @@ def failure_of(error: BaseException) -> Failure | None:
 
 def _retry_after(error: BaseException) -> float | None:
     headers: object = getattr(getattr(error, "response", None), "headers", None)
-    get = getattr(headers, "get", None)
-    if get is None:
-        return None
-    milliseconds, text = cast("str | None", get("retry-after-ms")), cast("str | None", get("retry-after"))
-    for value, unit in ((milliseconds, 1000.0), (text, 1.0)):
-        try:
-            if value is not None and (seconds := float(value) / unit) >= 0:
-                return seconds
-        except ValueError:
-            continue
-    parsed = email.utils.parsedate_tz(text) if text is not None else None
-    return None if parsed is None else max(0.0, email.utils.mktime_tz(parsed) - time.time())
+    return pause_of(cast("Mapping[str, str]", headers)) if hasattr(headers, "get") else None

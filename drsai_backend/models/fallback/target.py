@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -70,10 +71,12 @@ class Target:
     def _make(self, api_key: SecretStr | None) -> ChatCompletionClient:
         return self._providers.client(self.name, self.profile, api_key)
 
-    @property
-    def breaker(self) -> Breaker:
-        """That of its endpoint, which other profiles may share."""
-        return BREAKERS.of(self._endpoint, self.profile.model or "")
+    def breaker(self, api_key: SecretStr | None) -> Breaker:
+        """That of its endpoint, which other profiles may share. A request's own key has one of its own: where its limit
+        is used up, others are served."""
+        own = api_key if self.takes_key else None
+        whose = "" if own is None else hashlib.sha256(own.get_secret_value().encode()).hexdigest()
+        return BREAKERS.of(self._endpoint, self.profile.model or "", whose)
 
     def slot(self) -> AbstractAsyncContextManager[None]:
         """A call's place within the profile's limits.

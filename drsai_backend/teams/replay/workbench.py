@@ -27,8 +27,20 @@ from drsai_backend.models.calls.requests import digest_of
 from drsai_backend.teams.replay.result_images import keep_images
 from drsai_backend.teams.suspension import Branch, current_branch
 from drsai_backend.teams.team_tree import AnyTool, task_runner
-from drsai_backend.tools import Approval, ToolBase, ToolRun, approval_of, call_tool, is_idempotent
-from drsai_backend.tools.running import FileSaver
+from drsai_backend.tools import (
+    Approval,
+    ToolBase,
+    ToolIdentity,
+    ToolOptions,
+    ToolRun,
+    approval_of,
+    call_tool,
+    is_idempotent,
+)
+from drsai_backend.tools.calling import failure
+from drsai_backend.tools.middleware import ToolCall, chain
+from drsai_backend.tools.results import ToolOutput
+from drsai_backend.tools.running import FileSaver, tool_run
 
 END: Final = object()
 _current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
@@ -184,7 +196,6 @@ async def make_call(
     """The task of one call; `tool_tasks` finds it by its name and its token."""
     current_branch.set(branch)
     _current_call.set(call)
-    inner = call.workbench
     tool = call.tool
     if isinstance(tool, ToolBase):  # Past the workbench, which would make a task and a text of what it returns.
         task = asyncio.current_task()
@@ -193,12 +204,54 @@ async def make_call(
         result = await call_tool(tool, call.arguments, call.run)
         result = await keep_images(result, call.files)
         items.put_nowait(result if call.name == tool.name else result.model_copy(update={"name": call.name}))
-    elif call.stream:
-        stream = cast(StaticStreamWorkbench, inner).call_tool_stream(
-            call.name, call.arguments, cancellation_token, call.id
-        )
-        async for item in stream:
-            items.put_nowait(await keep_images(item, call.files) if isinstance(item, ToolResult) else item)
     else:
-        result = await inner.call_tool(call.name, call.arguments, cancellation_token, call.id)
+        result = await _foreign(call, cancellation_token, items)
         items.put_nowait(await keep_images(result, call.files))
+
+
+class _Foreign(ToolBase):
+    """Stands for a tool that is none of this package's where middleware looks at it."""
+
+    def __init__(self, call: Call) -> None:
+        options = ToolOptions(timeout=None, idempotent=is_idempotent(call.tool, call.marks, call.workbench))
+        super().__init__(ToolIdentity(call.name), getattr(call.tool, "description", ""), {}, options)
+
+    async def invoke(self, arguments: JsonObject, run: ToolRun) -> ToolOutput:
+        """Never called: its workbench makes its calls."""
+        raise NotImplementedError
+
+
+async def _foreign(call: Call, token: CancellationToken | None, items: asyncio.Queue[object]) -> ToolResult:
+    """The result of a call that its workbench makes, with the agent's middleware around it."""
+    run = call.run or ToolRun()
+    raised = list[Exception]()  # by the workbench
+
+    async def made(arguments: Mapping[str, object]) -> ToolResult:
+        if not call.stream:
+            return await call.workbench.call_tool(call.name, arguments, token, call.id)
+        result: ToolResult | None = None
+        stream = cast(StaticStreamWorkbench, call.workbench).call_tool_stream(call.name, arguments, token, call.id)
+        async for item in stream:
+            if isinstance(item, ToolResult):
+                result = item
+            else:
+                items.put_nowait(item)
+        assert result is not None, "a workbench ends with a result"
+        return result
+
+    async def proceed(given: ToolCall) -> ToolResult:
+        try:
+            return await made(given.arguments)
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    with tool_run(run):
+        if not run.middleware:
+            return await made(call.arguments)
+        try:
+            return await chain(run.middleware, proceed)(ToolCall(_Foreign(call), call.shown, run))
+        except Exception as error:
+            if error in raised:  # A workbench that raises is the agent's to deal with, as without middleware.
+                raise
+            return failure(call.name, error, run)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
 
 import jsonpath
@@ -20,6 +22,13 @@ _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _OF_THE_CONNECTION: Final = frozenset(("host", "content-length", "transfer-encoding", "connection", "upgrade", "te"))
 _BY_EXPRESSION: Final = ("match(", "search(", "=~")
 """Of JSONPath: regular expressions may take for ever."""
+_QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
+
+
+@lru_cache(maxsize=256)
+def _schema_of(parameters: str, tool: str) -> str:
+    """A registered tool is made for each run, and to check a long schema takes a second."""
+    return json.dumps(parameters_schema(json.loads(parameters), tool))
 
 
 class HttpEndpoint(BaseModel):
@@ -86,7 +95,7 @@ class HttpToolConfig(BaseModel):
         default=None, description="It may be sent again after a crash. Default: GET and HEAD may."
     )
     requires_approval: bool = False
-    max_bytes: int = Field(default=MAX_BYTES, ge=1, le=50_000_000, description="Of an answer; a longer one is refused.")
+    max_bytes: int = Field(default=MAX_BYTES, ge=1, le=10_000_000, description="Of an answer; a longer one is refused.")
     max_output: int = Field(default=50_000, ge=100, le=1_000_000, description="Characters that the model gets.")
     check: HttpEndpoint | None = Field(
         default=None, description="A request that answers with 2xx when the credentials are good."
@@ -98,6 +107,10 @@ class HttpToolConfig(BaseModel):
         if path is not None:
             if any(each in path.replace(" ", "") for each in _BY_EXPRESSION):
                 raise ValueError("regular expressions are not supported in it")
+            plain = _QUOTED.sub("", path)
+            if plain.count("..") + plain.count("?") > 2 or "$" in plain[1:]:
+                # Each of them looks at all of the answer for each that the one before has found.
+                raise ValueError("it may have two of `..` and `?` in all, and `$` at its beginning only")
             try:
                 jsonpath.compile(path)
             except jsonpath.JSONPathError as error:
@@ -123,7 +136,7 @@ class HttpToolConfig(BaseModel):
 
     def schema_of_parameters(self) -> JsonObject:
         """The JSON Schema of the arguments. Raises ConfigurationError: they are none."""
-        return parameters_schema(self.parameters, self.name)
+        return json.loads(_schema_of(json.dumps(self.parameters), self.name))
 
     def secret_names(self) -> set[str]:
         """The credentials that it names."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from drsai_backend.errors import ConfigurationError
@@ -15,6 +15,10 @@ from drsai_backend.tools.schema import simplified
 
 _METHODS: Final = ("get", "put", "post", "delete", "patch", "head")
 _MAX_DEPTH: Final = 32
+_OF_OPENAPI: Final = ("nullable", "example", "xml", "externalDocs")
+"""Keywords of OpenAPI's schemas that JSON Schema does not have."""
+_NO_PARAMETERS: Final = ("accept", "content-type", "authorization")
+"""Headers that the document says elsewhere: as parameters, OpenAPI wants them ignored."""
 
 
 def openapi_tools(
@@ -65,21 +69,22 @@ def _operations(document: Mapping[str, Any]) -> Iterator[_Operation]:
         resolved = cast("JsonObject", _resolve(document, item))
         for method in _METHODS:
             if isinstance(resolved.get(method), dict):
-                yield _Operation(document, path, method, resolved[method], resolved.get("parameters") or [])
+                yield _Operation(document, path, method, resolved[method], resolved)
 
 
 class _Operation:
     """One operation of a document."""
 
     def __init__(
-        self, document: Mapping[str, Any], path: str, method: str, operation: JsonObject, shared: list[Any]
+        self, document: Mapping[str, Any], path: str, method: str, operation: JsonObject, item: JsonObject
     ) -> None:
         self._document = document
         self._path = path
         self._method = method.upper()
         self._operation = operation
-        self._shared = shared
+        self._item = item
         self._defs: JsonObject = {}
+        self._defs_of: dict[str, str] = {}
         by_path = f"{self._method} {path}"
         given = operation.get("operationId")
         self.names = [given, by_path] if isinstance(given, str) else [by_path]
@@ -91,6 +96,8 @@ class _Operation:
         endpoint: JsonObject = {"method": self._method, "url": self._url(server), "headers": {}, "query": {}}
         for parameter in self._parameters():
             name, place = str(parameter["name"]), parameter.get("in")
+            if place == "header" and name.lower() in _NO_PARAMETERS:
+                continue
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name) or name in properties:
                 raise ConfigurationError(f"{self.names[0]}: the parameter {name!r} cannot be an argument")
             if place in ("header", "query"):
@@ -119,7 +126,9 @@ class _Operation:
         }
 
     def _url(self, server: str | None) -> str:
-        servers: list[JsonObject] = self._operation.get("servers") or self._document.get("servers") or []
+        servers: list[JsonObject] = []
+        for each in (self._document, self._item, self._operation):  # The nearest counts.
+            servers = each.get("servers") or servers
         if server is None and not servers:
             raise ConfigurationError("the document names no server: give `server`", param="server")
         base = server or self._of_variables(servers[0])
@@ -141,7 +150,7 @@ class _Operation:
         places = {(each.get("name"), each.get("in")) for each in own}
         yield from (
             each
-            for each in map(self._resolved, self._shared)
+            for each in map(self._resolved, self._item.get("parameters") or [])
             if (each.get("name"), each.get("in")) not in places  # The operation's own go before the path's.
         )
         yield from own
@@ -189,6 +198,17 @@ class _Operation:
     def _resolved(self, value: Any) -> JsonObject:
         return cast("JsonObject", _resolve(self._document, value))
 
+    def _def_of(self, reference: str) -> str:
+        """The name in `$defs` of what a reference names: its last part, and a number where another one has that."""
+        if reference not in self._defs_of:
+            last = name = reference.rpartition("/")[2].replace("~1", "_").replace("~0", "_")
+            number = 1
+            while name in self._defs_of.values():
+                number += 1
+                name = f"{last}_{number}"
+            self._defs_of[reference] = name
+        return self._defs_of[reference]
+
     def _schema(self, schema: Any) -> JsonObject:
         """A schema with all it refers to."""
         used: JsonObject = {}
@@ -201,20 +221,32 @@ class _Operation:
             given = cast("JsonObject", node)
             reference = given.get("$ref")
             if isinstance(reference, str):
-                name = reference.rpartition("/")[2]
+                name = self._def_of(reference)
                 if name not in used:
                     used[name] = {}
                     used[name] = walk(_resolve(self._document, {"$ref": reference}))
                 return {"$ref": f"#/$defs/{name}"}
-            kept = {key: walk(value) for key, value in given.items() if key not in ("nullable", "example", "xml")}
+            kept = {key: _walked(walk, key, value) for key, value in given.items() if key not in _OF_OPENAPI}
             if given.get("nullable") is True and isinstance(kept.get("type"), str):  # of OpenAPI 3.0
                 kept["type"] = [kept["type"], "null"]
+            for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+                if isinstance(exclusive := kept.get(bound), bool):  # of OpenAPI 3.0
+                    del kept[bound]
+                    if exclusive and limit in kept:
+                        kept[bound] = kept.pop(limit)
             return kept
 
         walked = walk(_resolve(self._document, schema))
         found = simplified({**walked, "$defs": used} if used else walked)
         self._defs |= found.pop("$defs", {})
         return found
+
+
+def _walked(walk: Callable[[Any], Any], key: str, value: Any) -> Any:
+    """What is below a keyword. Of `properties` the keys are names, and values of an `enum` are no schemas."""
+    if key in ("properties", "patternProperties") and isinstance(value, Mapping):
+        return {name: walk(each) for name, each in cast("JsonObject", value).items()}
+    return value if key in ("enum", "const", "default", "examples", "required") else walk(value)
 
 
 def _resolve(document: Mapping[str, Any], value: Any) -> Any:

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
@@ -16,13 +17,16 @@ import jsonpath
 from drsai_backend.errors import DrSaiError, InvalidRequest, RefusedAddress, ToolError, TransientToolError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import Reachable, endpoint_of
+from drsai_backend.net.retry_after import pause_of
 from drsai_backend.net.transport import CheckedTransport, Resolve
 from drsai_backend.tools.base import ToolBase, ToolIdentity
 from drsai_backend.tools.http.config import SAFE, HttpEndpoint, HttpToolConfig
+from drsai_backend.tools.http.hiding import Hiding
 from drsai_backend.tools.http.placeholders import CONTEXT, Values, context_values
 from drsai_backend.tools.options import ToolOptions
 from drsai_backend.tools.results import FileOutput, ToolOutput
 from drsai_backend.tools.running import ToolRun
+from drsai_backend.tools.threads import in_thread
 
 PREFIX: Final = "DRSAI_TOOL_SECRET_"
 """`{secret:KEY}` of a tool that the operator configures is this and `KEY`, in the environment."""
@@ -30,7 +34,8 @@ _REDIRECTS: Final = 5
 _AWAY: Final = (408, 425, 429, 500, 502, 503, 504)
 """Answers that may be another one soon."""
 _SHOWN: Final = 500
-_HIDDEN: Final = "[credential]"
+_LONG: Final = 65_536
+"""Bytes of an answer that is read in a thread: what is picked of a megabyte may take seconds."""
 
 
 def environment_secrets() -> dict[str, str]:
@@ -62,6 +67,7 @@ class HttpTool(ToolBase):
     ) -> None:
         self.config = config if isinstance(config, HttpToolConfig) else HttpToolConfig.model_validate(config)
         self._secrets = environment_secrets() if secrets is None else dict(secrets)
+        self._hiding = Hiding(self._secrets.values())
         self._reachable = Reachable(allowed_addresses)
         self._resolve = resolve
         for name, endpoint in (("endpoint.url", self.config.endpoint), ("check.url", self.config.check)):
@@ -96,17 +102,20 @@ class HttpTool(ToolBase):
             Values(_own(arguments) | context_values(run), self._secrets),
         )
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind == "application/json" or kind.endswith("+json"):
-            return self._picked(self._hidden(content.decode("utf-8", "replace")))
-        if kind.startswith("text/") or not kind or kind in ("application/xml", "application/x-www-form-urlencoded"):
-            return self._hidden(_text(response, content))
-        return FileOutput(_name_of(response), content, kind)
+        read = partial(self._read_answer, response, content, kind)
+        return read() if len(content) <= _LONG else await in_thread(read)
 
-    def _picked(self, text: str) -> ToolOutput:
-        if self.config.result is None:
-            return text
+    def _read_answer(self, response: httpx.Response, content: bytes, kind: str) -> ToolOutput:
+        if kind == "application/json" or kind.endswith("+json"):
+            text = content.decode("utf-8", "replace")
+            return self._hiding.json(text) if self.config.result is None else self._picked(self.config.result, text)
+        if kind.startswith("text/") or not kind or kind in ("application/xml", "application/x-www-form-urlencoded"):
+            return self._hiding.text(_text(response, content))
+        return FileOutput(self._hiding.text(_name_of(response)), self._hiding.data(content), self._hiding.text(kind))
+
+    def _picked(self, path: str, text: str) -> ToolOutput:
         try:
-            found = jsonpath.findall(self.config.result, json.loads(text))
+            found = self._hiding.value(jsonpath.findall(path, json.loads(text)))
         except (ValueError, RecursionError, jsonpath.JSONPathError):
             raise ToolError(f"{self.name} answered with JSON that cannot be read.") from None
         return found[0] if len(found) == 1 else found
@@ -116,6 +125,8 @@ class HttpTool(ToolBase):
             url, headers, content = self._filled(endpoint, values)
         except UnicodeError:
             raise ToolError("The arguments have characters that cannot be sent. Leave them out.") from None
+        except httpx.InvalidURL:
+            raise ToolError("The arguments make an address that is too long, or is none. Send shorter ones.") from None
         transport = CheckedTransport(self._reachable, resolve=self._resolve)
         try:
             async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=endpoint.timeout) as client:
@@ -175,19 +186,15 @@ class HttpTool(ToolBase):
     def _check_status(self, response: httpx.Response, content: bytes, endpoint: HttpEndpoint) -> None:
         if response.is_success:
             return
-        said = self._hidden(_text(response, content))[:_SHOWN].strip()
-        text = f"{self.name} answered with {response.status_code} {response.reason_phrase}" + (
-            f": {said}" if said else ""
-        )
-        is_away = response.status_code in _AWAY and endpoint.method in SAFE
-        raise (TransientToolError if is_away else ToolError)(text)
-
-    def _hidden(self, text: str) -> str:
-        """The text without the credentials, in case that the endpoint repeats what it was sent."""
-        for secret in self._secrets.values():
-            if len(secret) >= 4:
-                text = text.replace(secret, _HIDDEN)
-        return text
+        said = self._hiding.text(_text(response, content[: 100 * _SHOWN]))[:_SHOWN].strip()
+        reason = self._hiding.text(response.reason_phrase)
+        text = f"{self.name} answered with {response.status_code} {reason}" + (f": {said}" if said else "")
+        pause = pause_of(response.headers)
+        if pause:
+            text += f"\nIt wants to be asked again after {pause:.0f} s."
+        if response.status_code in _AWAY and endpoint.method in SAFE:
+            raise TransientToolError(text, after=pause or 0.0)
+        raise ToolError(text)
 
 
 def _own(arguments: JsonObject) -> JsonObject:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 from mcp.client._transport import TransportStreams  # its type, which no public module has
@@ -88,10 +88,23 @@ class _Tokens:
         self._client = client_info
 
 
+class _Credentials(ClientCredentialsOAuthProvider):
+    """Asks for the scope that the operator has named, whatever the server advertises: the package asks for that."""
+
+    def __init__(self, *, scope: str | None, **given: Any) -> None:
+        super().__init__(scope=scope, **given)
+        self._scope = scope
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        if self._scope is not None:
+            self.context.client_metadata.scope = self._scope
+        return await super()._perform_authorization()
+
+
 def _auth(server: McpHttp | McpSse) -> httpx2.Auth | None:
     if (oauth := server.oauth) is None:
         return None
-    return ClientCredentialsOAuthProvider(
+    return _Credentials(
         server_url=str(server.url),
         storage=_Tokens(),
         client_id=oauth.client_id,

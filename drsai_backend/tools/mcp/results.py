@@ -1,4 +1,4 @@
-"""What a server answers, as AutoGen's results: texts and images. What is neither is told of in a text."""
+"""What a server answers, as parts of a tool's result: texts, images, and files of what is neither."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import base64
 import binascii
 import io
 import json
+import mimetypes
 from collections.abc import Sequence
 from typing import Final, TypeAlias
+from urllib.parse import unquote, urlsplit
 
 from autogen_core import Image
 from autogen_core.tools import ImageResultContent, TextResultContent
@@ -27,44 +29,46 @@ from mcp_types import (
 )
 from PIL import Image as Pictures
 
-ResultContent: TypeAlias = TextResultContent | ImageResultContent
+from drsai_backend.tools.results import FileOutput
+
+Part: TypeAlias = TextResultContent | ImageResultContent | FileOutput
 MOST_PIXELS: Final = 40_000_000
 """Pixels of an image that is unpacked."""
 
 
-async def of_call(result: CallToolResult) -> list[ResultContent]:
+async def of_call(result: CallToolResult) -> list[Part]:
     """The parts of a call's result; its structured content, as JSON, where it has no others."""
     if not result.content and result.structured_content is not None:
         return [_text(json.dumps(result.structured_content, ensure_ascii=False))]
     return await _parts(result.content)
 
 
-async def of_resource(result: ReadResourceResult) -> list[ResultContent]:
+async def of_resource(result: ReadResourceResult) -> list[Part]:
     """The contents of a resource."""
     return [await _resource(each) for each in result.contents]
 
 
-async def of_prompt(result: GetPromptResult) -> list[ResultContent]:
+async def of_prompt(result: GetPromptResult) -> list[Part]:
     """The messages of a prompt, each after the role it is said in."""
-    found: list[ResultContent] = [_text(result.description)] if result.description else []
+    found: list[Part] = [_text(result.description)] if result.description else []
     for message in result.messages:
         found.append(_text(f"{message.role}:"))
         found += await _parts([message.content])
     return found
 
 
-async def _parts(content: Sequence[ContentBlock]) -> list[ResultContent]:
+async def _parts(content: Sequence[ContentBlock]) -> list[Part]:
     return [await _part(block) for block in content]
 
 
-async def _part(block: ContentBlock) -> ResultContent:
+async def _part(block: ContentBlock) -> Part:
     match block:
         case TextContent():
             return _text(block.text)
         case ImageContent():
             return await _image(block.data, block.mime_type)
         case AudioContent():
-            return _text(f"[audio, {block.mime_type}, {_length(block.data)} bytes: it cannot be shown]")
+            return await _file("audio", block.data, block.mime_type)
         case ResourceLink():
             said = " ".join(filter(None, (block.name, block.description)))
             return _text(f"[resource {block.uri}: {said}]")
@@ -72,16 +76,26 @@ async def _part(block: ContentBlock) -> ResultContent:
             return await _resource(block.resource)
 
 
-async def _resource(contents: TextResourceContents | BlobResourceContents) -> ResultContent:
+async def _resource(contents: TextResourceContents | BlobResourceContents) -> Part:
     if isinstance(contents, TextResourceContents):
         return _text(contents.text)
     kind = contents.mime_type or "application/octet-stream"
     if kind.startswith("image/"):
         return await _image(contents.blob, kind)
-    return _text(f"[resource {contents.uri}, {kind}, {_length(contents.blob)} bytes: it cannot be shown]")
+    return await _file(unquote(urlsplit(str(contents.uri)).path), contents.blob, kind)
 
 
-async def _image(data: str, kind: str) -> ResultContent:
+async def _file(path: str, data: str, kind: str) -> Part:
+    """A file, named as the end of a path."""
+    try:
+        content = await asyncio.to_thread(base64.b64decode, data, validate=True)
+    except binascii.Error:
+        return _text(f"[{path}, {kind}: it cannot be read]")
+    last = "".join(char for char in path.rstrip("/").rpartition("/")[2] if char.isprintable())[-100:] or "resource"
+    return FileOutput(last if "." in last else last + (mimetypes.guess_extension(kind) or ""), content, kind)
+
+
+async def _image(data: str, kind: str) -> Part:
     try:
         return ImageResultContent(content=await asyncio.to_thread(_unpacked, data))
     except (ValueError, OSError, Pictures.DecompressionBombError, SyntaxError) as error:
@@ -97,10 +111,3 @@ def _unpacked(data: str) -> Image:
 
 def _text(text: str) -> TextResultContent:
     return TextResultContent(content=text.replace("\0", "�"))  # PostgreSQL takes no NUL characters.
-
-
-def _length(data: str) -> int:
-    try:
-        return len(base64.b64decode(data))
-    except binascii.Error:
-        return 0

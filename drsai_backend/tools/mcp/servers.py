@@ -14,6 +14,7 @@ from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, TypeAdapter, Vali
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.marks import Approval
+from drsai_backend.tools.options import MAX_OUTPUT
 
 _NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9-]*(_[A-Za-z0-9-]+)*$"
 _PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -48,6 +49,7 @@ class _Server(BaseModel):
         timeout: seconds that a call, a list or a read may take.
         connect_timeout: seconds until the server has said what it can do.
         max_bytes: bytes that one answer may have.
+        max_output: characters of it that the model gets; of a longer one the whole is kept as a file.
         permission: the scope that who asks needs for its tools; None: none.
         requires_approval: a person approves each call.
         idempotent: calls may be made twice: after a crash they are repeated without asking a person.
@@ -67,6 +69,7 @@ class _Server(BaseModel):
     timeout: float = Field(default=30.0, gt=0, le=3600)
     connect_timeout: float = Field(default=15.0, gt=0, le=600)
     max_bytes: int = Field(default=_MANY, ge=1024)
+    max_output: int = Field(default=MAX_OUTPUT, ge=100)
     permission: str | None = None
     requires_approval: bool | Approval = False
     idempotent: bool = False
@@ -86,7 +89,8 @@ class _Server(BaseModel):
     def key(self) -> str:
         """What makes two of them one connection: all that says how it is made."""
         of_offer = {"include", "exclude", "permission", "requires_approval", "idempotent", "trust_hints", "required"}
-        return self.model_dump_json(exclude={*of_offer, "name", "timeout", "resources", "prompts", "backup"})
+        of_results = {"timeout", "max_output", "resources", "prompts"}
+        return self.model_dump_json(exclude={*of_offer, *of_results, "name", "backup"})
 
     def offers(self, tool: str) -> bool:
         """Whether a tool of that name is to be shown."""

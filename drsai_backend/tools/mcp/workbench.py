@@ -7,13 +7,13 @@ import hashlib
 import json
 import logging
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, cast
 
 from autogen_core import CancellationToken, Component
 from autogen_core.tools import (
-    ImageResultContent,
     ParametersSchema,
     TextResultContent,
     ToolResult,
@@ -23,22 +23,29 @@ from autogen_core.tools import (
 from pydantic import BaseModel
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.errors import ConfigurationError
+from drsai_backend.errors import ConfigurationError, DrSaiError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.marks import Approval, idempotent, requires_approval
 from drsai_backend.tools.mcp.failures import ServerFailed
 from drsai_backend.tools.mcp.pool import pool
 from drsai_backend.tools.mcp.servers import McpHttp, McpServers, McpSse, McpStdio, configured
-from drsai_backend.tools.running import current_tool_run
+from drsai_backend.tools.results import to_result
+from drsai_backend.tools.running import ToolRun, current_tool_run
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
+
+    from drsai_backend.tools.mcp.results import Part
 
 log = logging.getLogger("drsai.tools.mcp")
 T = TypeVar("T")
 
 MAX_NAME: Final = 64
 """Characters of a tool's name, as model endpoints take them."""
+PROGRESS_SECONDS: Final = 0.1
+"""Between two notes of progress that are shown."""
+MAX_PROGRESS: Final = 1_000
+"""Characters of one."""
 _UNUSABLE: Final = re.compile(r"[^A-Za-z0-9_-]")
 _Extra = Literal["list_resources", "read_resource", "list_prompts", "get_prompt"]
 _URI: Final = {"uri": {"type": "string", "description": "The resource, as it is listed."}}
@@ -65,6 +72,21 @@ class _Offered:
     """The server's own."""
     extra: _Extra | None = None
     is_repeatable: bool = False
+
+
+class _Progress:
+    """Shows what a server tells of a call under way: not more often than people can read."""
+
+    def __init__(self, run: ToolRun) -> None:
+        self._emit = run.emit
+        self._next = 0.0
+
+    async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + PROGRESS_SECONDS
+            done = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
+            self._emit(f"{done} {message[:MAX_PROGRESS]}" if message else done)
 
 
 class McpWorkbenchConfig(BaseModel):
@@ -259,18 +281,28 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
         server = offered.server
         if server.permission is not None and not self._may(server.permission):
             return _failed(name, f"{name} needs the scope {server.permission}, which who asks does not have")
-        try:
-            if offered.extra is not None:
-                return ToolResult(name=name, result=await self._extra(server, offered.extra, arguments))
-            async with pool().connection(server) as connection:
-                result = await connection.request(
-                    lambda client: client.call_tool(offered.name, arguments), server.timeout
-                )
-        except (ServerFailed, ConfigurationError) as error:
-            return _failed(name, str(error))
+        run = current_tool_run() or ToolRun()
         from drsai_backend.tools.mcp.results import of_call
 
-        return ToolResult(name=name, result=await of_call(result), is_error=bool(result.is_error))
+        try:
+            if offered.extra is not None:
+                parts, is_error = await self._extra(server, offered.extra, arguments), False
+            else:
+                shown = _Progress(run)
+                async with pool().connection(server) as connection:
+                    result = await connection.request(
+                        lambda client: client.call_tool(offered.name, arguments, progress_callback=shown),
+                        server.timeout,
+                    )
+                parts, is_error = await of_call(result), bool(result.is_error)
+            if not parts:
+                return ToolResult(name=name, result=[], is_error=is_error)
+            made = await to_result(name, parts, run, server.max_output)
+        except ServerFailed as error:
+            return _failed(name, str(error))
+        except DrSaiError as error:
+            return _failed(name, error.message)
+        return made.model_copy(update={"is_error": is_error})
 
     def _may(self, scope: str) -> bool:
         """Whether who asks has a scope. Nobody known has none."""
@@ -279,9 +311,7 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
             return self._principal is not None and self._principal.may(Scope(scope))
         return run.allows(scope)
 
-    async def _extra(
-        self, server: McpStdio | McpHttp | McpSse, extra: _Extra, arguments: JsonObject
-    ) -> list[TextResultContent | ImageResultContent]:
+    async def _extra(self, server: McpStdio | McpHttp | McpSse, extra: _Extra, arguments: JsonObject) -> list[Part]:
         from drsai_backend.tools.mcp.results import of_prompt, of_resource
 
         for field in _EXTRAS[extra][2]:

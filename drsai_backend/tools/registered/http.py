@@ -10,6 +10,7 @@ from drsai_backend.errors import InvalidRequest, ToolError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.transport import Resolve
 from drsai_backend.tools.http import HttpTool, HttpToolConfig
+from drsai_backend.tools.http.placeholders import secrets_in
 
 
 class HttpKind:
@@ -32,12 +33,17 @@ class HttpKind:
             checked = HttpToolConfig.model_validate({**config, "name": name})
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
-            field = ".".join(("config", *map(str, first["loc"])))
+            field = ".".join(("config", *map(str, first["loc"])))[:200]
             raise InvalidRequest(f"`{field}`: {first['msg'].removeprefix('Value error, ')}", param=field) from None
         if missing := sorted(checked.secret_names() - secrets.keys()):
             raise InvalidRequest(f"`secrets` has no {missing[0]!r}, which `config` names", param="secrets")
         if unused := sorted(secrets.keys() - checked.secret_names()):
             raise InvalidRequest(f"`secrets.{unused[0]}` is not named in `config`", param="secrets")
+        headers = [each.headers for each in (checked.endpoint, checked.check) if each is not None]
+        for key in secrets_in(headers):
+            if any(ord(char) < 32 or ord(char) == 127 for char in secrets[key]):
+                text = f"`secrets.{key}` goes into a header, and must not have line breaks or control characters"
+                raise InvalidRequest(text, param="secrets")
         try:
             self._tool(checked, secrets)
         except InvalidRequest as error:

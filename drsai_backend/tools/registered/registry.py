@@ -25,6 +25,7 @@ from drsai_backend.tools.registered.base import ToolKind
 from drsai_backend.tools.registered.counted import CountedTool
 from drsai_backend.tools.registered.statistics import CallStatistics
 from drsai_backend.tools.running import ToolRun
+from drsai_backend.tools.threads import in_thread
 
 MAX_CONFIG: Final = 64 * 1024
 """Bytes of JSON that a config, and the credentials of a tool, may have."""
@@ -81,7 +82,8 @@ class ToolRegistry:
         who.require(Scope.TOOLS_REGISTER)
         kind = self._kind(spec.kind)
         self._check(spec)
-        config = kind.check(spec.name, spec.config, spec.secrets)
+        # In a thread: a config may have a long schema.
+        config = await in_thread(partial(kind.check, spec.name, spec.config, spec.secrets))
         await kind.check_credentials(spec.name, config, spec.secrets)
         sealed = self._db.secrets.encrypt(json.dumps(dict(spec.secrets))) if spec.secrets else None
         write = partial(

@@ -11,13 +11,15 @@ from typing import Any
 import openai
 import pytest
 from autogen_core.models import CreateResult, SystemMessage, UserMessage
+from pydantic import SecretStr
 
 from drsai_backend.errors import EndpointBusy, EndpointFailed, EndpointTimeout
 from drsai_backend.models import ModelAnswer, ModelParams, RunModelClient, UsageMeter
 from drsai_backend.models.fallback.breaker import BREAKERS, Breakers
+from drsai_backend.models.fallback.client import ProfileClient
 from drsai_backend.models.profiles.schema import BreakerRule
 from tests.models.profiles.conftest import MakeModels
-from tests.support.model_server import Failure, ModelServer, Reply, ToolCall
+from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
 
 Name = Callable[[str], str]
 ASKED = [SystemMessage(content="Be brief."), UserMessage(content="Hello?", source="user")]
@@ -229,3 +231,22 @@ async def test_usage_of_an_attempt_that_broke_off_counts(server: ModelServer, mo
     _, result = await _streamed(RunModelClient(factory.create("fast"), meter=meter))
     assert result.content == "Hi."
     assert meter.as_dict() == {"prompt_tokens": 40, "completion_tokens": 10, "total_tokens": 50, "cached_tokens": 4}
+
+
+async def test_a_key_whose_limit_is_used_up_is_nobody_elses(
+    server: ModelServer, models: MakeModels, name: Name
+) -> None:
+    """A tenant with a key of its own must not have the endpoint left alone for all others."""
+
+    def answer(request: ModelRequest) -> Any:
+        return Failure(429, headers={"retry-after": "250"}) if request.api_key == "spent" else "Hi."
+
+    server.script(model := name("model"), answer)
+    client = models(fast={"model": model, "retries": 0}).create("fast")
+    assert isinstance(client, ProfileClient)
+    spent, other = client.with_key(SecretStr("spent")), client.with_key(SecretStr("other"))
+    for error in (EndpointBusy, EndpointFailed):
+        with pytest.raises(error):
+            await spent.create(ASKED)
+    assert [request.api_key for request in server.requests] == ["spent"]
+    assert [(await each.create(ASKED)).content for each in (other, client)] == ["Hi.", "Hi."]

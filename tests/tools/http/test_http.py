@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import html
+import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 from autogen_core.tools import ToolResult
@@ -17,8 +23,8 @@ from drsai_backend.errors import InvalidRequest, ToolError
 from drsai_backend.tools.calling import call_tool
 from drsai_backend.tools.http import HttpTool, openapi_tools
 from drsai_backend.tools.http.placeholders import Values
-from drsai_backend.tools.running import ToolRun
-from tests.tools.http.conftest import Said, Site
+from drsai_backend.tools.running import FileRef, ToolRun
+from tests.tools.http.conftest import Said, Sent, Site
 
 LOCAL = ("127.0.0.0/8",)
 CITY = {"name": "city", "type": "string", "required": True}
@@ -136,6 +142,48 @@ class TestWhatIsSent:
         assert site.requests[0].headers["authorization"] == "Bearer hunter2"
         assert "hunter2" not in caplog.text + repr(tool) + str(tool.schema)
 
+    @pytest.mark.parametrize("written", [None, "$.said"])
+    async def test_credentials_do_not_come_back_in_other_forms(self, site: Site, written: str | None) -> None:
+        key, basic = 'p/4"ä&hünter2', base64.b64encode(b"me:s3cret!!").decode()
+        forms = [
+            key,
+            json.dumps(key)[1:-1],
+            "".join(f"\\u{ord(char):04X}" for char in key),
+            quote(key, safe=""),
+            quote_plus(key),
+            html.escape(key),
+            key.encode().hex(),
+            *(base64.b64encode(b"x" * n + key.encode() + b"yy").decode() for n in range(3)),
+            base64.urlsafe_b64encode(key.encode()).decode(),
+            basic,
+            "s3cret!!",
+        ]
+        headers = {"A": "Basic {secret:BASIC}", "K": "{secret:KEY}"}
+        tool = made(site, headers=headers, result=written, secrets={"KEY": key, "BASIC": basic})
+        for form in forms:
+            plain = form.replace('\\"', '"').replace('"', '\\"')
+            site.answer = lambda sent, plain=plain: Said(f'{{"said": "<{plain}>"}}', type="application/json")
+            text = await said(tool)
+            assert "[credential]" in text, form
+            assert not any(part in text for part in (form, key, "unter2", "s3cret"))
+
+    async def test_credentials_do_not_come_back_in_files(self, site: Site) -> None:
+        kept: list[bytes] = []
+
+        class Keeper:
+            async def save(self, name: str, data: bytes, media_type: str) -> FileRef:
+                kept.append(data)
+                return FileRef("f", name, len(data), media_type)
+
+            async def read(self, file_id: str) -> bytes:
+                raise NotImplementedError
+
+        site.answer = lambda sent: Said(b"\xff\x00" + b"key=hunter2" + b"\xff", type="application/pdf")
+        tool = made(site, "/x/{secret:KEY}", secrets={"KEY": "hunter2"})
+        text = await ask(tool, ToolRun(files=Keeper()))
+        assert "[file [credential], application/pdf, 14 bytes" in text.to_text()
+        assert kept == [b"\xff\x00key=*******\xff"]
+
     async def test_credentials_of_the_environment(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DRSAI_TOOL_SECRET_KEY", "k")
         monkeypatch.setenv("OTHER", "o")
@@ -184,6 +232,40 @@ class TestAnswers:
         assert len(site.requests) == times
         site.answer = lambda sent: Said(drop=True)
         assert (await said(made(site, method=method))).startswith("! ask could not be reached (Remote")
+
+    async def test_a_server_says_when_it_may_be_asked_again(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("drsai_backend.tools.calling._FIRST_PAUSE", 0.001)
+        times: list[float] = []
+
+        def answer(sent: Sent) -> Said:
+            times.append(time.monotonic())
+            return Said("slow down", status=429, headers={"retry-after": after}) if len(times) < 2 else Said("ok")
+
+        after = "0.3"
+        site.answer = answer
+        assert await said(made(site)) == "ok"
+        assert times[1] - times[0] >= 0.3
+        times.clear()
+        after = "600"
+        assert "It wants to be asked again after 600 s." in await said(made(site))
+        assert len(times) == 1
+
+    async def test_an_address_that_is_too_long(self, site: Site) -> None:
+        assert "an address that is too long" in await said(
+            made(site, query={"q": "{city}"}, parameters=[CITY]), city="x" * 70_000
+        )
+
+    async def test_a_long_answer_is_read_beside_the_loop(self, site: Site) -> None:
+        """What is picked of a megabyte takes seconds, in which the loop has others to serve."""
+        site.answer = lambda sent: Said({"a": [{"b": n} for n in range(20_000)]})
+        reading = asyncio.ensure_future(said(made(site, result="$.a[?@.b > 19997].b")))
+        longest = 0.0
+        while not reading.done():
+            began = time.monotonic()
+            await asyncio.sleep(0)
+            longest = max(longest, time.monotonic() - began)
+        assert await reading == "[19998,19999]"
+        assert longest < 0.2
 
     async def test_a_server_that_hangs(self, site: Site) -> None:
         site.answer = lambda sent: Said(delay=0.5)
@@ -262,6 +344,14 @@ class TestAddresses:
         assert len(site.requests) == 6
         site.answer = lambda sent: Said(status=307, headers={"location": "/x"})
         assert "which only GET follows" in await said(made(site, method="POST"))
+
+
+@pytest.mark.parametrize("path", ["$..a..b..c", "$[?$..a]", "$..a[?@.b][?@.c]"])
+def test_paths_that_take_for_ever(path: str) -> None:
+    endpoint = {"url": "https://a.example/"}
+    with pytest.raises(ValidationError, match="at its beginning only"):
+        HttpTool({"name": "ask", "description": "x", "endpoint": endpoint, "result": path}, {})
+    HttpTool({"name": "ask", "description": "x", "endpoint": endpoint, "result": "$..a['$..?']..b"}, {})
 
 
 @pytest.mark.parametrize(
@@ -354,6 +444,40 @@ class TestOpenApi:
         assert first.headers["x-key"] == "kkkk"
         assert (second.method, second.json) == ("PUT", {"name": "Rex", "parent": {"name": "Max"}})
         assert second.headers["authorization"] == "Bearer tttt"
+
+    async def test_what_documents_have(self, site: Site) -> None:
+        """Two references with one last part are two schemas; a path has servers; some headers are no parameters; a
+        property may be called as a keyword of OpenAPI."""
+        text: Any = {"type": "object", "properties": {"next": {"$ref": "#/components/schemas/Item"}, "a": {}}}
+        other: Any = {
+            "type": "object",
+            "properties": {
+                "next": {"$ref": "#/components/parameters/Item/schema/x-of/Item"},
+                "example": {"type": "number", "minimum": 0, "exclusiveMinimum": True},
+            },
+        }
+        parameter: Any = {"name": "Item", "in": "query", "schema": {**other, "x-of": {"Item": other}}}
+        headers: Any = [
+            {"name": name, "in": "header", "schema": {"type": "string"}}
+            for name in ("Accept", "content-type", "Authorization")
+        ]
+        operation: Any = {
+            "operationId": "get",
+            "parameters": [{"$ref": "#/components/parameters/Item"}, *headers],
+            "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Item"}}}},
+        }
+        document: Any = {
+            "servers": [{"url": "https://other.example"}],
+            "paths": {"/x": {"servers": [{"url": f"{site.url}/of-path"}], "post": operation}},
+            "components": {"schemas": {"Item": text}, "parameters": {"Item": parameter}},
+        }
+        [tool] = openapi_tools(document, ["get"], {}, allowed_addresses=LOCAL)
+        assert tool.parameters["properties"].keys() == {"Item", "next", "a"}
+        assert await said(tool, Item={"next": {"example": 1}}, next={"next": {"a": 1}}) == "ok"
+        assert "is less than or equal to the minimum" in await said(tool, Item={"next": {"example": 0}})
+        [sent] = site.requests
+        assert sent.path == "/of-path/x"
+        assert "authorization" not in sent.headers
 
     async def test_a_document_takes_no_credential_of_the_operator(
         self, site: Site, monkeypatch: pytest.MonkeyPatch

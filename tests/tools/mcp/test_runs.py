@@ -12,7 +12,10 @@ from autogen_agentchat.agents import AssistantAgent
 from autogen_core import FunctionCall
 
 from drsai_backend import DrSai, RunStatus
-from drsai_backend.runs import Answer
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.runs import Answer, InputMessage, RunRequest
+from drsai_backend.teams.replay.steps import ToolPartial
 from drsai_backend.tools.mcp import McpWorkbench
 from drsai_backend.tools.mcp.pool import pool
 from tests.support.scripted import ScriptedClient
@@ -54,6 +57,45 @@ async def test_a_call_is_approved(migrated_sqlite: str, tmp_path: Path) -> None:
         handle = await drsai.answer("anonymous", "t", Answer(question["id"], decision="approve"))
         assert (await handle.wait()).status is RunStatus.COMPLETED
     assert len(made.read_text().splitlines()) == 1
+
+
+async def test_who_asks_needs_the_permission_of_a_server(migrated_sqlite: str, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    teams = {"crew": lambda: counting(made, permission="tools:register")}
+    async with DrSai(teams, migrated_sqlite, settings=settings()) as drsai:
+        for scopes, text in (({Scope.CHAT}, "needs the scope"), ({Scope.CHAT, Scope.TOOLS_REGISTER}, "done: counted")):
+            who = Principal(scopes=frozenset(scopes))
+            handle = await drsai.engine.start(
+                RunRequest(team="crew", messages=[InputMessage("user", "x")], principal=who)
+            )
+            await handle.wait()
+            assert text in handle.transcript()[-1].message.to_text()
+
+
+async def test_progress_is_shown_and_what_is_no_text_is_kept(migrated_sqlite: str) -> None:
+    def rule(messages: Any, options: Any) -> Any:
+        if type(messages[-1]).__name__ == "UserMessage":
+            name, arguments = str(messages[-1].content).split(" ", 1)
+            return [FunctionCall(id="c1", name=name, arguments=arguments)]
+        return messages[-1].content[0].content
+
+    def crew() -> AssistantAgent:
+        workbench = McpWorkbench([stdio(resources=True, max_output=1000)])
+        return AssistantAgent("reader", ScriptedClient(rule), workbench=workbench, reflect_on_tool_use=True)
+
+    async with DrSai({"crew": crew}, migrated_sqlite, settings=settings()) as drsai:
+        handle = await drsai.start("crew", 'n__steps {"number": 3}')
+        events = [event async for event in handle.events()]
+        partial = next(event for event in events if isinstance(event, ToolPartial))
+        assert (partial.name, partial.content) == ("n__steps", "1/3 step 1")
+        assert handle.transcript()[-1].message.to_text() == "all done"
+        read = await drsai.run("crew", 'n__read_resource {"uri": "files://reports/q1.pdf"}')
+        cut = await drsai.run("crew", 'n__long {"size": 5000}')
+        assert read.text.startswith("[file q1.pdf, application/pdf, 5 bytes, id ")
+        assert "1000 of 5000 characters are shown" in cut.text
+        owner = Owner("default", "anonymous")
+        kept = (await drsai.files.list(owner, order="asc")).items
+        assert [await drsai.files.read(owner, each.file_id) for each in kept] == [b"%PDF\xff", b"x" * 5000]
 
 
 async def test_a_server_is_killed_in_the_middle_of_a_run(migrated_sqlite: str, tmp_path: Path) -> None:

@@ -135,6 +135,7 @@ async def test_whose_it_is(world: World, site: Site) -> None:
         ({"name": "a b"}, "name"),
         ({"secrets": {}}, "secrets"),
         ({"secrets": {"KEY": "k", "MORE": "m"}}, "secrets"),
+        ({"secrets": {"KEY": "k\n"}}, "secrets"),
         ({"config": {"description": "x"}}, "config.endpoint"),
         ({"config": {"name": "x", "description": "x", "endpoint": {"url": "https://a.example/"}}}, "config.name"),
         (

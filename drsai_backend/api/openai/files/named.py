@@ -15,6 +15,8 @@ from drsai_backend.json_types import JsonObject
 
 MOST: Final = 8 * 1024 * 1024
 """Bytes that the files of one request may have together."""
+MOST_NAMED: Final = 200
+"""Files that one request may name. Each is read by itself."""
 _IMAGES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _Named = tuple[list[object], int, str, str, str]
 
@@ -38,16 +40,19 @@ async def with_files(
         return
     who = whose()
     who.require(Scope.FILES_READ)
-    found = [await files.get(who.owner, file_id) for *_, file_id in named]
-    total = sum(info.bytes for info in found)
+    wanted = list(dict.fromkeys(file_id for *_, file_id in named))
+    if len(wanted) > MOST_NAMED:
+        raise InvalidRequest(f"a request may name {MOST_NAMED} files; this one names {len(wanted)}", param="file_id")
+    found = {file_id: await files.get(who.owner, file_id) for file_id in wanted}
+    total = sum(found[file_id].bytes for *_, file_id in named)
     if total > MOST:
         raise FileTooLarge(
             f"the files of a request may have {MOST} bytes together; these have {total}", param="file_id"
         )
     with bodies.held(2 * total):
-        for (parts, index, where, kind, file_id), info in zip(named, found, strict=True):
-            data = await files.read(who.owner, file_id)
-            parts[index] = _shown(data, info.media_type, kind, where)
+        contents = {file_id: await files.read(who.owner, file_id) for file_id in wanted}
+        for parts, index, where, kind, file_id in named:
+            parts[index] = _shown(contents[file_id], found[file_id].media_type, kind, where)
         yield
 
 

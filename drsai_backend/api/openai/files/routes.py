@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from contextlib import aclosing
 from datetime import timedelta
@@ -102,18 +103,18 @@ def file_routes(engine: Engine, bodies: Bodies) -> APIRouter:
     async def create_file(request: Request, who: Writer) -> Response:
         """Upload a file. It is stored while it arrives, and is there when all of it has."""
         files, form = engine.files, Form(request.headers.get("content-type", ""))
-        arriving = await files.begin(who.owner)
-        try:
-            limit = files.largest + _FORM_BYTES
-            async with bodies.stream(request.scope, request.receive, limit) as parts:
+        limit = files.largest + _FORM_BYTES
+        async with bodies.stream(request.scope, request.receive, limit, who.owner) as parts:
+            arriving = await files.begin(who.owner)
+            try:
                 async for part in form.file(parts):
                     await arriving.add(part)
                 purpose, expires = _fields(form.fields)
                 new = new_file(form.filename or "", purpose, form.media_type, expires)
                 info = await arriving.finish(new)
-        except BaseException:
-            await arriving.give_up()
-            raise
+            except BaseException:
+                await asyncio.shield(arriving.give_up())
+                raise
         return json_response(file_object(info))
 
     @router.get("", responses=answers(200, page_of(_FILE)))

@@ -1,0 +1,164 @@
+"""Arguments against a JSON Schema that somebody else wrote: within bounds, whatever the schema and the arguments are.
+
+A schema can make a check as long as it likes: by regular expressions that try all ways, by alternatives inside
+alternatives, by lists whose items are compared each with each. And the check runs in the event loop of all.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import jsonschema
+import jsonschema.validators
+import referencing
+import regex
+from jsonschema.exceptions import ValidationError
+from referencing.exceptions import Unresolvable
+
+from drsai_backend.errors import ConfigurationError, ToolError
+from drsai_backend.json_types import JsonObject
+from drsai_backend.tools.schema import SHOWN_PROBLEMS, not_an_object, refusal
+
+Keyword = Callable[[Any, Any, Any, Any], Any]
+SECONDS: Final = 0.25
+"""How long one check may take."""
+_EACH: Final = 64
+"""After so many keywords the clock is read."""
+
+
+class _TooLong(Exception):
+    """A check has taken its time."""
+
+
+class _Patience:
+    """What is left of a check's time."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + SECONDS
+        self._count = 0
+
+    def left(self) -> float:
+        """Seconds. Raises _TooLong: none."""
+        if (left := self._until - time.monotonic()) <= 0:
+            raise _TooLong
+        return left
+
+    def spend(self) -> None:
+        """One more keyword."""
+        self._count += 1
+        if self._count % _EACH == 0:
+            self.left()
+
+
+_patience: ContextVar[_Patience] = ContextVar("patience")
+
+
+def check_against(schema: JsonObject, arguments: object, tool: str = "") -> JsonObject:
+    """Arguments that fit a JSON Schema. No `$ref` out of the schema is followed.
+
+    Raises:
+        ToolError: they do not fit, or that cannot be told within `SECONDS`; the text says what to change.
+    """
+    if not isinstance(arguments, Mapping):
+        raise not_an_object(tool, arguments)
+    values = dict(cast("JsonObject", arguments))
+    problems: list[str] = []
+    token = _patience.set(_Patience())
+    try:
+        for error in _validator(json.dumps(schema, sort_keys=True)).iter_errors(values):
+            field = ".".join(str(part) for part in error.absolute_path)
+            problems.append(f"`{field}`: {error.message[:200]}" if field else error.message[:200])
+            if len(problems) > SHOWN_PROBLEMS:
+                break
+    except Unresolvable as error:
+        raise ToolError(f"The parameters of the tool {tool} refer to something unknown: it cannot be called") from error
+    except (_TooLong, RecursionError):
+        raise refusal(tool, ["they take too long to check; send shorter or simpler ones"]) from None
+    finally:
+        _patience.reset(token)
+    if problems:
+        raise refusal(tool, problems)
+    return values
+
+
+def check_schema(schema: JsonObject, what: str) -> None:
+    """Raises ConfigurationError: it is no JSON Schema; the text begins with `what`."""
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise ConfigurationError(f"{what}: its parameters are no JSON Schema: {error.message[:300]}") from None
+    except RecursionError:
+        raise ConfigurationError(f"{what}: its parameters are nested too deeply") from None
+
+
+@lru_cache(maxsize=512)
+def _validator(schema: str) -> Any:
+    return _Bounded(json.loads(schema), registry=cast(Any, referencing.Registry)())
+
+
+def _counted(keyword: Keyword) -> Keyword:
+    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+        _patience.get().spend()
+        found: Iterator[ValidationError] | None = keyword(validator, value, instance, schema)
+        yield from found or ()
+
+    return counted
+
+
+def _found(pattern: str, text: str) -> bool:
+    search = cast("Callable[..., object]", regex.search)
+    try:
+        return search(pattern, text, timeout=_patience.get().left()) is not None
+    except (TimeoutError, regex.error):
+        raise _TooLong from None
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not _found(pattern, instance):
+        yield ValidationError(f"{instance[:100]!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    for pattern, below in patterns.items() if isinstance(instance, dict) else ():
+        for name, value in cast("JsonObject", instance).items():
+            if _found(pattern, name):
+                yield from validator.descend(value, below, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, below: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not isinstance(instance, dict):
+        return
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    for name, value in cast("JsonObject", instance).items():
+        if name in known or any(_found(pattern, name) for pattern in patterns):
+            continue
+        if below is False:
+            yield ValidationError(f"Additional properties are not allowed ({name[:100]!r} was unexpected)")
+        else:
+            yield from validator.descend(value, below, path=name)
+
+
+def _unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not wanted or not isinstance(instance, list):
+        return
+    items = cast("list[object]", instance)
+    if len({json.dumps(each, sort_keys=True) for each in items}) < len(items):
+        yield ValidationError("the list has an item twice")
+
+
+_OURS: Final[Mapping[str, Keyword]] = {
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "uniqueItems": _unique_items,
+}
+_KEYWORDS: Final = cast("Mapping[str, Keyword]", jsonschema.Draft202012Validator.VALIDATORS)
+_extend: Final = cast("Callable[..., Any]", getattr(jsonschema.validators, "extend"))  # noqa: B009 - it has no types
+_Bounded: Final = _extend(
+    jsonschema.Draft202012Validator, {name: _counted(each) for name, each in {**_KEYWORDS, **_OURS}.items()}
+)
