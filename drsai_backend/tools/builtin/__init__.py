@@ -2,9 +2,8 @@
 
 from drsai_backend.tools.builtin.asking import ask_person
 from drsai_backend.tools.builtin.calculator import MAX_DIGITS, MAX_EXPRESSION, calculator
-from drsai_backend.tools.builtin.clock import current_time
+from drsai_backend.tools.builtin.measures import convert_units, current_time
 from drsai_backend.tools.builtin.table import NAMES, builtin_tools
-from drsai_backend.tools.builtin.units import convert_units
 
 __all__ = [
     "MAX_DIGITS",

@@ -15,10 +15,16 @@ from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.function import tool
 
 # Each module is imported when its tool is first named: some bring libraries along that others do not need.
-_FUNCTIONS: Final = {"calculator": "calculator", "current_time": "clock", "convert_units": "units"}
-_FACTORIES: Final[dict[str, str]] = {
-    "ask_person": "drsai_backend.tools.builtin.asking",
+_FUNCTIONS: Final = {"calculator": "calculator", "current_time": "measures", "convert_units": "measures"}
+_FACTORIES: Final = {
+    "ask_person": "asking",
+    "file_reader": "files",
+    "http_request": "requesting",
+    "weather": "weather",
+    "web_fetch": "fetching",
+    "web_search": "search",
 }
+_HERE: Final = __name__.rpartition(".")[0]
 NAMES: Final = tuple(sorted((*_FUNCTIONS, *_FACTORIES)))
 """All built-in tools."""
 
@@ -51,16 +57,36 @@ def _made(name: str, settings: Settings | None, options: dict[str, Any]) -> Tool
     if name in _FUNCTIONS:
         if options:
             raise ConfigurationError(f"{name}: it has no options")
-        module = importlib.import_module(f"drsai_backend.tools.builtin.{_FUNCTIONS[name]}")
-        return tool(idempotent=True)(_said(getattr(module, name)))
-    make = getattr(importlib.import_module(_FACTORIES[name]), name)
+        function = getattr(importlib.import_module(f"{_HERE}.{_FUNCTIONS[name]}"), name)
+        return tool(idempotent=True)(_said(function))
+    make = getattr(importlib.import_module(f"{_HERE}.{_FACTORIES[name]}"), name)
     known = inspect.signature(make).parameters
     if unknown := sorted(options.keys() - known.keys()):
         raise ConfigurationError(f"{name}: it has no option {unknown[0]!r}. It has: {', '.join(known)}")
     try:
-        return make(**options)
-    except (ValueError, TypeError) as error:
+        return make(**{**_of_settings(name, settings), **options})
+    except (ConfigurationError, ValueError, TypeError) as error:
         raise ConfigurationError(f"{name}: {error}") from None
+
+
+def _of_settings(name: str, settings: Settings | None) -> dict[str, Any]:
+    """The options of a tool that the settings say."""
+    if name == "ask_person":
+        return {}
+    known = settings or Settings()
+    options: dict[str, dict[str, Any]] = {
+        "file_reader": {"folders": known.file_folders},
+        "http_request": {"allowed_addresses": known.allowed_addresses},
+        "weather": {"url": known.weather_url, "geocoding_url": known.geocoding_url},
+        "web_fetch": {"allowed_addresses": known.allowed_addresses},
+        "web_search": {
+            "provider": known.search_provider,
+            "url": known.search_url,
+            "key_env": known.search_key_env,
+            "engine_id": known.search_engine_id,
+        },
+    }
+    return {key: value for key, value in options[name].items() if value is not None}
 
 
 def _said(function: Callable[..., str]) -> Callable[..., str]:
