@@ -231,6 +231,10 @@ class Settings(BaseSettings):
     mcp_connections: int = Field(default=32, ge=1, description="Connections to MCP servers that a process has open.")
     mcp_idle_seconds: float = Field(default=300.0, gt=0, description="For how long one that nobody uses stays open.")
 
+    assistant_tools: Names = Field(
+        default_factory=lambda: ["calculator", "current_time", "convert_units"],
+        description="The built-in tools of the team `assistant`, separated by commas.",
+    )
     search_provider: Literal["searxng", "brave", "tavily", "google"] | None = Field(
         default=None, description="Whom the built-in tool `web_search` asks."
     )

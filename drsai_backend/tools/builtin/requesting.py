@@ -109,7 +109,11 @@ def http_request(
         raise ConfigurationError(f"methods: one or more of {', '.join(_METHODS)}")
     if isinstance(hosts, str) or any("/" in each for each in hosts or ()):
         raise ConfigurationError("hosts: a list of hosts such as api.example.org, without scheme or path")
-    rule = _unsafe if requires_approval == "unsafe" else requires_approval
+
+    def is_unsafe(arguments: JsonObject) -> bool:
+        return arguments.get("method", methods[0]) not in SAFE
+
+    rule = is_unsafe if requires_approval == "unsafe" else requires_approval
     options = ToolOptions(timeout=timeout, idempotent=set(methods) <= set(SAFE), requires_approval=rule)
     sender = Sender(
         name="The request",
@@ -120,10 +124,6 @@ def http_request(
         redirects=5 if hosts is None else 0,
     )
     return _HttpRequest(methods, hosts, sender, options)
-
-
-def _unsafe(arguments: JsonObject) -> bool:
-    return arguments.get("method", "GET") not in SAFE
 
 
 def networks(allowed: Sequence[str]) -> Reachable:

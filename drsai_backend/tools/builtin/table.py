@@ -7,6 +7,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Final
 
 from drsai_backend.config import Settings
@@ -15,18 +16,26 @@ from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.function import tool
 
 # Each module is imported when its tool is first named: some bring libraries along that others do not need.
-_FUNCTIONS: Final = {"calculator": "calculator", "current_time": "measures", "convert_units": "measures"}
-_FACTORIES: Final = {
-    "ask_person": "asking",
-    "file_reader": "files",
-    "http_request": "requesting",
-    "weather": "weather",
-    "web_fetch": "fetching",
-    "web_search": "search",
+_FUNCTIONS: Final = {
+    "calculator": "builtin.calculator",
+    "convert_units": "builtin.measures",
+    "current_time": "builtin.measures",
 }
-_HERE: Final = __name__.rpartition(".")[0]
+_FACTORIES: Final = {
+    "ask_person": "builtin.asking",
+    "file_reader": "builtin.files",
+    "http_request": "builtin.requesting",
+    "weather": "builtin.weather",
+    "web_fetch": "builtin.fetching",
+    "web_search": "builtin.search",
+}
+_SET_UP: Final = frozenset(("file_reader", "http_request", "weather", "web_fetch", "web_search"))
+"""Those of which settings say something."""
 NAMES: Final = tuple(sorted((*_FUNCTIONS, *_FACTORIES)))
 """All built-in tools."""
+
+current_settings: ContextVar[Settings | None] = ContextVar("current_settings", default=None)
+"""Those of the server, while one of its teams is built."""
 
 
 def builtin_tools(
@@ -36,7 +45,8 @@ def builtin_tools(
 
     Args:
         names: of `NAMES`; in this order. A name that comes twice counts once.
-        settings: where what `options` do not say comes from; default: the environment and `.env`.
+        settings: where what `options` do not say comes from; default: the server's, in a team factory, else the
+            environment and `.env`.
         options: by the name of a tool, the arguments of the function of that name.
 
     Raises:
@@ -57,9 +67,8 @@ def _made(name: str, settings: Settings | None, options: dict[str, Any]) -> Tool
     if name in _FUNCTIONS:
         if options:
             raise ConfigurationError(f"{name}: it has no options")
-        function = getattr(importlib.import_module(f"{_HERE}.{_FUNCTIONS[name]}"), name)
-        return tool(idempotent=True)(_said(function))
-    make = getattr(importlib.import_module(f"{_HERE}.{_FACTORIES[name]}"), name)
+        return _plain(name)
+    make = _imported(_FACTORIES[name], name)
     known = inspect.signature(make).parameters
     if unknown := sorted(options.keys() - known.keys()):
         raise ConfigurationError(f"{name}: it has no option {unknown[0]!r}. It has: {', '.join(known)}")
@@ -69,11 +78,20 @@ def _made(name: str, settings: Settings | None, options: dict[str, Any]) -> Tool
         raise ConfigurationError(f"{name}: {error}") from None
 
 
+@functools.cache
+def _plain(name: str) -> ToolBase:
+    return tool(idempotent=True)(_said(_imported(_FUNCTIONS[name], name)))
+
+
+def _imported(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(f"drsai_backend.tools.{module}"), name)
+
+
 def _of_settings(name: str, settings: Settings | None) -> dict[str, Any]:
     """The options of a tool that the settings say."""
-    if name == "ask_person":
+    if name not in _SET_UP:
         return {}
-    known = settings or Settings()
+    known = settings or current_settings.get() or Settings()
     options: dict[str, dict[str, Any]] = {
         "file_reader": {"folders": known.file_folders},
         "http_request": {"allowed_addresses": known.allowed_addresses},
