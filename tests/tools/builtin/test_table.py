@@ -95,12 +95,12 @@ async def test_in_a_run_they_follow_the_servers_settings(tmp_path: Path, kind: s
         values = {"openai_base_url": server.base_url, "file_folders": [tmp_path], "assistant_tools": ["file_reader"]}
         async with DrSai(teams, "sqlite://", settings=for_tests(**values)) as drsai:
             result = await drsai.run("assistant" if teams is None else "clerk", "Read it.")
-    assert str(result.messages[-1].to_model_text()) == "It says: hello"
+    assert result.task_result["messages"][-1]["content"] == "It says: hello"
     assert server.requests[0].tools == ["file_reader"]
 
 
 def test_the_assistant_is_told_of_a_mistake_at_the_start() -> None:
-    with pytest.raises(ConfigurationError, match="web_search: provider: .*DRSAI_SEARCH_PROVIDER"):
+    with pytest.raises(ConfigurationError, match=r"web_search: provider: .*DRSAI_SEARCH_PROVIDER"):
         DrSai(database_url="sqlite://", settings=for_tests(assistant_tools="web_search"))
 
 
