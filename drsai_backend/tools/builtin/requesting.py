@@ -113,6 +113,8 @@ def http_request(
     def is_unsafe(arguments: JsonObject) -> bool:
         return arguments.get("method", methods[0]) not in SAFE
 
+    if isinstance(requires_approval, str) and requires_approval != "unsafe":
+        raise ConfigurationError('requires_approval: "unsafe", true, false, or a rule')
     rule = is_unsafe if requires_approval == "unsafe" else requires_approval
     options = ToolOptions(timeout=timeout, idempotent=set(methods) <= set(SAFE), requires_approval=rule)
     sender = Sender(

@@ -139,7 +139,7 @@ class Sender:
             async for part in response.aiter_bytes(65_536):
                 size += len(part)
                 if size > self.max_bytes:
-                    raise ToolError(f"The answer of {self.name} is longer than {self.max_bytes} bytes.")
+                    raise ToolError(f"{self.name} answered with more than {self.max_bytes} bytes.")
                 parts.append(part)
             return Answer(response, b"".join(parts))
         finally:

@@ -14,7 +14,7 @@ from autogen_core import FunctionCall
 from drsai_backend.agents import AssistantAgent
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.teams.suspension import InputRequired
-from drsai_backend.tools import call_tool, tool
+from drsai_backend.tools import ToolRun, call_tool, tool
 from drsai_backend.tools.builtin import ask_person, builtin_tools
 from tests.support.repeated import Story
 from tests.support.scripted import Answer, ScriptedClient
@@ -83,6 +83,36 @@ async def test_cut_at_each_write() -> None:
         assert story.said[-1]["content"] == "Blue & painted a door & large"
         assert world.asked == 1
         assert world.painted <= 1
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_any_tool_may_ask(kind: str) -> None:
+    """Twice in one call, in a thread too; what it does after its last question happens once."""
+    booked: list[str] = []
+
+    def build() -> BaseGroupChat:
+        def book(run: ToolRun) -> str:
+            day = run.ask("Which day?", choices=["Mon", "Tue"])
+            name = run.ask("Whose name?")
+            booked.append(f"{day} for {name}")
+            return booked[-1]
+
+        async def book_async(run: ToolRun) -> str:
+            return book(run)
+
+        def rule(messages: Sequence[Any], asked: dict[str, Any]) -> Answer:
+            last = messages[-1]
+            if last.type == "FunctionExecutionResultMessage":
+                return last.content[0].content
+            return [FunctionCall(id="c0", name="book", arguments="{}")]
+
+        made = tool(name="book")(book if kind == "sync" else book_async)
+        ann = AssistantAgent("ann", ScriptedClient(rule), tools=[made], reflect_on_tool_use=True)
+        return RoundRobinGroupChat([ann], max_turns=1)
+
+    story = await Story(build, answer=lambda question: "mon" if question.choices else "Ada").run()
+    assert [each.prompt for each in story.questions] == ["Which day?", "Whose name?"]
+    assert (booked, story.said[-1]["content"]) == (["Mon for Ada"], "Mon for Ada")
 
 
 async def test_nobody_to_be_asked() -> None:

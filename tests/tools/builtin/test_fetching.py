@@ -71,7 +71,7 @@ class TestWebFetch:
             ("<div>" * 100_000 + "deep", "text/html", "("),
             ("", "text/html", "(The page is empty.)"),
             (b"%PDF-1.7", "application/pdf", "! The page is no text but application/pdf"),
-            (b"x" * 5_001, "text/html", "! The answer of The page is longer than 5000 bytes."),
+            (b"x" * 5_001, "text/html", "! The page answered with more than 5000 bytes."),
         ],
     )
     async def test_other_answers(self, site: Site, body: Any, kind: str, text: str) -> None:
@@ -218,7 +218,8 @@ class TestHttpRequest:
     @pytest.mark.parametrize(
         "options",
         [{"methods": []}, {"methods": ["TRACE"]}, {"hosts": "example.org"}, {"hosts": ["https://x/"]},
-         {"allowed_addresses": ["home"]}, {"timeout": 0}],
+         {"allowed_addresses": ["home"]}, {"timeout": 0},
+         {"requires_approval": "never"}],
     )  # fmt: skip
     def test_options_that_cannot_work(self, options: Any) -> None:
         with pytest.raises(ConfigurationError, match=f"^http_request: {next(iter(options))}"):

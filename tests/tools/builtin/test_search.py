@@ -164,7 +164,7 @@ async def test_what_each_engine_is_asked(site: Site) -> None:
         (Said([1, 2]), "another form"),
         (Said({"web": []}), "another form"),
         (Said({"type": "search", "web": {"results": "none"}}), "another form"),
-        (Said(b"x" * 2_100_000), "longer than 2000000 bytes"),
+        (Said(b"x" * 2_100_000), "more than 2000000 bytes"),
         (Said("", 302, headers={"location": "http://127.0.0.1:1/secret"}), "sent on to another address"),
         (Said("", drop=True), "could not be reached"),
     ],
