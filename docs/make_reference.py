@@ -25,7 +25,7 @@ CHAPTERS = {
     "Teams": "RunContext teams.context.TeamFactory DrSaiGroupChat RoundRobinGroupChat SelectorGroupChat Swarm "
     "GraphFlow MagenticOneGroupChat",
     "Agents and tools": "AssistantAgent DrSaiAgent DrSaiAgentMixin agents.RunBound tool Depends dependency_overrides "
-    "FileOutput ToolBase ToolIdentity ToolOptions ToolRun RegisteredTools "
+    "FileOutput ToolBase ToolIdentity ToolOptions ToolRun RegisteredTools BuiltinTools builtin_tools "
     "requires_approval idempotent "
     "models.DefaultModelClient models.ModelProvider",
     "Who asks": "access.principal.Principal access.principal.Scope access.principal.ROLES api.auth.Identify "

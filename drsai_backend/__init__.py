@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         dependency_overrides,
         tool,
     )
+    from drsai_backend.tools.builtin import BuiltinTools, builtin_tools
     from drsai_backend.tools.registered.workbench import RegisteredTools
 
 __version__ = "0.1.0"
@@ -48,6 +49,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Answer",
     "AssistantAgent",
+    "BuiltinTools",
     "ClientTool",
     "ClientTools",
     "DatabaseManager",
@@ -77,6 +79,7 @@ __all__ = [
     "TransientToolError",
     "UserInput",
     "answered_by",
+    "builtin_tools",
     "client_tools",
     "decode_state",
     "dependency_overrides",
@@ -98,6 +101,7 @@ _HOMES: Final = {
     "runs": ("Answer",),
     "state": ("decode_state", "encode_state"),
     "errors": ("ToolError", "TransientToolError"),
+    "tools.builtin": ("BuiltinTools", "builtin_tools"),
     "tools.registered.workbench": ("RegisteredTools",),
     "tools": (
         "Depends",

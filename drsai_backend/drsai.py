@@ -42,6 +42,7 @@ from drsai_backend.teams.limits import NO_LIMITS, RunLimits
 from drsai_backend.teams.messages import dump_of
 from drsai_backend.teams.registry import TeamRegistry
 from drsai_backend.thread_calls import ThreadCalls
+from drsai_backend.tools.builtin import builtin_tools
 from drsai_backend.tools.mcp.pool import pool
 from drsai_backend.tools.mcp.servers import configure
 
@@ -112,7 +113,10 @@ class DrSai(ThreadCalls):
         if not worker:
             teams = {}
         elif teams is None:
-            teams = builtin_teams(tools=self.models.create().model_info["function_calling"])
+            can_call = self.models.create().model_info["function_calling"]
+            if can_call:
+                builtin_tools(settings.assistant_tools, settings)  # What is wrong with them is said now.
+            teams = builtin_teams(tools=can_call)
         if not isinstance(teams, TeamRegistry):
             teams = TeamRegistry(teams)
         super().__init__(Engine(teams, self.db, self.models, settings), by)

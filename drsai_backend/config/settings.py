@@ -20,6 +20,7 @@ from drsai_backend.config.values import (
     Continues,
     Delays,
     Endpoint,
+    Folders,
     Hosts,
     MessageRules,
     Names,
@@ -27,6 +28,7 @@ from drsai_backend.config.values import (
     OldSecrets,
     Origins,
     StrippedSecret,
+    VariableName,
 )
 from drsai_backend.errors import ConfigurationError
 
@@ -231,6 +233,25 @@ class Settings(BaseSettings):
     )
     mcp_connections: int = Field(default=32, ge=1, description="Connections to MCP servers that a process has open.")
     mcp_idle_seconds: float = Field(default=300.0, gt=0, description="For how long one that nobody uses stays open.")
+
+    assistant_tools: Names = Field(
+        default_factory=lambda: ["calculator", "current_time", "convert_units"],
+        description="The built-in tools of the team `assistant`, separated by commas.",
+    )
+    search_provider: Literal["searxng", "brave", "tavily", "google"] | None = Field(
+        default=None, description="Whom the built-in tool `web_search` asks."
+    )
+    search_url: Endpoint = Field(default=None, description="Where; SearXNG needs it, the others have a default.")
+    search_key_env: VariableName = Field(
+        default=None,
+        description="The name of the variable with its key. Default: BRAVE_API_KEY, TAVILY_API_KEY, GOOGLE_API_KEY.",
+    )
+    search_engine_id: str | None = Field(default=None, description="The id (`cx`) of Google's search engine.")
+    weather_url: Endpoint = Field(default=None, description="The forecast of `weather`. Default: Open-Meteo's.")
+    geocoding_url: Endpoint = Field(default=None, description="Where `weather` finds places. Default: Open-Meteo's.")
+    file_folders: Folders = Field(
+        default_factory=list, description="Folders that `file_reader` reads from, separated by commas."
+    )
 
     retention_days: float | None = Field(
         default=None, gt=0, description="Threads unchanged for longer are deleted; unset: all are kept."

@@ -9,6 +9,7 @@ import ipaddress
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias, cast
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr
@@ -86,6 +87,12 @@ def _check_endpoint(value: str | None) -> str | None:
     return value.rstrip("/") if value else value
 
 
+def _check_variable(value: str | None) -> str | None:
+    if value is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        raise ValueError("must be the name of an environment variable, and not a key itself")
+    return value
+
+
 def usable_key(key: SecretStr) -> SecretStr | None:
     """An API key without the white space around it, which mounted secrets and copied lines end with. None: it is empty.
 
@@ -112,6 +119,10 @@ UPPER: Final = BeforeValidator(_upper)
 
 Names: TypeAlias = Annotated[list[str], NoDecode, BeforeValidator(_names)]
 """Separated by commas, or JSON."""
+Folders: TypeAlias = Annotated[list[Path], NoDecode, BeforeValidator(_names)]
+"""As `Names`, of paths."""
+VariableName: TypeAlias = Annotated[str | None, AfterValidator(_check_variable)]
+"""The name of another variable of the environment."""
 Origins: TypeAlias = Annotated[Names, AfterValidator(_check_origins)]
 Hosts: TypeAlias = Annotated[Names, AfterValidator(_check_hosts)]
 Networks: TypeAlias = Annotated[Names, AfterValidator(_check_networks)]

@@ -111,7 +111,7 @@ class Engine(StoredThreads):
         self._sender = Sender(db, settings)
         given = (db, models, self._warm, self.worker_id, lease, settings.outage_seconds)
         how = (settings.other_model == "continue", settings.resume_by_history, self._sender.wake)
-        how = (*how, self.files, self.tools)
+        how = (*how, self.files, self.tools, settings)
         self._starter = RunStarter(Services(*given, self.limits_of, self._resources, self.tool_policy_of, *how))
         self._loading = Loading(db.database, self._starter, teams)
         self._recogniser: Recogniser | None = None

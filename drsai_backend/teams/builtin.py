@@ -5,26 +5,28 @@ from __future__ import annotations
 from autogen_agentchat.conditions import MaxMessageTermination, TextMentionTermination
 
 from drsai_backend.agents import AssistantAgent
+from drsai_backend.config import Settings
 from drsai_backend.teams.context import RunContext, TeamFactory
 from drsai_backend.teams.group_chats import RoundRobinGroupChat
-from drsai_backend.tools import calculator, convert_units, current_time
+from drsai_backend.tools.builtin import builtin_tools
 
 MAX_MESSAGES = 9
 """Of the writers' team, the user's own included: four drafts with a review each."""
 
 
 def assistant(context: RunContext) -> AssistantAgent:
-    """A helpful assistant with a calculator, a clock and a unit converter."""
+    """A helpful assistant with a calculator, a clock and a unit converter, or what DRSAI_ASSISTANT_TOOLS names."""
     client = context.model_client()
     # AutoGen refuses tools with a model that cannot call them, as small local ones.
-    tools = [calculator, current_time, convert_units] if client.model_info["function_calling"] else []
+    names = (context.settings or Settings()).assistant_tools if client.model_info["function_calling"] else ()
+    tools = builtin_tools(names, context.settings)
     return AssistantAgent(
         "assistant",
         client,
         tools=[*tools] or None,
         description="A helpful assistant.",
         system_message="You are a helpful assistant. Answer briefly and in the language of the question."
-        + (" Use your tools for calculations, times and units." if tools else ""),
+        + (" Use your tools, for calculations, times and units too." if tools else ""),
         model_client_stream=True,
         reflect_on_tool_use=True,
         max_tool_iterations=4,

@@ -35,9 +35,11 @@ from drsai_backend.models import (
     UsageMeter,
     run_model_clients,
 )
+from drsai_backend.tools.builtin.table import current_settings
 from drsai_backend.tools.registered.workbench import Registered, registered
 
 if TYPE_CHECKING:
+    from drsai_backend.config import Settings
     from drsai_backend.database import DatabaseManager
     from drsai_backend.files import Files
     from drsai_backend.tools.registered.registry import ToolRegistry
@@ -52,8 +54,8 @@ class RunContext:
     are its columns, and `params` its sampling parameters. `db_manager` reads and writes rows of all tables. `meter`
     sums up what the run's model clients use, which `models` makes. `owner` is whose thread it is, where it was shared
     with who asks; None: theirs. `files` are those of users, `tools`
-    the registered ones of the tenant, `began_at` when a run began that is resumed. The context lives as long as the run
-    and is never stored.
+    the registered ones of the tenant, `began_at` when a run began that is resumed, `settings` those of the server. The
+    context lives as long as the run and is never stored.
     """
 
     principal: Principal
@@ -69,6 +71,7 @@ class RunContext:
     files: Files | None = field(default=None, repr=False)
     tools: ToolRegistry | None = field(default=None, repr=False)
     began_at: datetime | None = None
+    settings: Settings | None = field(default=None, repr=False)
     _user_input: UserInput | None = field(default=None, init=False, repr=False)
 
     @property
@@ -176,13 +179,14 @@ def takes_context(function: Callable[..., object]) -> bool:
 
 @contextmanager
 def _registered_tools(context: RunContext) -> Generator[None]:
-    """While a team is built: where `RegisteredTools` finds the tenant's."""
+    """While a team is built: where `RegisteredTools` finds the tenant's, and what `builtin_tools` are set up with."""
     found = context.tools and Registered(context.tools, context.principal.tenant, context.began_at)
-    token = registered.set(found)
+    token, settings_token = registered.set(found), current_settings.set(context.settings)
     try:
         yield
     finally:
         registered.reset(token)
+        current_settings.reset(settings_token)
 
 
 # --- component configs -----------------------------------------------------------------------------------------------

@@ -6,7 +6,10 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from drsai_backend.errors import ToolError
 
 if TYPE_CHECKING:
     from drsai_backend.tools.middleware import Middleware
@@ -47,7 +50,25 @@ class Lazy:
     make: Callable[[], Awaitable[object]]
 
 
+class Asking(Protocol):
+    """Asks the person who talks to the thread; see `ToolRun.ask`."""
+
+    def __call__(
+        self,
+        prompt: str,
+        *,
+        choices: Sequence[str] | None = None,
+        deadline: datetime | timedelta | None = None,
+        by: str | None = None,
+        not_by: str | None = None,
+    ) -> str: ...
+
+
 def _nothing(_: object) -> None: ...
+
+
+def _nobody(prompt: str, **_: object) -> str:
+    raise ToolError("Nobody can be asked here: this tool asks a person in a run of the server only.")
 
 
 @dataclass(slots=True)
@@ -65,6 +86,9 @@ class ToolRun:
         overrides: dependencies that stand in for others.
         asker: tenant and user who asks, as one text; "" outside of a run.
         middleware: what runs around the call, the outermost first.
+        ask: the answer of a person to a question; outside of a run it raises ToolError. Where there is none yet, the
+            run ends as one that waits, and the call is made once more when the answer is there: until then the tool is
+            to have no effect. The question travels up as an exception that is no `Exception`.
     """
 
     agent: str = ""
@@ -79,6 +103,7 @@ class ToolRun:
     )
     asker: str = ""
     middleware: Sequence[Middleware] = ()
+    ask: Asking = _nobody
 
     def get(self, wanted: type[T]) -> T | None:
         """What is provided of a type; None: nothing is."""

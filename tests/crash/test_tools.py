@@ -83,3 +83,42 @@ def test_killed_after_a_tool(serving: Serving, model: ModelServer) -> None:
     assert said[-1] == "anonymous: transfer x done"
     asked = [request for request in model.requests if "You are worker." in request.system]
     assert [any(each["role"] == "tool" for each in request.messages) for request in asked] == [False, True, True]
+
+
+def test_killed_while_a_person_is_asked_and_after_the_answer(serving: Serving, model: ModelServer) -> None:
+    """The model's question waits without a process. Neither it nor the answer is lost, and no model is asked again."""
+    question = ToolCall("ask_person", {"question": "Which account?", "choices": ["Savings", "Current"]}, "call_0")
+
+    def worker(answered: float) -> Any:
+        def reply(request: ModelRequest) -> Reply:
+            results = [each["content"] for each in request.messages if each["role"] == "tool"]
+            return Reply(f"Then {results[0]}.", chunk_delay=answered) if results else Reply("", tool_calls=[question])
+
+        return reply
+
+    model.script("You are worker.", worker(60))
+    model.script("You are bob.", ["Done."])
+    _begin(serving)
+    end = time.monotonic() + 30
+    while (asked := serving.thread("t")["input_request"]) is None:
+        assert time.monotonic() < end, "the person is not asked"
+        time.sleep(0.05)
+    assert (asked["kind"], asked["prompt"], asked["choices"]) == ("agent", "Which account?", ["Savings", "Current"])
+    serving.restart()
+    assert serving.thread("t")["input_request"] == asked
+    url = f"{serving.client().base_url}threads/t/input"
+    wrong = httpx.post(url, json={"id": asked["id"], "text": "Both"}, timeout=30)
+    assert wrong.status_code == 400
+    httpx.post(url, json={"id": asked["id"], "text": "savings"}, timeout=30).raise_for_status()
+    end = time.monotonic() + 30
+    while sum("You are worker." in request.system for request in model.requests) < 2:
+        assert time.monotonic() < end, "the agent does not get its answer"
+        time.sleep(0.01)
+    serving.process.die()
+    model.script("You are worker.", worker(0))
+    serving.start()
+    assert serving.settled("t")["status"] == "completed"
+    said = [text for _, source, text in serving.messages("t") if source == "worker"]
+    assert said[-1] == "Then Savings."
+    asks = [request for request in model.requests if "You are worker." in request.system]
+    assert [any(each["role"] == "tool" for each in request.messages) for request in asks] == [False, True, True]

@@ -65,6 +65,14 @@ def test_http_tools(commands: Commands, tmp_path: Path) -> None:
     assert "weather says: sunny, 21 degrees" in out
 
 
+def test_builtin_tools(commands: Commands, tmp_path: Path) -> None:
+    out = run(commands, "builtin_tools.py", tmp_path)
+    assert "web_search says: 1. Tide tables\n   https://example.org/tides" in out
+    assert "file_reader says: The harbour is open from 8 to 18." in out
+    assert "(awaiting_input: Which day suits you?)" in out
+    assert out.splitlines()[-1].endswith("ask_person says: Monday")
+
+
 def test_code_interpreter(commands: Commands, tmp_path: Path) -> None:
     lines = run(commands, "code_interpreter.py", tmp_path).splitlines()
     assert "code_interpreter says: 285" in "".join(lines)

@@ -168,7 +168,13 @@ def context_of(
     who = (principal, request.name.thread_id, run_id, values)
     rest = (services.db.of_tenant(principal.tenant), services.models, request.params, request.api_key)
     return RunContext(
-        *who, *rest, owner=request.name.owner, files=services.files, tools=services.tools, began_at=began_at
+        *who,
+        *rest,
+        owner=request.name.owner,
+        files=services.files,
+        tools=services.tools,
+        began_at=began_at,
+        settings=services.settings,
     )
 
 

@@ -9,6 +9,7 @@ from typing import cast
 
 from sqlalchemy.orm import Session
 
+from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.runs.history import which_are_shown
 from drsai_backend.database.runs.reads import (
@@ -47,7 +48,7 @@ class Services:
     many seconds a write waits for a database that is away; `tool_policy` is what a team makes of its clients' tools;
     `may_move`: a thread may go over to another team; `by_history`: histories are recognised; `on_events` is called when
     events for webhooks may be there; `files` are those of users, `tools` the registered
-    ones."""
+    ones; `settings` are for teams that are built."""
 
     db: DatabaseManager
     models: ModelClientFactory
@@ -63,6 +64,7 @@ class Services:
     on_events: Callable[[], None] = lambda: None
     files: Files | None = None
     tools: ToolRegistry | None = None
+    settings: Settings | None = None
 
 
 @dataclass(frozen=True, slots=True)

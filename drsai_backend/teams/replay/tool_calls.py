@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from autogen_core import CancellationToken
 from autogen_core.tools import ToolResult
@@ -22,7 +24,7 @@ from drsai_backend.teams.run_files import RunFiles
 from drsai_backend.teams.runtime.tool_tasks import call_siblings, watch_tools
 from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, StopRequested, current_branch
 from drsai_backend.teams.team_tree import has_state
-from drsai_backend.tools import ToolBase, ToolRun
+from drsai_backend.tools import ToolBase, ToolRun, check_approvers
 from drsai_backend.tools.results import to_text
 
 log = logging.getLogger("drsai.tools")
@@ -59,7 +61,7 @@ class ToolCalls:
             if result is None:
                 start = await self._start(made, name)
                 try:
-                    async for item in self._run(made):
+                    async for item in self._run(made, name):
                         if isinstance(item, ToolResult):
                             result = item
                         else:
@@ -150,17 +152,24 @@ class ToolCalls:
         names = {"tool": call.name, "agent": self.steps.path, "call_id": call.id}
         log.warning("tool failed", extra=names, exc_info=error)
 
-    def _tool_run(self, call: Call) -> ToolRun:
+    def _tool_run(self, call: Call, name: CallName) -> ToolRun:
         def emit(partial: object) -> None:
             if self._turn.on_tool is not None:
                 self._turn.on_tool(ToolPartial(self.steps.source, call.id or "", call.name, to_text(partial)))
+
+        numbers = itertools.count()
+
+        def ask(prompt: str, **options: Any) -> str:
+            check_approvers(options.get("by"), options.get("not_by"))
+            # By the call, as another call of the same answer may ask, too, and in another order the next time.
+            return self.broker.ask(self.steps.source, prompt, key=f"{name.key}@{next(numbers)}", **options)
 
         context = self._run_of.get(RunContext)
         files = None
         if context is not None and context.files is not None:
             owner = context.owner or context.principal.owner
             files = RunFiles(context.files, owner, f"{context.run_id}/{self.steps.path}/{call.id or ''}")
-        return replace(self._run_of, agent=self.steps.path, call_id=call.id or "", emit=emit, files=files)
+        return replace(self._run_of, agent=self.steps.path, call_id=call.id or "", emit=emit, files=files, ask=ask)
 
     def _show_end(self, call: Call, result: ToolResult) -> None:
         if self._turn.on_tool is not None:
@@ -228,9 +237,9 @@ class ToolCalls:
 
     # --- beside others ------------------------------------------------------------------------------------------
 
-    async def _run(self, call: Call) -> AsyncGenerator[object, None]:
+    async def _run(self, call: Call, name: CallName) -> AsyncGenerator[object, None]:
         """Make the call, in a task of its own, so that a question in it ends nothing else."""
-        call.run = self._tool_run(call)
+        call.run = self._tool_run(call, name)
         branch = Branch(current_branch.get())
         items: asyncio.Queue[object] = asyncio.Queue()
         branch.task = task = asyncio.create_task(make_call(call, call.token, items, branch))

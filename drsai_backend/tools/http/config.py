@@ -14,12 +14,10 @@ from drsai_backend.errors import ConfigurationError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.classes import parameters_schema
 from drsai_backend.tools.http.placeholders import CONTEXT, names_in, secrets_in
+from drsai_backend.tools.http.sending import SAFE, check_headers
 
-SAFE: Final = ("GET", "HEAD")
 MAX_BYTES: Final = 1_000_000
 """Bytes of an answer that are read unless the config says otherwise."""
-_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-_OF_THE_CONNECTION: Final = frozenset(("host", "content-length", "transfer-encoding", "connection", "upgrade", "te"))
 _BY_EXPRESSION: Final = ("match(", "search(", "=~")
 """Of JSONPath: regular expressions may take for ever."""
 _QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
@@ -60,13 +58,7 @@ class HttpEndpoint(BaseModel):
     @field_validator("headers")
     @classmethod
     def _headers_can_be_sent(cls, headers: dict[str, str]) -> dict[str, str]:
-        for name, value in headers.items():
-            if _HEADER.fullmatch(name) is None:
-                raise ValueError(f"{name!r} is no name of a header")
-            if name.lower() in _OF_THE_CONNECTION:
-                raise ValueError(f"{name!r} is made with the request and cannot be set")
-            if any(ord(char) < 32 for char in value):
-                raise ValueError(f"the value of {name!r} has control characters")
+        check_headers(headers)
         return headers
 
     def texts(self) -> list[object]:

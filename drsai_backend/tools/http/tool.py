@@ -9,20 +9,20 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, cast
-from urllib.parse import unquote
 
 import httpx
 import jsonpath
 
-from drsai_backend.errors import DrSaiError, InvalidRequest, RefusedAddress, ToolError, TransientToolError
+from drsai_backend.errors import ToolError, TransientToolError
 from drsai_backend.json_types import JsonObject
-from drsai_backend.net.addresses import Reachable, endpoint_of
+from drsai_backend.net.addresses import Reachable
 from drsai_backend.net.retry_after import pause_of
-from drsai_backend.net.transport import CheckedTransport, Resolve
+from drsai_backend.net.transport import Resolve
 from drsai_backend.tools.base import ToolBase, ToolIdentity
-from drsai_backend.tools.http.config import SAFE, HttpEndpoint, HttpToolConfig
+from drsai_backend.tools.http.config import HttpEndpoint, HttpToolConfig
 from drsai_backend.tools.http.hiding import Hiding
 from drsai_backend.tools.http.placeholders import CONTEXT, Values, context_values
+from drsai_backend.tools.http.sending import SAFE, Answer, Sender
 from drsai_backend.tools.options import ToolOptions
 from drsai_backend.tools.results import FileOutput, ToolOutput
 from drsai_backend.tools.running import ToolRun
@@ -30,7 +30,6 @@ from drsai_backend.tools.threads import in_thread
 
 PREFIX: Final = "DRSAI_TOOL_SECRET_"
 """`{secret:KEY}` of a tool that the operator configures is this and `KEY`, in the environment."""
-_REDIRECTS: Final = 5
 _AWAY: Final = (408, 425, 429, 500, 502, 503, 504)
 """Answers that may be another one soon."""
 _SHOWN: Final = 500
@@ -96,22 +95,23 @@ class HttpTool(ToolBase):
 
     async def invoke(self, arguments: JsonObject, run: ToolRun) -> ToolOutput:
         """Send the request; the answer, or what the config's JSONPath finds in it."""
-        response, content = await self._send(
+        answer = await self._send(
             # What the system fills in is never the model's, also where the system does not know it.
             self.config.endpoint,
             Values(_own(arguments) | context_values(run), self._secrets),
         )
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        read = partial(self._read_answer, response, content, kind)
-        return read() if len(content) <= _LONG else await in_thread(read)
+        read = partial(self._read, answer)
+        return read() if len(answer.content) <= _LONG else await in_thread(read)
 
-    def _read_answer(self, response: httpx.Response, content: bytes, kind: str) -> ToolOutput:
+    def _read(self, answer: Answer) -> ToolOutput:
+        kind = answer.kind
         if kind == "application/json" or kind.endswith("+json"):
-            text = content.decode("utf-8", "replace")
+            text = answer.content.decode("utf-8", "replace")
             return self._hiding.json(text) if self.config.result is None else self._picked(self.config.result, text)
         if kind.startswith("text/") or not kind or kind in ("application/xml", "application/x-www-form-urlencoded"):
-            return self._hiding.text(_text(response, content))
-        return FileOutput(self._hiding.text(_name_of(response)), self._hiding.data(content), self._hiding.text(kind))
+            return self._hiding.text(answer.text)
+        file = answer.as_file()
+        return FileOutput(self._hiding.text(file.name), self._hiding.data(file.data), self._hiding.text(kind))
 
     def _picked(self, path: str, text: str) -> ToolOutput:
         try:
@@ -120,40 +120,23 @@ class HttpTool(ToolBase):
             raise ToolError(f"{self.name} answered with JSON that cannot be read.") from None
         return found[0] if len(found) == 1 else found
 
-    async def _send(self, endpoint: HttpEndpoint, values: Values) -> tuple[httpx.Response, bytes]:
+    async def _send(self, endpoint: HttpEndpoint, values: Values) -> Answer:
         try:
             url, headers, content = self._filled(endpoint, values)
         except UnicodeError:
             raise ToolError("The arguments have characters that cannot be sent. Leave them out.") from None
         except httpx.InvalidURL:
             raise ToolError("The arguments make an address that is too long, or is none. Send shorter ones.") from None
-        transport = CheckedTransport(self._reachable, resolve=self._resolve)
-        try:
-            async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=endpoint.timeout) as client:
-                for _ in range(_REDIRECTS + 1):
-                    self._reachable.check_url(str(url), "url")
-                    request = client.build_request(endpoint.method, url, headers=cast("Any", headers), content=content)
-                    response, answer = await self._read(client, request)
-                    if not response.is_redirect:
-                        self._check_status(response, answer, endpoint)
-                        return response, answer
-                    if endpoint.method not in SAFE:
-                        raise ToolError(f"{self.name} was sent on to another address, which only GET follows.")
-                    onward = url.join(response.headers["location"])
-                    if endpoint_of(onward) != endpoint_of(url):
-                        headers = {}  # Credentials are for the host that the config names.
-                    url = onward.copy_with(fragment=None)
-            raise ToolError(f"{self.name} was sent on more than {_REDIRECTS} times.")
-        except RefusedAddress as error:
-            raise ToolError(f"{self.name} leads to an address that must not be reached from here.") from error
-        except InvalidRequest as error:
-            raise ToolError(f"{self.name} leads to an address that cannot be called.") from error
-        except DrSaiError:
-            raise
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            # Its text may hold the URL, and that a credential.
-            text = f"{self.name} could not be reached ({type(error).__name__})."
-            raise (TransientToolError if endpoint.method in SAFE else ToolError)(text) from None
+        sender = Sender(
+            name=self.name,
+            reachable=self._reachable,
+            resolve=self._resolve,
+            timeout=endpoint.timeout,
+            max_bytes=self.config.max_bytes,
+        )
+        answer = await sender.send(endpoint.method, url, headers, content)
+        self._check_status(answer, endpoint)
+        return answer
 
     def _filled(self, endpoint: HttpEndpoint, values: Values) -> tuple[httpx.URL, dict[str, bytes], bytes | None]:
         """URL, headers and body of a request."""
@@ -169,24 +152,12 @@ class HttpTool(ToolBase):
             headers["content-type"] = b"application/json"
         return url, headers, json.dumps(body, ensure_ascii=False).encode()
 
-    async def _read(self, client: httpx.AsyncClient, request: httpx.Request) -> tuple[httpx.Response, bytes]:
-        """The answer with its bytes, as long as they may be; also when they are compressed."""
-        response = await client.send(request, stream=True)
-        try:
-            parts, size = list[bytes](), 0
-            async for part in response.aiter_bytes(65_536):
-                size += len(part)
-                if size > self.config.max_bytes:
-                    raise ToolError(f"The answer of {self.name} is longer than {self.config.max_bytes} bytes.")
-                parts.append(part)
-            return response, b"".join(parts)
-        finally:
-            await response.aclose()
-
-    def _check_status(self, response: httpx.Response, content: bytes, endpoint: HttpEndpoint) -> None:
+    def _check_status(self, answer: Answer, endpoint: HttpEndpoint) -> None:
+        response = answer.response
         if response.is_success:
             return
-        said = self._hiding.text(_text(response, content[: 100 * _SHOWN]))[:_SHOWN].strip()
+        begin = Answer(response, answer.content[: 100 * _SHOWN])
+        said = self._hiding.text(begin.text)[:_SHOWN].strip()
         reason = self._hiding.text(response.reason_phrase)
         text = f"{self.name} answered with {response.status_code} {reason}" + (f": {said}" if said else "")
         pause = pause_of(response.headers)
@@ -206,16 +177,3 @@ def _origin(url: str) -> str:
     """A URL's scheme and host, before anything is filled in."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{rest.partition('/')[0].partition('?')[0]}"
-
-
-def _text(response: httpx.Response, content: bytes) -> str:
-    try:
-        return content.decode(response.charset_encoding or "utf-8", "replace")
-    except LookupError:
-        return content.decode("utf-8", "replace")
-
-
-def _name_of(response: httpx.Response) -> str:
-    """A file's name: the last part of the URL's path."""
-    last = unquote(response.request.url.path).rstrip("/").rpartition("/")[2]
-    return "".join(char for char in last if char.isprintable() and char not in '\\/:*?"<>|')[:100] or "answer"

@@ -23,6 +23,7 @@ from drsai_backend import (
     RunContext,
     SelectorGroupChat,
     Swarm,
+    builtin_tools,
     client_tools,
     tool,
 )
@@ -141,7 +142,7 @@ async def balance(token: str, before: float, after: float) -> str:
 
 def bank(context: RunContext) -> RoundRobinGroupChat:
     """An agent with tools of this package, and one who sums up."""
-    worker = _agent(context, "worker", tools=[balance, transfer], max_tool_iterations=4)
+    worker = _agent(context, "worker", tools=[balance, transfer, *builtin_tools(["ask_person"])], max_tool_iterations=4)
     return RoundRobinGroupChat([worker, _agent(context, "bob")], max_turns=2)
 
 

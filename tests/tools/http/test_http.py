@@ -210,13 +210,13 @@ class TestAnswers:
 
     async def test_answers_are_bounded(self, site: Site) -> None:
         site.answer = lambda sent: Said("x" * 1001)
-        assert await said(made(site, max_bytes=1000)) == "! The answer of ask is longer than 1000 bytes."
+        assert await said(made(site, max_bytes=1000)) == "! ask answered with more than 1000 bytes."
 
     async def test_compressed_answers_are_bounded_unpacked(self, site: Site) -> None:
         import gzip
 
         site.answer = lambda sent: Said(gzip.compress(b"x" * 10_000_000), headers={"content-encoding": "gzip"})
-        assert "longer than 100000 bytes" in await said(made(site, max_bytes=100_000))
+        assert "more than 100000 bytes" in await said(made(site, max_bytes=100_000))
 
     async def test_other_types_are_files(self, site: Site) -> None:
         site.answer = lambda sent: Said(b"%PDF", type="application/pdf")

@@ -1,0 +1,120 @@
+"""The built-in tools by their names."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Final
+
+from drsai_backend.config import Settings
+from drsai_backend.errors import ConfigurationError, ToolError
+from drsai_backend.tools.base import ToolBase
+from drsai_backend.tools.function import tool
+
+# Each module is imported when its tool is first named: some bring libraries along that others do not need.
+_FUNCTIONS: Final = {
+    "calculator": "builtin.calculator",
+    "convert_units": "builtin.measures",
+    "current_time": "builtin.measures",
+}
+_FACTORIES: Final = {
+    "ask_person": "builtin.asking",
+    "file_reader": "builtin.files",
+    "http_request": "builtin.requesting",
+    "weather": "builtin.weather",
+    "web_fetch": "builtin.fetching",
+    "web_search": "builtin.search",
+}
+_SET_UP: Final = frozenset(("file_reader", "http_request", "weather", "web_fetch", "web_search"))
+"""Those of which settings say something."""
+NAMES: Final = tuple(sorted((*_FUNCTIONS, *_FACTORIES)))
+"""All built-in tools."""
+
+current_settings: ContextVar[Settings | None] = ContextVar("current_settings", default=None)
+"""Those of the server, while one of its teams is built."""
+
+
+def builtin_tools(
+    names: Sequence[str], settings: Settings | None = None, **options: Mapping[str, Any]
+) -> list[ToolBase]:
+    """The built-in tools of these names: `builtin_tools(["calculator", "ask_person"], ask_person={"deadline": 600})`.
+
+    Args:
+        names: of `NAMES`; in this order. A name that comes twice counts once.
+        settings: where what `options` do not say comes from; default: the server's, in a team factory, else the
+            environment and `.env`.
+        options: by the name of a tool, the arguments of the function of that name.
+
+    Raises:
+        ConfigurationError: a name is unknown, or a tool's options cannot work; the text names it.
+    """
+    wanted = list(dict.fromkeys(names))
+    for name in (*wanted, *options):
+        if name not in NAMES:
+            near = difflib.get_close_matches(name, NAMES, 1)
+            meant = f"; did you mean {near[0]!r}?" if near else "."
+            raise ConfigurationError(f"there is no built-in tool {name!r}{meant} There are: {', '.join(NAMES)}")
+    if unused := sorted(options.keys() - set(wanted)):
+        raise ConfigurationError(f"options for {unused[0]!r}, which is not among the tools that are named")
+    return [_made(name, settings, dict(options.get(name, {}))) for name in wanted]
+
+
+def _made(name: str, settings: Settings | None, options: dict[str, Any]) -> ToolBase:
+    if name in _FUNCTIONS:
+        if options:
+            raise ConfigurationError(f"{name}: it has no options")
+        return _plain(name)
+    make = _imported(_FACTORIES[name], name)
+    known = inspect.signature(make).parameters
+    if unknown := sorted(options.keys() - known.keys()):
+        raise ConfigurationError(f"{name}: it has no option {unknown[0]!r}. It has: {', '.join(known)}")
+    try:
+        return make(**{**_of_settings(name, settings), **options})
+    except (ConfigurationError, ValueError, TypeError) as error:
+        raise ConfigurationError(f"{name}: {error}") from None
+
+
+@functools.cache
+def _plain(name: str) -> ToolBase:
+    return tool(idempotent=True)(_said(_imported(_FUNCTIONS[name], name)))
+
+
+def _imported(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(f"drsai_backend.tools.{module}"), name)
+
+
+def _of_settings(name: str, settings: Settings | None) -> dict[str, Any]:
+    """The options of a tool that the settings say."""
+    if name not in _SET_UP:
+        return {}
+    known = settings or current_settings.get() or Settings()
+    options: dict[str, dict[str, Any]] = {
+        "file_reader": {"folders": known.file_folders},
+        "http_request": {"allowed_addresses": known.allowed_addresses},
+        "weather": {"url": known.weather_url, "geocoding_url": known.geocoding_url},
+        "web_fetch": {"allowed_addresses": known.allowed_addresses},
+        "web_search": {
+            "provider": known.search_provider,
+            "url": known.search_url,
+            "key_env": known.search_key_env,
+            "engine_id": known.search_engine_id,
+        },
+    }
+    return {key: value for key, value in options[name].items() if value is not None}
+
+
+def _said(function: Callable[..., str]) -> Callable[..., str]:
+    """The function, with the texts of its errors for the model."""
+
+    @functools.wraps(function)
+    def saying(*args: Any, **kwargs: Any) -> str:
+        try:
+            return function(*args, **kwargs)
+        except ValueError as error:
+            raise ToolError(str(error)) from None
+
+    return saying

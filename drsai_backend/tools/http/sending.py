@@ -1,0 +1,146 @@
+"""Requests of tools whose address somebody else names: checked hop by hop, bounded in bytes.
+
+Every failure is a `ToolError`, whose text is safe to show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+import httpx
+
+from drsai_backend.errors import DrSaiError, InvalidRequest, RefusedAddress, ToolError, TransientToolError
+from drsai_backend.net.addresses import Reachable, endpoint_of
+from drsai_backend.net.transport import CheckedTransport, Resolve
+from drsai_backend.tools.results import FileOutput
+
+SAFE: Final = ("GET", "HEAD")
+REDIRECTS: Final = 5
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_OF_THE_CONNECTION: Final = frozenset(("host", "content-length", "transfer-encoding", "connection", "upgrade", "te"))
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Raises ValueError for headers that no request can have, or that would be another one's."""
+    for name, value in headers.items():
+        if _HEADER.fullmatch(name) is None:
+            raise ValueError(f"{name!r} is no name of a header")
+        if name.lower() in _OF_THE_CONNECTION:
+            raise ValueError(f"{name!r} is made with the request and cannot be set")
+        # A line break would begin another header, or the body.
+        if any(ord(char) < 32 or ord(char) == 127 for char in value):
+            raise ValueError(f"the value of {name!r} has control characters")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back: `response` for its status and headers, and all of its `content`, decompressed."""
+
+    response: httpx.Response
+    content: bytes
+
+    @property
+    def kind(self) -> str:
+        """The media type, in lower case, without parameters; "" where the answer names none."""
+        return self.response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def text(self) -> str:
+        """The content as text, in the charset that the answer names, else UTF-8; what is none of it is replaced."""
+        try:
+            return self.content.decode(self.response.charset_encoding or "utf-8", "replace")
+        except LookupError:
+            return self.content.decode("utf-8", "replace")
+
+    def as_file(self) -> FileOutput:
+        """The content as a file, by the last part of the URL's path."""
+        last = unquote(self.response.request.url.path).rstrip("/").rpartition("/")[2]
+        name = "".join(char for char in last if char.isprintable() and char not in '\\/:*?"<>|')[:100] or "answer"
+        return FileOutput(name, self.content, self.kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """Sends the requests of a tool.
+
+    Attributes:
+        name: of the tool or the service, for the texts.
+        reachable: which addresses may be reached, on redirects too.
+        resolve: how host names are resolved; None: as the system does.
+        timeout: seconds without a byte. How long a call may take is up to the options of the tool.
+        max_bytes: of an answer; a longer one is refused while it arrives.
+        redirects: how many are followed, by GET and HEAD alone.
+        upgrades: where http may not be asked, https is asked in its place.
+    """
+
+    name: str
+    reachable: Reachable
+    resolve: Resolve | None = None
+    timeout: float = 30.0
+    max_bytes: int = 1_000_000
+    redirects: int = REDIRECTS
+    upgrades: bool = False
+
+    async def send(
+        self,
+        method: str,
+        url: httpx.URL,
+        headers: Mapping[str, str] | Mapping[str, bytes] | None = None,
+        content: bytes | None = None,
+    ) -> Answer:
+        """The answer to a request, whatever its status. `headers` go to the host of `url` alone.
+
+        Raises:
+            ToolError: nothing was answered that can be used; `TransientToolError` where GET or HEAD found nobody.
+        """
+        transport = CheckedTransport(self.reachable, resolve=self.resolve)
+        try:
+            async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=self.timeout) as client:
+                for _ in range(self.redirects + 1):
+                    url = self._upgraded(url)
+                    self.reachable.check_url(str(url), "url")
+                    request = client.build_request(method, url, headers=cast("Any", headers), content=content)
+                    answer = await self._read(client, request)
+                    if not answer.response.is_redirect:
+                        return answer
+                    if method not in SAFE:
+                        raise ToolError(f"{self.name} was sent on to another address, which only GET follows.")
+                    onward = url.join(answer.response.headers["location"])
+                    if endpoint_of(onward) != endpoint_of(url):
+                        headers = None  # Credentials are for the host that was named.
+                    url = onward.copy_with(fragment=None)
+            if not self.redirects:
+                raise ToolError(f"{self.name} was sent on to another address, which is not followed.")
+            raise ToolError(f"{self.name} was sent on more than {self.redirects} times.")
+        except RefusedAddress as error:
+            raise ToolError(f"{self.name} leads to an address that must not be reached from here.") from error
+        except InvalidRequest as error:
+            raise ToolError(f"{self.name} leads to an address that cannot be called.") from error
+        except DrSaiError:
+            raise
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            # Its text may hold the URL, and that a credential.
+            text = f"{self.name} could not be reached ({type(error).__name__})."
+            raise (TransientToolError if method in SAFE else ToolError)(text) from None
+
+    def _upgraded(self, url: httpx.URL) -> httpx.URL:
+        if not self.upgrades or url.scheme != "http" or self.reachable.has_private:
+            return url
+        return url.copy_with(scheme="https", port=None if url.port == 80 else url.port)
+
+    async def _read(self, client: httpx.AsyncClient, request: httpx.Request) -> Answer:
+        """The answer with its bytes, as long as they may be; also when they are compressed."""
+        response = await client.send(request, stream=True)
+        try:
+            parts, size = list[bytes](), 0
+            async for part in response.aiter_bytes(65_536):
+                size += len(part)
+                if size > self.max_bytes:
+                    raise ToolError(f"{self.name} answered with more than {self.max_bytes} bytes.")
+                parts.append(part)
+            return Answer(response, b"".join(parts))
+        finally:
+            await response.aclose()
