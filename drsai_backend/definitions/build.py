@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -44,17 +44,12 @@ from drsai_backend.errors import TeamBuildError
 from drsai_backend.models import ModelParams, RunModelClient
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
-from drsai_backend.tools import Function, calculator, convert_units, current_time
+from drsai_backend.tools import Function
+from drsai_backend.tools.builtin import builtin_tools
 from drsai_backend.tools.http import HttpTool
 from drsai_backend.tools.mcp import McpWorkbench, configured
 from drsai_backend.tools.registered.workbench import RegisteredTools
 
-BUILTIN: Final[Mapping[str, Any]] = {
-    "calculator": calculator,
-    "convert_units": convert_units,
-    "current_time": current_time,
-}
-"""This package's tools, by name."""
 _NO_PARAMETER: Final = frozenset({"profile", "messages", "cache_seed"})
 
 
@@ -207,7 +202,7 @@ class Builder:
     def _tool(self, entry: ToolEntry) -> BaseTool[Any, Any]:
         match entry:
             case BuiltinTool():
-                return _as_tool(BUILTIN[entry.builtin])
+                return builtin_tools([entry.builtin])[0]
             case HttpEndpointTool():
                 return HttpTool(entry.http, allowed_addresses=self._means.allowed_addresses)
             case PythonTool():

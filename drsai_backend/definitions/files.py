@@ -7,13 +7,14 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final, cast
 
-from drsai_backend.definitions.build import BUILTIN, Means, factories
+from drsai_backend.definitions.build import Means, factories
 from drsai_backend.definitions.check import parse_definitions, wrong_names
 from drsai_backend.definitions.schema import Definitions
 from drsai_backend.definitions.source import DefinitionError, FieldPath, Problem, Source, read_file
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.registry import load_teams
+from drsai_backend.tools.builtin import NAMES
 
 _SECTIONS: Final = ("agents", "teams", "tools")
 _MAX_FILES: Final = 100
@@ -66,7 +67,7 @@ def read_definitions(
     data, problems, origins = _merged(sources)
     definitions, wrong = parse_definitions(data)
     if definitions is not None:
-        wrong = list(wrong_names(definitions, BUILTIN, python))
+        wrong = list(wrong_names(definitions, NAMES, python))
     problems += [_origin(path, origins, sources[0]).problem(message, path) for path, message in wrong]
     if problems or definitions is None:
         raise DefinitionError(sorted(problems, key=lambda each: (each.file != file, each.file, each.line or 0)))

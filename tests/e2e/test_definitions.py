@@ -24,7 +24,7 @@ from drsai_backend import (
 )
 from drsai_backend.agents.contexts import TokenBufferedContext
 from drsai_backend.definitions import Means, load
-from drsai_backend.tools import Function, calculator
+from drsai_backend.tools.builtin import builtin_tools
 from tests.e2e.conftest import Serve, Service
 from tests.support.model_server import ModelServer, Reply, ToolCall
 
@@ -95,7 +95,7 @@ def helper(context: RunContext) -> DrSaiAgent:
         prompt + "\n\nExample:\nUser: 1+1?\nAssistant: 2",
         model_client=client,
         description="A helpful assistant.",
-        workbench=[StaticStreamWorkbench([Function(calculator), shout])],
+        workbench=[StaticStreamWorkbench([*builtin_tools(["calculator"]), shout])],
         reflects=True,
         max_tool_iterations=3,
         tool_choice="required",

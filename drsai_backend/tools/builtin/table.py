@@ -23,6 +23,7 @@ _FUNCTIONS: Final = {
 }
 _FACTORIES: Final = {
     "ask_person": "builtin.asking",
+    "code_interpreter": "code",
     "file_reader": "builtin.files",
     "http_request": "builtin.requesting",
     "weather": "builtin.weather",
