@@ -11,7 +11,7 @@ from drsai_backend.tools.code.bubblewrap import BubblewrapSandbox
 from drsai_backend.tools.code.docker import IMAGE, DockerSandbox
 from drsai_backend.tools.code.folders import WorkFolders
 from drsai_backend.tools.code.interpreter import CodeInterpreter
-from drsai_backend.tools.code.monty import MontySandbox
+from drsai_backend.tools.code.monty import MONTY_LIMITS, MontySandbox
 from drsai_backend.tools.options import ApprovalRule, ToolOptions
 
 __all__ = ["CodeFile", "CodeInterpreter", "CodeLimits", "CodeResult", "CodeSandbox", "code_interpreter"]
@@ -34,7 +34,7 @@ def code_interpreter(
     Args:
         sandbox: `monty`: a small Python without files; `bubblewrap`: real Python with a work folder per thread;
             `docker`: the same in containers. Or one of your own.
-        limits: of each run.
+        limits: of each run; default: `CodeLimits()`, of monty with 64 MiB of memory and 10 seconds.
         folder: in which the work folders are; default: `drsai-code-<uid>` in the folder for temporary files.
         python: of bubblewrap: the interpreter; default: the server's own, or else /usr/bin/python3.
         image: of docker: an image with Python, which must be there.
@@ -61,4 +61,6 @@ def code_interpreter(
         requires_approval=requires_approval,
         permission=permission,
     )
-    return CodeInterpreter(sandbox, folders, limits or CodeLimits(), options)
+    if limits is None:
+        limits = MONTY_LIMITS if isinstance(sandbox, MontySandbox) else CodeLimits()
+    return CodeInterpreter(sandbox, folders, limits, options)
