@@ -86,7 +86,7 @@ async def test_a_container_is_closed_and_ends_with_its_code(docker: Path, root: 
 
 @pytest.mark.parametrize("how", ["time", "cancel"])
 async def test_a_container_that_does_not_end_is_removed(docker: Path, root: Path, how: str) -> None:
-    sandbox = DockerSandbox(WorkFolders(root))
+    sandbox = DockerSandbox(WorkFolders(root), "python")
     seconds = 2 if how == "time" else 60
     began = time.monotonic()
 
