@@ -7,11 +7,8 @@ from typing import Literal, TypeAlias, get_args
 
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.tools.code.base import CodeFile, CodeLimits, CodeResult, CodeSandbox
-from drsai_backend.tools.code.bubblewrap import BubblewrapSandbox
-from drsai_backend.tools.code.docker import IMAGE, DockerSandbox
-from drsai_backend.tools.code.folders import WorkFolders
 from drsai_backend.tools.code.interpreter import CodeInterpreter
-from drsai_backend.tools.code.monty import MontySandbox
+from drsai_backend.tools.code.monty import MONTY_LIMITS, MontySandbox
 from drsai_backend.tools.options import ApprovalRule, ToolOptions
 
 __all__ = ["CodeFile", "CodeInterpreter", "CodeLimits", "CodeResult", "CodeSandbox", "code_interpreter"]
@@ -25,7 +22,7 @@ def code_interpreter(
     limits: CodeLimits | None = None,
     folder: Path | str | None = None,
     python: str | None = None,
-    image: str = IMAGE,
+    image: str = "python:3.12-slim",
     requires_approval: ApprovalRule = False,
     permission: str | None = None,
 ) -> CodeInterpreter:
@@ -34,7 +31,7 @@ def code_interpreter(
     Args:
         sandbox: `monty`: a small Python without files; `bubblewrap`: real Python with a work folder per thread;
             `docker`: the same in containers. Or one of your own.
-        limits: of each run.
+        limits: of each run; default: `CodeLimits()`, of monty with 64 MiB of memory and 10 seconds.
         folder: in which the work folders are; default: `drsai-code-<uid>` in the folder for temporary files.
         python: of bubblewrap: the interpreter; default: the server's own, or else /usr/bin/python3.
         image: of docker: an image with Python, which must be there.
@@ -44,13 +41,20 @@ def code_interpreter(
     Raises:
         ConfigurationError: there is no such sandbox, or what it needs is not installed.
     """
-    folders = WorkFolders(Path(folder) if folder is not None else None)
+    folders = None
     if sandbox == "monty":
         sandbox = MontySandbox()
-    elif sandbox == "bubblewrap":
-        sandbox = BubblewrapSandbox(folders, python)
-    elif sandbox == "docker":
-        sandbox = DockerSandbox(folders, image)
+    elif sandbox == "bubblewrap" or sandbox == "docker" or (not isinstance(sandbox, str) and sandbox.has_folder):
+        # These know Linux, or Unix at least, when they are imported.
+        from drsai_backend.tools.code.bubblewrap import BubblewrapSandbox
+        from drsai_backend.tools.code.docker import DockerSandbox
+        from drsai_backend.tools.code.folders import WorkFolders
+
+        folders = WorkFolders(Path(folder) if folder is not None else None)
+        if sandbox == "bubblewrap":
+            sandbox = BubblewrapSandbox(folders, python)
+        elif sandbox == "docker":
+            sandbox = DockerSandbox(folders, image)
     elif isinstance(sandbox, str):
         raise ConfigurationError(f"sandbox={sandbox!r}: it is one of {', '.join(get_args(SandboxName))}")
     if (missing := sandbox.missing()) is not None:
@@ -61,4 +65,6 @@ def code_interpreter(
         requires_approval=requires_approval,
         permission=permission,
     )
-    return CodeInterpreter(sandbox, folders, limits or CodeLimits(), options)
+    if limits is None:
+        limits = MONTY_LIMITS if isinstance(sandbox, MontySandbox) else CodeLimits()
+    return CodeInterpreter(sandbox, folders, limits, options)

@@ -21,7 +21,6 @@ from drsai_backend.tools.code.child import Child, through
 from drsai_backend.tools.code.folders import NOBODY, WorkFolders
 from drsai_backend.tools.threads import in_thread
 
-IMAGE: Final = "python:3.12-slim"
 _ANSWER_SECONDS: Final = 20.0
 _START_SECONDS: Final = 10.0
 """How much longer than its code a container may be there."""
@@ -41,7 +40,7 @@ class DockerSandbox:
     """See the module.
 
     Args:
-        folders: where work folders are; None: in the folder for temporary files. The daemon must see the same ones.
+        folders: where work folders are. The daemon must see the same ones.
         image: with `python` and `timeout`. It is not pulled.
     """
 
@@ -50,8 +49,8 @@ class DockerSandbox:
     has_folder = True
     repeatable = False
 
-    def __init__(self, folders: WorkFolders | None = None, image: str = IMAGE) -> None:
-        self.folders = folders or WorkFolders()
+    def __init__(self, folders: WorkFolders, image: str) -> None:
+        self.folders = folders
         self.image = image
         self._works = False
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from autogen_core.tools import TextResultContent, ToolResult
@@ -17,11 +17,13 @@ from drsai_backend.errors import ToolError, TransientToolError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.base import ToolBase, ToolIdentity
 from drsai_backend.tools.code.base import CodeLimits, CodeResult, CodeSandbox
-from drsai_backend.tools.code.folders import WorkFolders, key_of
 from drsai_backend.tools.depends import solve
 from drsai_backend.tools.options import ToolOptions
 from drsai_backend.tools.results import FileOutput, ToolOutput, to_result
 from drsai_backend.tools.running import ToolRun
+
+if TYPE_CHECKING:
+    from drsai_backend.tools.code.folders import WorkFolders
 
 NAME: Final = "code_interpreter"
 MAX_CODE: Final = 100_000
@@ -43,12 +45,14 @@ class CodeInterpreter(ToolBase):
 
     Args:
         sandbox: where.
-        folders: the work folders, where the sandbox has one.
+        folders: the work folders; None: the sandbox has none.
         limits: of one run.
         options: of the tool; its `timeout` is the sandbox's business.
     """
 
-    def __init__(self, sandbox: CodeSandbox, folders: WorkFolders, limits: CodeLimits, options: ToolOptions) -> None:
+    def __init__(
+        self, sandbox: CodeSandbox, folders: WorkFolders | None, limits: CodeLimits, options: ToolOptions
+    ) -> None:
         description = (
             "Run Python code and get what it prints and the value of its last line. "
             f"{sandbox.knows} It is stopped after {limits.seconds:g} seconds."
@@ -68,7 +72,7 @@ class CodeInterpreter(ToolBase):
         await self.validate_credentials()
         code: str = arguments["code"]
         async with _slot():
-            if self.sandbox.has_folder:
+            if self.folders is not None:
                 async with self.folders.held(await _key_of(run), WAIT_SECONDS) as folder:
                     result = await self.sandbox.run(code, folder, self.limits)
             else:
@@ -80,6 +84,8 @@ class CodeInterpreter(ToolBase):
 
 async def _key_of(run: ToolRun) -> str | None:
     """The name of the folder of the run's thread; None: outside of a run there is no thread."""
+    from drsai_backend.tools.code.folders import key_of
+
     manager = run.get(DatabaseManager)
     if manager is None or run.get(Thread) is None:
         return None

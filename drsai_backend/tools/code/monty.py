@@ -6,21 +6,26 @@ Each run has a worker process of its own, which starts in milliseconds, has an e
 from __future__ import annotations
 
 import asyncio
+import atexit
 import importlib.metadata
 import importlib.util
+import time
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from drsai_backend.tools.code.base import CodeLimits, CodeResult
+from drsai_backend.tools.code.base import MIB, CodeLimits, CodeResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pydantic_monty import AsyncMontySession, CollectStreams, MontyError, ResourceLimits
 
+MONTY_LIMITS: Final = CodeLimits(seconds=10.0, memory=64 * MIB)
+"""Where nothing else is said. The value of the last line passes through this process, and may take twice as much."""
 _GRACE: Final = 1.0
 """Seconds after its time in which the interpreter may stop the code itself, with a traceback."""
+_SETTLE_SECONDS: Final = 0.3
 _SUSPENSIONS: Final = 1_000
 
 
@@ -67,6 +72,7 @@ class MontySandbox:
             max_checkouts_per_worker=1,
             feed_duration_limit_grace=_GRACE,
         )
+        _settle_at_exit()
         try:
             end = asyncio.timeout(limits.seconds + _GRACE + 1)
             async with end, pool, pool.checkout(limits=most) as session:
@@ -114,6 +120,13 @@ def _text_of(error: MontyError) -> str:
     """With the traceback, where there is one."""
     display = cast("Callable[[], str] | None", getattr(error, "display", None))
     return str(error) if display is None else display()
+
+
+@cache
+def _settle_at_exit() -> None:
+    """Threads of the package take note of a worker's end a moment after it was told. One that does so while the
+    interpreter is being taken down ends the process by SIGABRT."""
+    atexit.register(time.sleep, _SETTLE_SECONDS)
 
 
 @cache

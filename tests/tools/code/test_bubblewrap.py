@@ -16,7 +16,7 @@ import pytest
 from drsai_backend.tools.code import CodeLimits, CodeResult
 from drsai_backend.tools.code.bubblewrap import BubblewrapSandbox
 
-LIMITS = CodeLimits(seconds=10, memory=512 << 20, disk=8 << 20, files=200, output=2000, processes=16)
+LIMITS = CodeLimits(seconds=40, memory=512 << 20, disk=8 << 20, files=200, output=2000, processes=16)
 
 
 async def run(sandbox: BubblewrapSandbox, code: str, limits: CodeLimits = LIMITS, key: str = "a") -> CodeResult:
@@ -86,7 +86,7 @@ async def test_files_that_are_too_many_or_too_large_are_named(bubblewrap: Bubble
 async def test_what_does_not_end_is_killed_with_all_it_has_started(bubblewrap: BubblewrapSandbox, code: str) -> None:
     began = time.monotonic()
     result = await run(bubblewrap, code, CodeLimits(seconds=0.4))
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 15
     assert "stopped after 0.4 seconds" in result.stopped
     assert result.exit_code is None
     assert not in_sandboxes(bubblewrap.folders.root)
@@ -142,7 +142,7 @@ async def test_a_server_that_is_killed_leaves_nothing(bubblewrap: BubblewrapSand
 
 async def until(true: Callable[[], object]) -> None:
     """Wait for what no event tells of."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not true():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -86,8 +86,8 @@ async def test_a_container_is_closed_and_ends_with_its_code(docker: Path, root: 
 
 @pytest.mark.parametrize("how", ["time", "cancel"])
 async def test_a_container_that_does_not_end_is_removed(docker: Path, root: Path, how: str) -> None:
-    sandbox = DockerSandbox(WorkFolders(root))
-    seconds = 0.6 if how == "time" else 60
+    sandbox = DockerSandbox(WorkFolders(root), "python")
+    seconds = 2 if how == "time" else 60
     began = time.monotonic()
 
     async def run() -> str:
@@ -102,8 +102,8 @@ async def test_a_container_that_does_not_end_is_removed(docker: Path, root: Path
         with pytest.raises(asyncio.CancelledError):
             await task
     else:
-        assert "stopped after 0.6 seconds" in await task
-    assert time.monotonic() - began < 5
+        assert "stopped after 2 seconds" in await task
+    assert time.monotonic() - began < 30
     [name] = [docker / name for name in os.listdir(docker) if name.startswith("drsai-code-")]
     await until(lambda: not _alive(int(name.read_text())))
     assert asked(docker)[-1][0] == ["rm", "--force", name.name]

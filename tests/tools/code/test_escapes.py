@@ -157,7 +157,7 @@ async def test_what_is_closed_to_everybody_is_counted_handed_out_and_removed(bub
         # Without a name, but on the disk.
         (
             "import os, time\nopened = []\nfor _ in range(8):\n    file = open('x', 'wb', 0)\n"
-            "    file.write(os.urandom(2 << 20))\n    opened.append(file)\n    os.unlink('x')\ntime.sleep(20)",
+            "    file.write(os.urandom(2 << 20))\n    opened.append(file)\n    os.unlink('x')\ntime.sleep(60)",
             "may have 8388608 bytes",
         ),
         ("import itertools\nfor n in itertools.count():\n    open(f'{n}', 'w')", "may have 200 files"),
@@ -165,13 +165,13 @@ async def test_what_is_closed_to_everybody_is_counted_handed_out_and_removed(bub
         # Their buffers are memory of the kernel, which is nobody's.
         (
             "import os, socket, time\nfor _ in range(5):\n    os.fork()\npairs = []\nfor _ in range(50):\n"
-            "    pairs.append(socket.socketpair())\ntime.sleep(20)",
+            "    pairs.append(socket.socketpair())\ntime.sleep(60)",
             "more than 128 MiB of memory",
         ),
         ("import os\nwhile True:\n    os.mkdir('d')\n    os.chdir('d')", "nested 16 deep"),
         ("import sys\nwhile True:\n    sys.stdout.write('x' * 10_000)", "printed more than"),
         ("import sys\nwhile True:\n    sys.stderr.write('x' * 10_000)", "printed more than"),
-        ("import os, time\nwhile True:\n    if os.fork() == 0:\n        time.sleep(9)", "Resource temporarily unavailable"),
+        ("import os, time\nwhile True:\n    if os.fork() == 0:\n        time.sleep(9)", "Resource temporarily"),
         ("import time, threading\nwhile True:\n    threading.Thread(target=time.sleep, args=(9,), daemon=True).start()",
          "can't start new thread"),
         ("import ctypes\nctypes.string_at(0)", "signal 11"),
@@ -180,7 +180,7 @@ async def test_what_is_closed_to_everybody_is_counted_handed_out_and_removed(bub
     ],
 )  # fmt: skip
 async def test_what_uses_too_much_is_refused_or_stopped(bubblewrap: BubblewrapSandbox, code: str, told: str) -> None:
-    limits = CodeLimits(seconds=8, memory=128 << 20, disk=8 << 20, files=200, output=1000, processes=16)
+    limits = CodeLimits(seconds=40, memory=128 << 20, disk=8 << 20, files=200, output=1000, processes=16)
     result = await run(bubblewrap, code, limits)
     assert told in result.stderr + result.stopped
     assert result.exit_code != 0
