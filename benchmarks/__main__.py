@@ -19,6 +19,7 @@ from benchmarks import (
     histories,
     long,
     many,
+    many_calls,
     migrate,
     recognised,
     resume,
@@ -48,6 +49,7 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
     return {
         "tools": lambda: tools.measure(200 if quick else tools.CALLS),
         "tool_runs": lambda: tool_runs.measure(server, rounds, 20 if quick else tool_runs.LATENCY),
+        "many_calls": lambda: many_calls.measure(server, 3 if quick else many_calls.RUNS),
         "turns": lambda: turns.measure(sizes, rounds),
         "stored": lambda: stored.measure(server, sizes, rounds),
         "rewrite": lambda: rewrite.measure(server, sizes),

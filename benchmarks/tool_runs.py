@@ -95,9 +95,10 @@ async def _pair(section: Section, name: str, url: str, base: str, latency: int, 
 async def measure(postgres: Postgres | None, rounds: int, latency: int = LATENCY) -> Section:
     section = Section(
         "Runs with tools",
-        f"A user's message, {CALLS} calls of a tool one after the other and a last answer: {CALLS + 1} model calls over\n"
-        "HTTP to an endpoint in a process of its own, which answers at once or after so many milliseconds. Ours: a fresh\n"
-        "team for every run, through the engine, each step and all the rest stored. Stock: its team kept warm, in memory.",
+        f"A user's message, {CALLS} calls of a tool one after the other and a last answer: {CALLS + 1} model calls\n"
+        "over HTTP to an endpoint in a process of its own, which answers at once or after so many milliseconds. Ours:\n"
+        "a fresh team for every run, through the engine, each step and all the rest stored. Stock: its team kept\n"
+        "warm, its state in memory, nothing stored.",
         ("database", "latency, ms", "÷ stock", "CPU", "ms: ours / stock", "commits"),
     )
     with endpoint() as base:
