@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from random import Random
 
 import httpx
+import psutil
 
 from tests.chaos.clients import Client
 from tests.chaos.evidence import read_effects
@@ -15,9 +17,20 @@ from tests.chaos.schedule import Schedule, weighted
 from tests.chaos.settling import settle
 from tests.chaos.world import Process, World
 
-TEAMS = (("solo", 1), ("rounds", 2), ("chosen", 2), ("swarm", 2), ("tools", 4), ("asking", 1))
+TEAMS = (
+    *(("solo", 1), ("rounds", 2), ("chosen", 2), ("swarm", 2), ("tools", 4), ("asking", 1)),
+    *(("office", 4), ("marking", 2), ("spare", 2), ("short", 2)),
+)
 WAYS = (("stream", 3), ("whole", 1), ("background", 1))
 SERVERS = 2
+
+
+def left_behind(tools: Path) -> list[str]:
+    """MCP servers that are still there a moment after the processes that had started them."""
+    pids = {effect.pid for effect in read_effects(tools) if effect.tool == "n__mark"}
+    found = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    _, left = psutil.wait_procs(found, timeout=5)
+    return [f"the MCP server {each.pid} is left behind" for each in left if each.status() != psutil.STATUS_ZOMBIE]
 
 
 class Killing:
@@ -54,6 +67,7 @@ class Killing:
         outcome.figures["requests to models"] = world.models.count
         outcome.complain(world.complaints())
         await world.close()
+        outcome.complain(await asyncio.to_thread(left_behind, world.tools))
         outcome.figures["seconds"] = time.monotonic() - start
         return outcome
 
