@@ -12,6 +12,7 @@ import psutil
 
 from tests.chaos.clients import Client
 from tests.chaos.evidence import read_effects
+from tests.chaos.model import SUMMARY
 from tests.chaos.report import Outcome
 from tests.chaos.schedule import Schedule, weighted
 from tests.chaos.settling import settle
@@ -64,7 +65,10 @@ class Killing:
             await self._kill_all()
             self._over = True
         outcome.figures["calls of tools"] = len(read_effects(world.tools))
+        outcome.figures["files of tools"] = sum(effect.tool == "plot" for effect in read_effects(world.tools))
         outcome.figures["requests to models"] = world.models.count
+        outcome.figures["summaries"] = world.models.agents[SUMMARY]
+        outcome.figures["requests that failed"] = world.models.agents["failed"]
         outcome.complain(world.complaints())
         await world.close()
         outcome.complain(await asyncio.to_thread(left_behind, world.tools))
