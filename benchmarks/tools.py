@@ -56,8 +56,8 @@ async def measure(calls: int = CALLS, rounds: int = 15) -> Section:
     """Medians of rounds, the two sides in turn."""
     section = Section(
         "Calls of tools",
-        f"{calls} calls in a row, or {AT_ONCE} at a time; on both sides a function that is not async runs in a thread.\n"
-        "What two threads that hand over cost depends much on what else the machine does.",
+        f"{calls} calls in a row, or {AT_ONCE} at a time; on both sides a function that is not async runs in a\n"
+        "thread. What two threads that hand over cost depends much on what else the machine does.",
         ("function", "at once", "`@tool` ÷ FunctionTool", "CPU", "µs: `@tool` / FunctionTool"),
     )
     for function in (in_loop, in_thread):
