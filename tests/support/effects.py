@@ -97,7 +97,7 @@ def _serve() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         if "id" in asked and "method" in asked:
-            threading.Thread(target=answer, args=(asked,), daemon=True).start()
+            threading.Thread(target=answer, args=(asked,)).start()  # It ends when all is answered, and not before.
 
 
 def _say(lock: threading.Lock, message: dict[str, Any]) -> None:

@@ -41,6 +41,8 @@ __all__ = ["site"]
 pytestmark = pytest.mark.usefixtures("spotless")
 LOCAL = ("127.0.0.0/8",)
 ANN = Owner("default", "u")
+REPEATED = {"read", "look", "plot", "get", "find", "m__count"}
+"""The tools that may be called again; of all others a person is asked."""
 LONG = "A line of text. " * 12
 
 
@@ -167,6 +169,8 @@ async def cut_everywhere(
             assert {_plain(each) for each in results_of(story).items()} <= {_plain(each) for each in known.items()}
             again = len(world.asked) - len(expected_world.asked) + len(world.called) - len(called)
             where = f"cut {'behind' if durable else 'before'} write {crash_at}"
+            twice = {each for each in world.called if world.called.count(each) > 1}
+            assert {world.rounds[int(each[1:])] for each in twice} <= REPEATED, where
             # What was not written is done once more, or its result is given by the person who was asked.
             is_mark = all("!" in each for each in story.cut)
             if not answers_are_cached:
@@ -204,7 +208,7 @@ def tools_of(world: World) -> list[Any]:
     def look(text: str) -> str:
         return f"{world.act(text)} {LONG}"
 
-    @tool
+    @tool(idempotent=True)
     async def plot(text: str) -> FileOutput:
         return FileOutput("plot.txt", world.act(text).encode())
 
