@@ -19,6 +19,7 @@ from benchmarks import (
     histories,
     long,
     many,
+    many_calls,
     migrate,
     recognised,
     resume,
@@ -27,6 +28,7 @@ from benchmarks import (
     stalls,
     stored,
     timing,
+    tool_runs,
     tools,
     travel,
     turns,
@@ -46,6 +48,8 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
     """What can be measured, by name."""
     return {
         "tools": lambda: tools.measure(200 if quick else tools.CALLS),
+        "tool_runs": lambda: tool_runs.measure(server, rounds, 20 if quick else tool_runs.LATENCY),
+        "many_calls": lambda: many_calls.measure(server, 3 if quick else many_calls.RUNS),
         "turns": lambda: turns.measure(sizes, rounds),
         "stored": lambda: stored.measure(server, sizes, rounds),
         "rewrite": lambda: rewrite.measure(server, sizes),

@@ -47,17 +47,17 @@ async def postgres_written(postgres: Postgres, url: str, runs_before: int, count
         found: list[float] = []
         try:
             for images in ("off", "on"):
-                _configure(postgres, f"full_page_writes = {images}")
+                configure(postgres, f"full_page_writes = {images}")
                 postgres.execute("CHECKPOINT")
                 before = wal_position(postgres)
                 await served.fill("thread", counted)
                 found.append((wal_position(postgres) - before) / counted)
         finally:
-            _configure(postgres, "full_page_writes = on")
+            configure(postgres, "full_page_writes = on")
         return found[0], found[1]
 
 
-def _configure(postgres: Postgres, setting: str) -> None:
+def configure(postgres: Postgres, setting: str) -> None:
     postgres.execute(f"ALTER SYSTEM SET {setting}")
     postgres.execute("SELECT pg_reload_conf()")
 

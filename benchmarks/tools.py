@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from autogen_core import CancellationToken
 from autogen_core.tools import FunctionTool
 
-from benchmarks.measure import Spent, timed
+from benchmarks.measure import Block, Spent, alternate, middle, timed
 from benchmarks.report import Section
 from drsai_backend.tools import call_tool, tool
 
-CALLS = 2_000
+CALLS, AT_ONCE = 1_000, 5
 _ARGUMENTS = {"city": "Rome", "days": 2}
 
 
@@ -38,24 +39,33 @@ def _sides(function: Callable[..., Any]) -> tuple[Callable[[], Awaitable[None]],
     return ours, theirs
 
 
-async def measure(calls: int = CALLS, rounds: int = 5) -> Section:
-    """The best of some rounds, the two sides in turn."""
+def _block(side: Callable[[], Awaitable[None]], calls: int, at_once: int) -> Block:
+    """Blocks of calls, one after the other or some at a time, as those of one answer of a model are."""
+
+    async def several() -> None:
+        await asyncio.gather(*(side() for _ in range(at_once)))
+
+    async def block() -> Spent:
+        spent = await timed(side if at_once == 1 else several, calls // at_once)
+        return Spent(spent.clock / at_once, spent.cpu / at_once)
+
+    return block
+
+
+async def measure(calls: int = CALLS, rounds: int = 15) -> Section:
+    """Medians of rounds, the two sides in turn."""
     section = Section(
         "Calls of tools",
-        f"One call, {calls} in a row, the best of {rounds} rounds; microseconds.",
-        ("function", "`@tool`", "FunctionTool", "ratio (wall)", "ratio (CPU)"),
+        f"{calls} calls in a row, or {AT_ONCE} at a time; on both sides a function that is not async runs in a\n"
+        "thread. What two threads that hand over cost depends much on what else the machine does.",
+        ("function", "at once", "`@tool` ÷ FunctionTool", "CPU", "µs: `@tool` / FunctionTool"),
     )
     for function in (in_loop, in_thread):
         ours, theirs = _sides(function)
-        spent: tuple[list[Spent], list[Spent]] = [], []
-        for _ in range(rounds):
-            for side, kept in zip((ours, theirs), spent, strict=True):
-                kept.append(await timed(side, calls))
-        walls = [min(each[0] for each in kept) for kept in spent]
-        cpus = [min(each[1] for each in kept) for kept in spent]
-        wall, cpu = walls[0] / walls[1], cpus[0] / cpus[1]
-        shown = [f"{each * 1e6:.1f}" for each in walls]
-        section.rows.append((function.__name__, *shown, f"{wall:.2f}", f"{cpu:.2f}"))
-        section.at_most(f"`@tool` ÷ FunctionTool, {function.__name__}, wall", 1.0, wall)
-        section.at_most(f"`@tool` ÷ FunctionTool, {function.__name__}, CPU", 1.0, cpu)
+        for at_once in (1, AT_ONCE):
+            pair = await alternate(_block(ours, calls, at_once), _block(theirs, calls, at_once), rounds)
+            micro = " / ".join(f"{middle(side) * 1e6:.1f}" for side in (pair.ours, pair.other))
+            section.rows.append((function.__name__, str(at_once), str(pair), pair.cpu, micro))
+            what = f"`@tool` ÷ FunctionTool, {function.__name__}, {at_once} at once"
+            section.at_most(what, 1.0, pair.ratio, pair.shown)
     return section

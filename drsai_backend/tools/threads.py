@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from drsai_backend.errors import ToolError
@@ -36,9 +36,9 @@ class ToolThreads:
     def __init__(self, limit: int = THREADS) -> None:
         self.limit = limit
         self._lock = threading.Lock()
-        self._waiting: deque[_Job] = deque()
-        self._wake = threading.Semaphore(0)
-        self._threads = self._idle = self._hanging = 0
+        # Its waiting is one lock of C: each step of Python between two threads that hand over may cost both a wait.
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._threads = self._idle = self._hanging = self._waiting = 0
 
     @property
     def hanging(self) -> int:
@@ -56,9 +56,9 @@ class ToolThreads:
         loop = asyncio.get_running_loop()
         job = _Job(function, contextvars.copy_context(), loop, loop.create_future())
         with self._lock:
-            self._waiting.append(job)
+            self._waiting += 1
             self._staff()
-        self._wake.release()
+        self._jobs.put(job)
         try:
             return await job.future
         finally:
@@ -66,7 +66,7 @@ class ToolThreads:
                 self._give_up(job)
 
     def _staff(self) -> None:
-        if self._idle < len(self._waiting) and self._threads < self.limit:
+        if self._idle < self._waiting and self._threads < self.limit:
             self._threads += 1
             self._idle += 1
             threading.Thread(target=self._work, name="drsai-tool", daemon=True).start()
@@ -83,9 +83,9 @@ class ToolThreads:
 
     def _work(self) -> None:
         while True:
-            self._wake.acquire()
+            job = self._jobs.get()
             with self._lock:
-                job = self._waiting.popleft()
+                self._waiting -= 1
                 if job.given_up:
                     continue
                 job.started = True

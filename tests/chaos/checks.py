@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,9 +10,12 @@ from itertools import combinations, pairwise
 
 from drsai_backend.runs.events import Position
 from tests.chaos.evidence import Effect, Evidence, Message, Turn
-from tests.chaos.model import CHOOSER, NUMBER, TAG, Asked
+from tests.chaos.model import CHOOSER, NUMBER, SUMMARY, TAG, Asked
 
 FINAL = frozenset({"completed", "stopped", "error"})
+ONCE = frozenset({"pay", "transfer", "plot", "order", "n__mark"})
+"""The tools that nobody may call again unasked."""
+_FILE = re.compile(r"\[file (plot-n[\d.]+\.txt), text/plain, \d+ bytes, id (file-[0-9a-f]+)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,12 +281,42 @@ def check_calls_not_asked_again(thread: str, asked: Sequence[Asked], effects: Se
 
 def check_effects(thread: str, effects: Iterable[Effect], allowed: Mapping[str, int]) -> list[Broken]:
     """A tool that is not idempotent took effect once, and once more for each time that a person allowed it."""
-    counts = Counter(effect.token for effect in effects if effect.tool == "pay")
+    counts = Counter(effect.token for effect in effects if effect.tool in ONCE)
     return [
         Broken(f"the call {token} took effect {count} times, {allowed.get(token, 0)} repetitions were allowed", thread)
         for token, count in counts.items()
         if count > 1 + allowed.get(token, 0)
     ]
+
+
+def check_files(found: Evidence) -> list[Broken]:
+    """A file that a tool has made is kept once, and what the thread says of it is true."""
+    kept = Counter(name for name, _ in found.files)
+    broken = [
+        Broken(f"the file {name} is kept {count} times", found.thread) for name, count in kept.items() if count > 1
+    ]
+    return broken + [
+        Broken(f"the file {name} is not kept as {file_id}", found.thread, seq=message.seq)
+        for message in found.messages
+        for name, file_id in _FILE.findall(message.content)
+        if (name, file_id) not in found.files
+    ]
+
+
+def check_not_summarised_again(found: Evidence, asked: Sequence[Asked]) -> list[Broken]:
+    """A summary is stored before its agent is asked, and not made again after that, unless somebody stopped the run."""
+    if any(run.status == "stopped" for run in found.runs):
+        return []
+    made: dict[str, bool] = {}
+    broken: list[Broken] = []
+    for each in asked:
+        if each.agent == SUMMARY:
+            if made.get(each.digest):
+                broken.append(Broken("the same summary was made again after its agent was asked", found.thread))
+            made[each.digest] = False
+        else:
+            made = dict.fromkeys(made, True)
+    return broken
 
 
 def check_log(thread: str, read: Sequence[Read]) -> list[Broken]:
@@ -354,10 +388,12 @@ def check_thread(
         *check_one_runner(found),
         *check_usage(found, account.sent, asked),
         *check_effects(found.thread, mine, account.allowed),
+        *check_files(found),
     ]
     if not late_workers:
         broken += check_not_asked_again(found, asked)
         broken += check_not_chosen_again(found.thread, asked)
+        broken += check_not_summarised_again(found, asked)
         broken += check_calls_not_asked_again(found.thread, asked, mine)
     for log in account.read:
         broken += check_log(found.thread, log)

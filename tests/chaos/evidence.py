@@ -63,6 +63,7 @@ class Effect:
     tool: str
     token: str
     at: float
+    pid: int = 0
 
 
 @dataclass(slots=True)
@@ -73,6 +74,7 @@ class Evidence:
         leases: (epoch, owner) whenever one of them was written.
         changed: `seq` of messages that were changed after they were stored.
         waiting: inputs in the queue.
+        files: (name, id) of what its owner keeps.
         unreadable: why the thread's state cannot be loaded.
     """
 
@@ -86,6 +88,7 @@ class Evidence:
     turns: list[Turn] = field(default_factory=list)
     leases: list[tuple[int, str | None]] = field(default_factory=list)
     changed: list[int] = field(default_factory=list)
+    files: list[tuple[str, str]] = field(default_factory=list)
     unreadable: str | None = None
 
 
@@ -126,6 +129,10 @@ def read_evidence(url: str, thread: str) -> Evidence | None:
         found.turns.append(Turn(*values, _unix(item["at"])))
     leases = query(url, "SELECT epoch, owner FROM chaos_lease WHERE thread_key = ? ORDER BY id", key)
     found.leases = [(item["epoch"], item["owner"]) for item in leases]
+    files = query(
+        url, "SELECT filename, file_id FROM storedfile WHERE tenant = ? AND user_id = ?", *place_of(thread)[:2]
+    )
+    found.files = [(item["filename"], item["file_id"]) for item in files]
     changed = query(url, "SELECT seq FROM chaos_changed WHERE thread_key = ?", key)
     found.changed = [item["seq"] for item in changed]
     return found
@@ -156,4 +163,4 @@ def read_effects(path: Path) -> list[Effect]:
     if not path.exists():
         return []
     lines = (json.loads(line) for line in path.read_text().splitlines())
-    return [Effect(line["tool"], line["token"], line["time"]) for line in lines]
+    return [Effect(line["tool"], line["token"], line["time"], line.get("pid", 0)) for line in lines]

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from random import Random
 
 import httpx
+import psutil
 
 from tests.chaos.clients import Client
 from tests.chaos.evidence import read_effects
+from tests.chaos.model import SUMMARY
 from tests.chaos.report import Outcome
 from tests.chaos.schedule import Schedule, weighted
 from tests.chaos.settling import settle
 from tests.chaos.world import Process, World
 
-TEAMS = (("solo", 1), ("rounds", 2), ("chosen", 2), ("swarm", 2), ("tools", 4), ("asking", 1))
+TEAMS = (
+    *(("solo", 1), ("rounds", 2), ("chosen", 2), ("swarm", 2), ("tools", 4), ("asking", 1)),
+    *(("office", 4), ("marking", 2), ("spare", 2), ("short", 2)),
+)
 WAYS = (("stream", 3), ("whole", 1), ("background", 1))
 SERVERS = 2
+
+
+def left_behind(tools: Path) -> list[str]:
+    """MCP servers that are still there a moment after the processes that had started them."""
+    pids = {effect.pid for effect in read_effects(tools) if effect.tool == "n__mark"}
+    found = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    _, left = psutil.wait_procs(found, timeout=5)
+    return [f"the MCP server {each.pid} is left behind" for each in left if each.status() != psutil.STATUS_ZOMBIE]
 
 
 class Killing:
@@ -51,9 +65,13 @@ class Killing:
             await self._kill_all()
             self._over = True
         outcome.figures["calls of tools"] = len(read_effects(world.tools))
+        outcome.figures["files of tools"] = sum(effect.tool == "plot" for effect in read_effects(world.tools))
         outcome.figures["requests to models"] = world.models.count
+        outcome.figures["summaries"] = world.models.agents[SUMMARY]
+        outcome.figures["requests that failed"] = world.models.agents["failed"]
         outcome.complain(world.complaints())
         await world.close()
+        outcome.complain(await asyncio.to_thread(left_behind, world.tools))
         outcome.figures["seconds"] = time.monotonic() - start
         return outcome
 

@@ -16,7 +16,10 @@ from tests.chaos.schedule import Schedule, weighted
 from tests.chaos.settling import settle
 from tests.chaos.world import World
 
-TEAMS = (("solo", 2), ("rounds", 3), ("chosen", 2), ("swarm", 2), ("tools", 2), ("asking", 3))
+TEAMS = (
+    *(("solo", 2), ("rounds", 3), ("chosen", 2), ("swarm", 2), ("tools", 2), ("asking", 3)),
+    *(("office", 3), ("marking", 1), ("spare", 1), ("short", 2)),
+)
 WAYS = (("stream", 4), ("whole", 1), ("background", 2))
 POLICIES = (("enqueue", 4), ("reject", 1), ("interrupt", 1), ("steer", 2))
 CONTROLS = (("pause", 4), ("resume", 2), ("cancel", 2), ("answer", 2))

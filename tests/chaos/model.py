@@ -18,13 +18,15 @@ from random import Random
 from typing import Any
 
 from tests.chaos.schedule import Schedule
-from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
+from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
 
 TAG = re.compile(r"\[(\w+)\.(\d+)\]")
 NUMBER = re.compile(r"\bn(\d+)\b")
 _NAME = re.compile(r"You are (\w+)\.")
 _PARTICIPANTS = re.compile(r"Pick one of \[(.*?)\]")
 CHOOSER = "chooser"
+SUMMARY = "summary"
+_FAILURES = (Failure(503), Failure(429), Reply("never", hang=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Models:
         self.called = threading.Event()
         """Set when an answer has called a tool."""
         self.agents: Counter[str] = Counter()
+        self._failing = schedule.stream("failing")
         # What agents are told is looked at message by message, and by the `name` of who said it.
         self._server = ModelServer(self._answer, strict=False)
 
@@ -86,7 +89,7 @@ class Models:
         with self._lock:
             return list(self._asked.get(thread, ()))
 
-    async def _answer(self, request: ModelRequest) -> Reply:
+    async def _answer(self, request: ModelRequest) -> Reply | Failure:
         at = time.time()
         if len(self._server.requests) > 500:
             self._server.requests.clear()
@@ -95,7 +98,12 @@ class Models:
         thread = tags[-1][0] if tags else ""
         name = _NAME.search(request.system)
         agent = CHOOSER if "You choose who speaks." in "\n".join(texts) else name.group(1) if name else ""
+        if request.system.startswith("Summarise this."):
+            agent = SUMMARY
         with self._lock:
+            if request.model == "flaky" and self._failing.random() < 0.4:
+                self.agents["failed"] += 1
+                return self._failing.choice(_FAILURES)
             self._count += 1
             number = self._count
             chance = self._chances.setdefault(thread, self._schedule.stream("model", thread))
@@ -110,7 +118,7 @@ class Models:
             tokens = tuple(call.id or "" for call in reply.tool_calls)
             asked.append(Asked(number, thread, agent, seen, at, tokens, reply.prompt_tokens + reply.completion_tokens))
             self.agents[agent] += 1
-        if any(call.name in ("look", "pay") for call in reply.tool_calls):
+        if any("token" in call.arguments for call in reply.tool_calls):
             self.called.set()
         await asyncio.sleep(0)
         return reply
@@ -137,6 +145,14 @@ class Models:
                     names = chance.choice((["look"], ["pay"], ["look", "pay"], ["pay", "pay"]))
                     return Reply(tool_calls=[self._call(name, number, i, chance) for i, name in enumerate(names)])
                 return Reply(f"The worker did it n{number} after {rounds} rounds of tools")
+            case "keeper":
+                last = max(index for index, item in enumerate(request.messages) if item["role"] == "user")
+                rounds = sum(item["role"] == "assistant" for item in request.messages[last:])
+                if rounds < 3 and chance.random() < (0.9, 0.6, 0.3)[rounds]:
+                    names = request.tools
+                    made = [chance.choice(names) for _ in range(chance.choice((1, 1, 2)))]
+                    return Reply(tool_calls=[self._call(name, number, i, chance) for i, name in enumerate(made)])
+                return Reply(f"The keeper did it n{number} after {rounds} rounds of tools")
             case "asker":
                 if request.messages[-1].get("name") == "person" or "person" in texts[-1][:20]:
                     return Reply(f"Thank you n{number} and DONE")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.chaos.checks import Account, Read, Sent, Told, check_thread
 from tests.chaos.evidence import Effect, Evidence, Message, Run, Turn
-from tests.chaos.model import CHOOSER, Asked
+from tests.chaos.model import CHOOSER, SUMMARY, Asked
 
 
 class Case:
@@ -208,6 +208,24 @@ def paid_too_often(case: Case) -> None:
     case.effects += [Effect("pay", "n4.1", 17.0)] * 2
 
 
+def ordered_twice(case: Case) -> None:
+    case.effects += [Effect("order", "n4.0", 13.0)] * 2
+
+
+def kept_twice(case: Case) -> None:
+    case.found.files = [("plot-n4.0.txt", "file-a"), ("plot-n4.0.txt", "file-b")]
+
+
+def file_lost(case: Case) -> None:
+    text = "[file plot-n4.0.txt, text/plain, 3 bytes, id file-a]"
+    change(case.found.messages, 2, content=text, is_text=False)
+
+
+def summarised_again(case: Case) -> None:
+    case.asked += [Asked(7, "t", SUMMARY, "d7", 26.0), Asked(8, "t", "sam", "d8", 27.0)]
+    case.asked.append(Asked(9, "t", SUMMARY, "d7", 28.0))
+
+
 def log_repeats(case: Case) -> None:
     log = case.account.read[0]
     log.insert(5, log[4])
@@ -266,6 +284,10 @@ def unreadable(case: Case) -> None:
         (asked_again, "ann was asked again after"),
         (never_asked, "never asked"),
         (chosen_again, "same choice"),
+        (ordered_twice, "took effect 2 times"),
+        (kept_twice, "is kept 2 times"),
+        (file_lost, "is not kept as file-a"),
+        (summarised_again, "same summary"),
         (calls_asked_again, "although the tools of n4 had begun"),
         (paid_twice, "took effect 2 times"),
         (paid_too_often, "took effect 3 times"),

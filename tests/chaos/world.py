@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import signal
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ from tests.chaos.databases import query
 from tests.chaos.model import Models
 from tests.chaos.tenants import store_keys
 from tests.support.commands import ROOT, Command, Commands
+from tests.support.effects import Site
+from tests.support.teams.equipped import PROFILES
 
 TEAMS = ROOT / "tests/support/teams/served.py"
 
@@ -50,6 +53,10 @@ class World:
 
     def __post_init__(self) -> None:
         store_keys(self.url)
+        self._site = Site(self.tools)
+        self._site.__enter__()
+        self._profiles = self.folder / "models.json"
+        self._profiles.write_text(json.dumps(PROFILES))
 
     @property
     def tools(self) -> Path:
@@ -69,6 +76,8 @@ class World:
             "OPENAI_API_KEY": "unused",
             "DRSAI_DATABASE_URL": self.url,
             "CHAOS_TOOLS": str(self.tools),
+            "CHAOS_SITE": self._site.url,
+            "DRSAI_MODELS": str(self._profiles),
             "DRSAI_AUTH": "required",
             **self.settings,
         }
@@ -137,6 +146,7 @@ class World:
             process.command.kill(signal.SIGCONT)
             self.kill(process)
             await asyncio.to_thread(process.command.wait)
+        self._site.__exit__()
 
 
 _BAD = re.compile(r"never retrieved|unhandled|internal_error", re.IGNORECASE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,9 @@ import openai
 import pytest
 
 from tests.support.commands import ROOT, Command, Commands
+from tests.support.effects import Site
 from tests.support.model_server import ModelServer
+from tests.support.teams.equipped import PROFILES
 
 TEAMS = ROOT / "tests/support/teams/served.py"
 
@@ -27,7 +30,9 @@ class Serving:
         self._folder = folder
         self.effects = folder / "effects"
         """A line for each time that a tool took effect (see `support.teams.served`)."""
-        self.environment: dict[str, str] = {}
+        profiles = folder / "models.json"
+        profiles.write_text(json.dumps(PROFILES))
+        self.environment: dict[str, str] = {"DRSAI_MODELS": str(profiles)}
         """Settings of the processes that are started from now on."""
         self._url = ""
         self.process: Command
@@ -95,6 +100,8 @@ def model() -> Iterator[ModelServer]:
 def serving(commands: Commands, model: ModelServer, database_url: str, tmp_path: Path) -> Iterator[Serving]:
     """A running server; the test runs once on SQLite and once on PostgreSQL."""
     serving = Serving(commands, model, database_url, tmp_path)
-    serving.start()
-    yield serving
-    serving.process.die()
+    with Site(serving.effects) as site:
+        serving.environment["CHAOS_SITE"] = site.url
+        serving.start()
+        yield serving
+        serving.process.die()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
@@ -18,10 +16,10 @@ from drsai_backend.runs.start.parameters import allot
 from drsai_backend.state.codec import dump_json, load_json
 from drsai_backend.teams.client_tools.definitions import ClientTools
 from drsai_backend.teams.client_tools.policy import ToolPolicy
-from drsai_backend.teams.context import RunContext
+from drsai_backend.teams.context import BuiltTeam, RunContext, build_team
 from drsai_backend.teams.replay.steps import Step, ToolEvent, TurnSteps
 from drsai_backend.teams.suspension import InputBroker, InputRequired, parse_decision
-from drsai_backend.teams.team_tree import parts
+from drsai_backend.teams.team_tree import as_team, parts
 from tests.support.running import Stored, TurnRun, comparable
 
 Answer = Callable[[InputRequired], str]
@@ -37,17 +35,21 @@ class Story:
     """What became of a run, and what is stored of it.
 
     `crash_at`: the number of the write, counted over the whole story, at which the process ends; `durable`: that write
-    was still done. `tools` are the client's, of which each returns its name and its arguments.
+    was still done. `tools` are the client's, of which each returns its name and its arguments. `provided` are fields of
+    the run's context.
     """
 
-    build: Callable[[], BaseGroupChat]
+    build: Callable[[], BuiltTeam] | Callable[[RunContext], BuiltTeam]
     answer: Answer | None = None
     tools: ClientTools | None = None
+    provided: Mapping[str, Any] = field(default_factory=dict[str, Any])
     crash_at: int | None = None
     durable: bool = False
     stored: Stored = field(default_factory=Stored)
     steps: dict[tuple[str, str], Step] = field(default_factory=dict)
     answers: list[dict[str, Any]] = field(default_factory=list)
+    cut: tuple[str, ...] = ()
+    """The names of the steps in the write at which the process ended."""
     writes: int = 0
     attempts: int = 0
     questions: list[InputRequired] = field(default_factory=list)
@@ -71,6 +73,7 @@ class Story:
         if not crash or self.durable:
             self.store(steps)
         if crash:
+            self.cut = tuple(step.step for step in steps)
             raise Crash
         await asyncio.sleep(0)
 
@@ -85,9 +88,9 @@ class Story:
         self.attempts += 1
         broker = InputBroker(list(self.answers))
         steps = TurnSteps(list(self.steps.values()), self._store, self.events.append)
-        team = self.build()
-        models = ModelClientFactory(Settings(_env_file=None))
-        context = RunContext(Principal("u"), "t", "r", {}, None, models)  # type: ignore[arg-type]
+        given = {"db_manager": None, "models": ModelClientFactory(Settings(_env_file=None)), **self.provided}
+        context = RunContext(Principal("u"), "t", "r", {}, **given)
+        team = as_team(await build_team(self.build, context))
         members = parts(team)
         request = RunRequest("t", (), Principal("u"), client_tools=self.tools)
         allotted = allot(team, members, request, self.build, ToolPolicy("offer"), ContinueRules())

@@ -29,6 +29,7 @@ from drsai_backend import (
 )
 from drsai_backend.agents import idempotent, requires_approval
 from drsai_backend.agents.contexts import CompactionContext
+from tests.support.teams import equipped
 
 CHOOSE = "You choose who speaks.\n{roles}\n{history}\nPick one of {participants}."
 
@@ -177,4 +178,5 @@ teams = {
     "bank": bank,
     "asking": asking,
     "paying": paying,
+    **equipped.teams,
 }
