@@ -64,6 +64,21 @@ def test_http_tools(tmp_path: Path) -> None:
     assert "weather says: sunny, 21 degrees" in out
 
 
+def test_files(tmp_path: Path) -> None:
+    lines = run("files.py", tmp_path).splitlines()
+    assert lines[0] == "note.txt: 10 bytes, Buy bread."
+    shown = ["report.csv (text/csv, assistants_output)", "note.txt (text/plain, user_data)", "city,weather"]
+    assert lines[-4:] == [*shown, "files left: 0"]
+
+
+def test_registered_tools(tmp_path: Path) -> None:
+    lines = run("registered_tools.py", tmp_path).splitlines()
+    assert lines[0].startswith("refused: the credentials were tried: weather answered with 403")
+    assert lines[1:3] == ["weather, its credentials: KEY", "tried: sunny, 21 degrees"]
+    assert "weather says: sunny, 21 degrees" in lines[-2]
+    assert lines[-1] == "calls: 2"
+
+
 def test_tools_with_dependencies(tmp_path: Path) -> None:
     lines = run("tools_with_dependencies.py", tmp_path).splitlines()
     assert lines[0] == "parameters: city, days"
