@@ -180,6 +180,10 @@ class SyncDrSai:
     A call that is interrupted (KeyboardInterrupt) stops its run, as cancelling the asynchronous one does. Calls from
     inside another event loop (Jupyter) block that one, and work.
 
+    Attributes:
+        files: `DrSai.files`, with the same calls.
+        tools: `DrSai.tools`, with the same calls.
+
     Raises (all calls):
         NotOpened: it is not open, or was closed while the call waited. What is stored stays, and runs are resumed by
             the next process.
