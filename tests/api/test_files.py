@@ -175,3 +175,22 @@ async def test_pictures_by_their_file(app: FastAPI, drsai: DrSai) -> None:
                 lambda session: session.connection().exec_driver_sql("SELECT count(*) FROM filecontent").scalar()
             )
             assert stored == 1  # the note
+
+
+async def test_pictures_by_their_file_in_messages_and_counts(app: FastAPI) -> None:
+    transport = httpx.ASGITransport(app=app)
+    async with (
+        openai_client(app, max_retries=0) as client,
+        httpx.AsyncClient(transport=transport, base_url="http://test") as http,
+    ):
+        picture = await client.files.create(file=("red.png", base64.b64decode(png())), purpose="vision")
+
+        async def ask(path: str, file_id: str) -> httpx.Response:
+            part = {"type": "image", "source": {"type": "file", "file_id": file_id}}
+            said = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, part]}]
+            return await http.post(path, json={"model": "assistant", "max_tokens": 99, "messages": said})
+
+        for path in ("/v1/messages", "/v1/messages/count_tokens"):
+            answer = await ask(path, picture.id)
+            assert answer.status_code == 200, answer.text
+            assert (await ask(path, "file-unknown")).status_code == 404
