@@ -13,8 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from autogen_agentchat.base import TaskResult
-from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ModelClientStreamingChunkEvent
-from pydantic import BaseModel
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 
 from drsai_backend import jobs
 from drsai_backend.access.audit import AuditLog
@@ -28,10 +27,11 @@ from drsai_backend.datamodel import RunStatus, TeamResult
 from drsai_backend.datamodel.audit import By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.datamodel.thread import check_name
-from drsai_backend.errors import DrSaiError, RunFailed
+from drsai_backend.errors import DrSaiError
 from drsai_backend.models import ModelClientFactory, ModelProvider
 from drsai_backend.runs import Engine, Handle, InputMessage, ModelParams, OnBusy, OnQuestion, RunRequest
-from drsai_backend.runs.events import MessageDone, RunEnded, TextDelta
+from drsai_backend.runs.events import RunEnded
+from drsai_backend.runs.feed.outcome import check_failure, message_of, result_of
 from drsai_backend.runs.requests import Task
 from drsai_backend.runs.users import Users
 from drsai_backend.state.store import JournalStateStore
@@ -39,12 +39,12 @@ from drsai_backend.teams.builtin import builtin_teams
 from drsai_backend.teams.client_tools.definitions import ClientTools
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
-from drsai_backend.teams.messages import dump_of
 from drsai_backend.teams.registry import TeamRegistry
 from drsai_backend.thread_calls import ThreadCalls
 from drsai_backend.tools.builtin import builtin_tools
 from drsai_backend.tools.mcp.pool import pool
 from drsai_backend.tools.mcp.servers import configure
+from drsai_backend.tools.registered.calls import ToolCalls
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -77,6 +77,7 @@ class DrSai(ThreadCalls):
         users: those to whom something belongs: listed, deleted.
         webhooks: what webhooks were told, and the secrets that sign it.
         files: what users keep, and tools for them: created, listed, read, deleted.
+        tools: the registered tools of tenants: listed, put, deleted, tried, counted.
         settings: what it was made with; `engine`, `models` and `database` are the parts that it is made of.
 
     Raises:
@@ -124,6 +125,7 @@ class DrSai(ThreadCalls):
         self.users = Users(self.engine, self.keys, settings)
         self.webhooks = self.engine.webhooks
         self.files = self.engine.files
+        self.tools = ToolCalls(self.engine.tools, by)
         configure(settings.mcp_servers)
         self._mcp = self._jobs = None
         if worker:
@@ -310,18 +312,7 @@ class DrSai(ThreadCalls):
         )
         async with self._watching(handle):
             end = await handle.wait()
-        _raise_failure(handle, end)
-        messages = [dump_of(done.message) for done in handle.transcript()]
-        return TeamResult(
-            task_result={"messages": messages, "stop_reason": end.stop_reason},
-            usage=end.usage,
-            duration=end.duration,
-            thread_id=handle.thread_id,
-            run_id=handle.run_id,
-            status=end.status,
-            input_request=end.input_request,
-            queued_behind=end.queued_behind,
-        ).with_output(_output(handle))
+        return result_of(handle, end)
 
     async def run_stream(
         self,
@@ -358,15 +349,11 @@ class DrSai(ThreadCalls):
         end = RunEnded(RunStatus.RUNNING)
         async with self._watching(handle):
             async for event in handle.events():
-                if isinstance(event, TextDelta):
-                    yield ModelClientStreamingChunkEvent(
-                        content=event.text, source=event.source, full_message_id=event.message_id
-                    )
-                elif isinstance(event, MessageDone):
-                    yield event.message
-                elif isinstance(event, RunEnded):
+                if isinstance(event, RunEnded):
                     end = event
-        _raise_failure(handle, end)
+                elif (message := message_of(event)) is not None:
+                    yield message
+        check_failure(handle, end)
         yield TaskResult(messages=[done.message for done in handle.transcript()], stop_reason=end.stop_reason)
 
     @asynccontextmanager
@@ -385,22 +372,3 @@ class DrSai(ThreadCalls):
         from drsai_backend.sync import SyncDrSai
 
         return SyncDrSai(self)
-
-
-def _output(handle: Handle) -> BaseModel | None:
-    """The structured content of the run's last chat message, if it is one."""
-    last = next((each.message for each in reversed(handle.transcript()) if each.shown), None)
-    content = getattr(last, "content", None)
-    return content if isinstance(content, BaseModel) else None
-
-
-def _raise_failure(handle: Handle, end: RunEnded) -> None:
-    if end.status is RunStatus.ERROR:
-        raise RunFailed(
-            f"{end.error_message or 'the run failed'} (thread {handle.thread_id!r}, run {handle.run_id!r})",
-            run_code=end.error_code,
-            team=handle.team,
-            agent=handle.failed_agent,
-            thread_id=handle.thread_id,
-            run_id=handle.run_id,
-        ) from handle.failure

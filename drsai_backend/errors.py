@@ -232,6 +232,10 @@ class ConfigurationError(DrSaiError, code="configuration_error"):
     """Settings or arguments that cannot work together."""
 
 
+class NotInstalled(DrSaiError, code="not_installed", status=501):
+    """What is asked for needs a package that is not installed here. The text says which."""
+
+
 class NotOpened(DrSaiError, code="not_opened", status=503):
     """`DrSai` is used before it was opened, after it was closed, or in another event loop. The text says what to write.
 

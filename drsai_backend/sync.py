@@ -15,17 +15,23 @@ import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
-from typing import Concatenate, Final, ParamSpec, Self, TypeVar
+from datetime import timedelta
+from typing import Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from drsai_backend.database import SyncDatabaseManager
+from drsai_backend.database.files import FileInfo, Place
+from drsai_backend.datamodel.owner import Owner
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, NotOpened
+from drsai_backend.files import Files
 from drsai_backend.runs import Handle, MessageDone, RunEnded, RunEvent
+from drsai_backend.tools.registered.calls import ToolCalls
 
 P = ParamSpec("P")
 T = TypeVar("T")
+S = TypeVar("S")
 
 _PATIENCE: Final = 10.0
 """Seconds for what was interrupted to end: a run is stopped, which takes a write."""
@@ -109,11 +115,74 @@ class SyncHandle:
         return self._handle.failed_agent
 
 
+class _Part(Generic[S]):
+    def __init__(self, sync: SyncDrSai, inner: S) -> None:
+        self.sync = sync
+        self.inner = inner
+
+
+def _asks(method: Callable[Concatenate[S, P], Awaitable[T]]) -> Callable[Concatenate[_Part[S], P], T]:
+    @functools.wraps(method)
+    def call(self: _Part[S], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.sync.wait_for(lambda: method(self.inner, *args, **kwargs))
+
+    return call
+
+
+class SyncFiles(_Part[Files]):
+    """`DrSai.files` for threads."""
+
+    list = _asks(Files.list)
+    get = _asks(Files.get)
+    open = _asks(Files.open)
+    read = _asks(Files.read)
+    delete = _asks(Files.delete)
+
+    def create(
+        self,
+        owner: Owner,
+        name: str,
+        data: bytes | Iterable[bytes],
+        *,
+        purpose: str = "user_data",
+        media_type: str | None = None,
+        expires_after: timedelta | None = None,
+    ) -> FileInfo:
+        """Keep a file, as `Files.create` does. `data` in parts is read in a thread, a part at a time."""
+
+        async def parts(iterator: Iterator[bytes]) -> AsyncGenerator[bytes]:
+            while (part := await asyncio.to_thread(next, iterator, None)) is not None:
+                yield part
+
+        given = data if isinstance(data, bytes) else parts(iter(data))
+        create = functools.partial(self.inner.create, owner, name, given, purpose=purpose)
+        return self.sync.wait_for(lambda: create(media_type=media_type, expires_after=expires_after))
+
+    def stream(self, place: Place, start: int, stop: int) -> Iterator[bytes]:
+        """The bytes of a file, in parts, as `Files.stream` gives them."""
+        return self.sync.iterate(lambda: self.inner.stream(place, start, stop))
+
+
+class SyncTools(_Part[ToolCalls]):
+    """`DrSai.tools` for threads."""
+
+    list = _asks(ToolCalls.list)
+    get = _asks(ToolCalls.get)
+    put = _asks(ToolCalls.put)
+    delete = _asks(ToolCalls.delete)
+    invoke = _asks(ToolCalls.invoke)
+    statistics = _asks(ToolCalls.statistics)
+
+
 class SyncDrSai:
     """The calls of a `DrSai` for programs without asyncio, from any thread. Use it as `with drsai.sync as sync`.
 
     A call that is interrupted (KeyboardInterrupt) stops its run, as cancelling the asynchronous one does. Calls from
     inside another event loop (Jupyter) block that one, and work.
+
+    Attributes:
+        files: `DrSai.files`, with the same calls.
+        tools: `DrSai.tools`, with the same calls.
 
     Raises (all calls):
         NotOpened: it is not open, or was closed while the call waited. What is stored stays, and runs are resumed by
@@ -124,6 +193,9 @@ class SyncDrSai:
     def __init__(self, drsai: DrSai) -> None:
         self.drsai = drsai
         self._thread: threading.Thread | None = None
+
+        self.files = SyncFiles(self, drsai.files)
+        self.tools = SyncTools(self, drsai.tools)
 
     @property
     def db(self) -> SyncDatabaseManager:

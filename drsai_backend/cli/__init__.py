@@ -1,5 +1,5 @@
-"""The command `drsai`: `commands` says what can be typed; `agents`, `audit`, `chat`, `database`, `demo`, `keys`, `mcp`,
-`serve`, `threads`, `travel`, `users` and `webhooks` do it.
+"""The command `drsai`: `commands` says what can be typed; `stored` has a module for each group of commands on what a
+database holds, and `agents`, `chat`, `database`, `demo`, `mcp` and `serve` do the rest.
 
 Those are imported when one of their commands runs: AutoGen, the openai client and SQLAlchemy take seconds together,
 and neither the help nor the version needs them.
@@ -10,23 +10,11 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from drsai_backend.cli import (
-        agents,
-        audit,
-        chat,
-        database,
-        demo,
-        keys,
-        mcp,
-        serve,
-        threads,
-        travel,
-        users,
-        webhooks,
-    )
+    from drsai_backend.cli import agents, chat, database, demo, mcp, serve
+    from drsai_backend.cli.stored import audit, files, keys, threads, tools, travel, users, webhooks
 
 __all__ = [
     "agents",
@@ -34,15 +22,19 @@ __all__ = [
     "chat",
     "database",
     "demo",
+    "files",
     "keys",
     "main",
     "mcp",
     "serve",
     "threads",
+    "tools",
     "travel",
     "users",
     "webhooks",
 ]
+
+_STORED: Final = frozenset(("audit", "files", "keys", "threads", "tools", "travel", "users", "webhooks"))
 
 
 def __getattr__(name: str) -> object:
@@ -50,7 +42,7 @@ def __getattr__(name: str) -> object:
         # What is imported stays. The garbage collector would look at it again and again: a quarter of the time.
         gc.disable()
         try:
-            return importlib.import_module(f"{__name__}.{name}")
+            return importlib.import_module(f"{__name__}.stored.{name}" if name in _STORED else f"{__name__}.{name}")
         finally:
             gc.freeze()
             gc.enable()

@@ -77,6 +77,15 @@ class Place:
     in_folder: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The bytes of all files of a user that have the same."""
+
+    place: Place
+    sha256: str
+    bytes: int
+
+
 def begin(session: Session, owner: Owner, token: str, *, in_folder: bool) -> Upload:
     """Begin an upload."""
     values = {**owner._asdict(), "token": token, "in_folder": in_folder, "bytes": 0, "touched_at": utcnow()}
@@ -170,6 +179,13 @@ def place_of(session: Session, owner: Owner, file_id: str) -> tuple[FileInfo, Pl
     if content is None:  # its user is being deleted
         raise NotFound(f"there is no file {file_id!r}", param="file_id")
     return FileInfo.model_validate(dict(row)), Place(content["id"], content["token"], content["in_folder"])
+
+
+def contents_of(session: Session, owner: Owner, after: int, limit: int) -> list[Content]:
+    """A page of the contents of a user's files, by their keys, from behind the key `after`."""
+    query = sa.select(_content).where(*owned_by(_content, owner), _content.c.sha256.is_not(None), _content.c.id > after)
+    rows = session.connection().execute(query.order_by(_content.c.id).limit(limit)).mappings()
+    return [Content(Place(row["id"], row["token"], row["in_folder"]), row["sha256"], row["bytes"]) for row in rows]
 
 
 def read_chunk(session: Session, place: Place, offset: int) -> bytes:

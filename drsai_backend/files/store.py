@@ -7,7 +7,7 @@ import hashlib
 import mimetypes
 import re
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -33,6 +33,7 @@ SHORTEST, LONGEST = timedelta(hours=1), timedelta(days=30)
 ABANDONED: Final = timedelta(minutes=15)
 """After so long without a new chunk an upload is given up."""
 _MAX_NAME: Final = 255
+_GONE: Final = "the file was deleted while it was read"
 _MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}")
 
 
@@ -183,16 +184,28 @@ class Files:
 
     async def stream(self, place: Place, start: int, stop: int) -> AsyncGenerator[bytes]:
         """The bytes from `start` to before `stop`, in parts. Raises DatabaseError: it was deleted meanwhile."""
-        if place.in_folder and self.folder is None:
-            raise DatabaseError("the file is in a folder, and DRSAI_FILES_FOLDER is not set here")
+        folder = self._folder_of(place)
         while start < stop:
-            if place.in_folder and self.folder is not None:
-                data = await asyncio.to_thread(self.folder.read, place.token, start, min(CHUNK, stop - start))
+            if folder is not None:
+                data = await asyncio.to_thread(folder.read, place.token, start, min(CHUNK, stop - start))
             else:
                 data = await self.database.read(partial(rows.read_chunk, place=place, offset=start))
             if not data:
-                raise DatabaseError("the file was deleted while it was read")
+                raise DatabaseError(_GONE)
             yield data[: stop - start]
+            start += len(data)
+
+    def blocks(self, place: Place, size: int) -> Iterator[bytes]:
+        """All `size` bytes, in parts, for a thread that may block. Raises as `stream`."""
+        folder, start = self._folder_of(place), 0
+        while start < size:
+            if folder is not None:
+                data = folder.read(place.token, start, min(CHUNK, size - start))
+            else:
+                data = self.database.read_sync(partial(rows.read_chunk, place=place, offset=start))
+            if not data:
+                raise DatabaseError(_GONE)
+            yield data[: size - start]
             start += len(data)
 
     async def read(self, owner: Owner, file_id: str, *, limit: int | None = None) -> bytes:
@@ -221,6 +234,12 @@ class Files:
             while part := [*islice(tokens, 500)]:
                 count += await self._remove_unknown(part)
         return count
+
+    def _folder_of(self, place: Place) -> Folder | None:
+        """Where a content is, if it is no row. Raises DatabaseError: this process does not see its folder."""
+        if place.in_folder and self.folder is None:
+            raise DatabaseError("the file is in a folder, and DRSAI_FILES_FOLDER is not set here")
+        return self.folder if place.in_folder else None
 
     async def _remove_unknown(self, tokens: list[str]) -> int:
         """Delete those of the folder that no row names: a row is there before its bytes, so that nobody writes them."""

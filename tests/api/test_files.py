@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from fastapi import FastAPI
 
 from drsai_backend import DrSai
+from tests.api.bodies import png
 from tests.api.conftest import openai_client
 from tests.support.threads import settings
 
@@ -190,3 +192,54 @@ async def test_requests_name_files(app: FastAPI) -> None:
                 await ask("file-unknown")
         with pytest.raises(openai.NotFoundError):
             await chat(note.id, user="bob")
+
+
+async def test_pictures_by_their_file(app: FastAPI, drsai: DrSai) -> None:
+    """The message that is stored has the picture itself, so that it stays when the file is deleted."""
+    async with openai_client(app, max_retries=0) as client:
+        picture = await client.files.create(file=("red.png", base64.b64decode(png())), purpose="vision")
+        text = await client.files.create(file=("note.txt", b"no picture"), purpose="user_data")
+
+        async def chat(file_id: str) -> str | None:
+            content = [{"type": "text", "text": "What is it?"}, {"type": "file", "file": {"file_id": file_id}}]
+            messages: Any = [{"role": "user", "content": content}]
+            made = await client.chat.completions.with_raw_response.create(model="assistant", messages=messages)
+            return made.headers.get("x-thread-id")
+
+        async def respond(file_id: str) -> str | None:
+            parts = [{"type": "input_text", "text": "What is it?"}, {"type": "input_image", "file_id": file_id}]
+            said: Any = [{"role": "user", "content": parts}]
+            made = await client.responses.with_raw_response.create(model="assistant", input=said)
+            return made.headers.get("x-thread-id")
+
+        threads = [await chat(picture.id), await respond(picture.id)]
+        with pytest.raises(openai.BadRequestError):
+            await respond(text.id)
+        await client.files.delete(picture.id)
+        for thread_id in threads:
+            assert thread_id is not None
+            first, *_ = await drsai.list_messages("anonymous", thread_id)
+            assert first.type == "MultiModalMessage"
+            stored = await drsai.database.read(
+                lambda session: session.connection().exec_driver_sql("SELECT count(*) FROM filecontent").scalar()
+            )
+            assert stored == 1  # the note
+
+
+async def test_pictures_by_their_file_in_messages_and_counts(app: FastAPI) -> None:
+    transport = httpx.ASGITransport(app=app)
+    async with (
+        openai_client(app, max_retries=0) as client,
+        httpx.AsyncClient(transport=transport, base_url="http://test") as http,
+    ):
+        picture = await client.files.create(file=("red.png", base64.b64decode(png())), purpose="vision")
+
+        async def ask(path: str, file_id: str) -> httpx.Response:
+            part = {"type": "image", "source": {"type": "file", "file_id": file_id}}
+            said = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, part]}]
+            return await http.post(path, json={"model": "assistant", "max_tokens": 99, "messages": said})
+
+        for path in ("/v1/messages", "/v1/messages/count_tokens"):
+            answer = await ask(path, picture.id)
+            assert answer.status_code == 200, answer.text
+            assert (await ask(path, "file-unknown")).status_code == 404

@@ -169,3 +169,13 @@ async def test_over_stdio(tmp_path: Path) -> None:
         assert told["status"] == "completed"
     async with DrSai(None, where, settings=settings()) as drsai:
         assert (await drsai.get_thread("ann", told["thread_id"])).message_count == 2
+
+
+async def test_without_its_package_it_says_what_to_install(drsai: DrSai, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp.server.streamable_http_manager", None)  # as if it were not there
+    transport = httpx2.ASGITransport(app=drsai.app())
+    async with httpx2.AsyncClient(transport=transport, base_url="http://test") as http:
+        answer = await http.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+    assert answer.status_code == 501
+    error = answer.json()["error"]
+    assert (error["code"], "pip install 'drsai-backend[mcp]'" in error["message"]) == ("not_installed", True)

@@ -65,6 +65,21 @@ def test_http_tools(commands: Commands, tmp_path: Path) -> None:
     assert "weather says: sunny, 21 degrees" in out
 
 
+def test_files(commands: Commands, tmp_path: Path) -> None:
+    lines = run(commands, "files.py", tmp_path).splitlines()
+    assert lines[0] == "note.txt: 10 bytes, Buy bread."
+    shown = ["report.csv (text/csv, assistants_output)", "note.txt (text/plain, user_data)", "city,weather"]
+    assert lines[-4:] == [*shown, "files left: 0"]
+
+
+def test_registered_tools(commands: Commands, tmp_path: Path) -> None:
+    lines = run(commands, "registered_tools.py", tmp_path).splitlines()
+    assert lines[0].startswith("refused: the credentials were tried: weather answered with 403")
+    assert lines[1:3] == ["weather, its credentials: KEY", "tried: sunny, 21 degrees"]
+    assert "weather says: sunny, 21 degrees" in lines[-2]
+    assert lines[-1] == "calls: 2"
+
+
 def test_builtin_tools(commands: Commands, tmp_path: Path) -> None:
     out = run(commands, "builtin_tools.py", tmp_path)
     assert "web_search says: 1. Tide tables\n   https://example.org/tides" in out

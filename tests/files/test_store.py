@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from datetime import timedelta
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
 from drsai_backend.database import DatabaseManager
+from drsai_backend.datamodel.audit import CLI
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import NotFound
+from drsai_backend.errors import DatabaseError, NotFound
 from drsai_backend.files import Files
+from drsai_backend.state.portable.archive import export_user
 from drsai_backend.teams.run_files import RunFiles
 from tests.support.threads import settings
 
@@ -37,6 +42,25 @@ async def test_same_content_is_kept_once_and_goes_with_its_last_file(
     assert not stored_in(folder)
     with pytest.raises(NotFound):
         await files.read(ANN, second.file_id)
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+async def test_an_export_of_their_user_has_the_bytes_once(db: DatabaseManager, tmp_path: Path, in_folder: bool) -> None:
+    folder, target = tmp_path / "files", tmp_path / "ann.zip"
+    files = Files(db.database, settings(files_folder=folder if in_folder else None))
+    for name, data in (("a.bin", BIG), ("b.bin", BIG), ("c.txt", b"c"), ("empty", b"")):
+        await files.create(ANN, name, data)
+    await files.create(Owner("default", "bob"), "bob.txt", b"bob's")
+    await (await files.begin(ANN)).add(BIG)  # never finished
+    await asyncio.to_thread(export_user, files, ANN, target, CLI)
+    with ZipFile(target) as archive:
+        rows = [json.loads(line) for line in archive.read("rows/storedfile.jsonl").splitlines()]
+        found = {row["filename"]: archive.read(f"files/{row['sha256']}") for row in rows}
+        assert found == {"a.bin": BIG, "b.bin": BIG, "c.txt": b"c", "empty": b""}
+        assert len([name for name in archive.namelist() if name.startswith("files/")]) == 3
+    if in_folder:
+        with pytest.raises(DatabaseError, match="DRSAI_FILES_FOLDER"):
+            await asyncio.to_thread(export_user, Files(db.database, settings()), ANN, target, CLI)
 
 
 @pytest.mark.parametrize("in_folder", [False, True])

@@ -17,10 +17,13 @@ from autogen_agentchat.messages import TextMessage
 
 from drsai_backend import DrSai
 from drsai_backend.datamodel import RunStatus, Thread
-from drsai_backend.errors import ConfigurationError, DrSaiError, NotOpened, UnknownModel
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import ConfigurationError, DrSaiError, NotFound, NotOpened, UnknownModel
+from drsai_backend.files import Files
 from drsai_backend.runs import RunEnded, RunHandle
 from drsai_backend.runs.feed.feed import FollowedRun
-from drsai_backend.sync import SyncDrSai, SyncHandle
+from drsai_backend.sync import SyncDrSai, SyncFiles, SyncHandle, SyncTools
+from drsai_backend.tools.registered.calls import ToolCalls
 from tests.support.threads import settings
 
 
@@ -93,6 +96,32 @@ def test_all_calls(drsai: DrSai):
         with pytest.raises(UnknownModel):
             sync.run("nobody", "hello")
     assert not any(thread.name == "drsai" for thread in threading.enumerate())
+
+
+def test_files_and_tools(drsai: DrSai):
+    ann = Owner("default", "ann")
+    with drsai.sync as sync:
+        info = sync.files.create(ann, "a.bin", iter([b"one, ", b"", b"two"]))
+        assert sync.files.read(ann, info.file_id) == b"one, two"
+        _, place = sync.files.open(ann, info.file_id)
+        assert b"".join(sync.files.stream(place, 1, 4)) == b"ne,"
+        sync.files.delete(ann, info.file_id)
+        assert sync.files.list(ann).items == []
+
+        config = {"description": "x", "endpoint": {"url": "https://api.example.com/"}}
+        assert [sync.tools.put("x", config, tenant="acme").version for _ in range(2)] == [1, 2]
+        assert [tool.name for tool in sync.tools.list(tenant="acme").items] == ["x"]
+        assert sync.tools.statistics("x", tenant="acme").calls == 0
+        for call in (sync.tools.get, sync.tools.delete, sync.tools.statistics):
+            with pytest.raises(NotFound):
+                call("x")  # another tenant's
+        with pytest.raises(NotFound):
+            sync.tools.invoke("x", {})
+        sync.tools.delete("x", tenant="acme")
+        assert sync.tools.list(tenant="acme").items == []
+    for cls, twin in ((Files, SyncFiles), (ToolCalls, SyncTools)):
+        # Uploads in parts, and sweeps, are the server's.
+        assert public(cls).keys() - public(twin).keys() <= {"begin", "sweep", "blocks"}
 
 
 def test_not_open_and_closed(drsai: DrSai):

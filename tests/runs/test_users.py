@@ -325,6 +325,7 @@ async def test_what_is_exported_can_be_imported(
     for thread_id in ("t", "with/slash"):
         await drsai.run("crew", "Hello.", user_id="ann", tenant="acme", thread_id=thread_id)
     await drsai.db.upsert(AgentJson(tenant="acme", user_id="ann", component={"provider": "x"}))
+    note = await drsai.files.create(ANN, "note.txt", b"Buy bread.")
     file, environment = tmp_path / "ann.zip", {"DRSAI_DATABASE_URL": database_url}
     arguments = ("users", "delete", "ann", "--tenant", "acme", "--yes", "--export")
 
@@ -347,6 +348,8 @@ async def test_what_is_exported_can_be_imported(
         assert (manifest["tenant"], manifest["user_id"]) == ANN
         [config] = map(json.loads, archive.read("rows/agentjson.jsonl").splitlines())
         assert config["component"] == {"provider": "x"}
+        [row] = map(json.loads, archive.read("rows/storedfile.jsonl").splitlines())
+        assert (row["file_id"], archive.read(f"files/{row['sha256']}")) == (note.file_id, b"Buy bread.")
         for item in manifest["threads"]:
             data = archive.read(item["file"])
             await drsai.database.write(lambda session, data=data: import_thread(session, data, tenant="acme"))

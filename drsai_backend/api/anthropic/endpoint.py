@@ -38,6 +38,7 @@ from drsai_backend.api.http.parameters import check_query
 from drsai_backend.api.openai.chat.endpoint import ChatRoute
 from drsai_backend.api.openai.chat.exchange import Exchange, describe_answers
 from drsai_backend.api.openai.chat.inputs import ChatCall
+from drsai_backend.api.openai.files.named import with_files
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import DrSaiError, InvalidRequest
 from drsai_backend.json_types import JsonObject
@@ -169,8 +170,12 @@ class CountTokensRoute(ChatRoute):
 
     async def _count(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         check_query(scope, _QUERY)
-        await self._access.principal(scope, self.scope, None)
-        async with self._bodies.read(scope, receive) as body:
+        caller = await self._access.authenticate(scope, self.scope)
+        self._access.acting(caller, scope, None).require(self.scope)
+        async with (
+            self._bodies.read(scope, receive) as body,
+            with_files(self._bodies, self._engine.files, body, partial(self._named_in, caller, body, scope)),
+        ):
             counting = partial(_count, body, self.check_model)
             count = await self._bodies.off_loop(counting) if _is_heavy(body) else counting()
         await json_response({"input_tokens": count})(scope, receive, send)

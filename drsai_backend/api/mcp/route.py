@@ -17,7 +17,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Access, allowed_caller, user_of
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.parameters import check_query
-from drsai_backend.errors import ConfigurationError
+from drsai_backend.errors import NotInstalled
 from drsai_backend.runs import Engine
 
 _PRINCIPAL: Final = "drsai.mcp.principal"
@@ -41,7 +41,7 @@ class McpRoute(APIRoute):
 
             from drsai_backend.api.mcp.teams import TeamTools
         except ModuleNotFoundError:
-            raise ConfigurationError("/mcp needs the package `mcp`: pip install 'drsai-backend[mcp]'") from None
+            raise NotInstalled("/mcp needs the package `mcp`: pip install 'drsai-backend[mcp]'") from None
         if self._server is None:
             self._server = TeamTools(self._engine, _principal).server()
         async with self._bodies.read(scope, receive) as body:

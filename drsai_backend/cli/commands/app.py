@@ -15,6 +15,7 @@ from drsai_backend.cli.commands.access import audit_app, keys_app, users_app
 from drsai_backend.cli.commands.agents import agents_app
 from drsai_backend.cli.commands.options import DatabaseUrl, Yes
 from drsai_backend.cli.commands.threads import threads_app
+from drsai_backend.cli.commands.tools import files_app, tools_app
 from drsai_backend.cli.commands.webhooks import webhooks_app
 
 app = typer.Typer(
@@ -28,6 +29,8 @@ app = typer.Typer(
 db_app = typer.Typer(help="Bring the database schema up to date, or take it back.", no_args_is_help=True)
 app.add_typer(threads_app, name="threads")
 app.add_typer(agents_app, name="agents")
+app.add_typer(files_app, name="files")
+app.add_typer(tools_app, name="tools")
 app.add_typer(keys_app, name="keys")
 app.add_typer(users_app, name="users")
 app.add_typer(audit_app, name="audit")

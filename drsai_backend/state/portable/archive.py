@@ -4,6 +4,7 @@
 | --- | --- |
 | `threads/000001.thread` … | a thread each, for `drsai threads import`; see `drsai_backend.state.portable` |
 | `rows/<table>.jsonl` | the rows of a table that has an owner and no threads of its own: a JSON object in each line |
+| `files/<sha256>` | the bytes of files, once for all that have the same: `rows/storedfile.jsonl` has names and hashes |
 | `manifest.json` | `format` (1), `tenant`, `user_id`, `created_at`, and `threads`: which file is which `thread_id` |
 
 API keys are not in it, those of users' model endpoints neither.
@@ -24,22 +25,24 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database import Database
 from drsai_backend.database.audit import audit
+from drsai_backend.database.files import contents_of
 from drsai_backend.database.owned import owned_by
 from drsai_backend.database.users import loose_tables, threads_of
 from drsai_backend.datamodel import JsonObject, UserInput, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.files import Files
 from drsai_backend.state.portable import export_thread
 
 FORMAT_VERSION: Final = 1
 _PAGE: Final = 500
 
 
-def export_user(database: Database, owner: Owner, path: Path, actor: Actor) -> int:
+def export_user(files: Files, owner: Owner, path: Path, actor: Actor) -> int:
     """Write all that is a user's to a file, which nobody else may read. Blocks. It is there when it is whole, and when
-    the audit log says so; what was there under that name is replaced. A thread and a page of rows are in memory at a
-    time.
+    the audit log says so; what was there under that name is replaced. A thread, a page of rows and a
+    part of a file are in memory at a time.
 
     Returns:
         How many threads are in it.
@@ -47,14 +50,17 @@ def export_user(database: Database, owner: Owner, path: Path, actor: Actor) -> i
     Raises:
         ThreadBusy: a run is live on one of the threads.
         StateError: the state of one of them is damaged, or of a later version.
+        DatabaseError: the bytes of a file are in a folder that this process does not see, or it is deleted meanwhile.
         InvalidRequest: the file cannot be written.
     """
+    database = files.database
     part = path.with_name(f"{path.name}.part")
     try:
         with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "r+b") as file:
             with ZipFile(file, "w", ZIP_DEFLATED) as archive:
                 threads = _write_threads(database, owner, archive)
                 _write_rows(database, owner, archive)
+                _write_files(files, owner, archive)
                 manifest: JsonObject = {
                     "format": FORMAT_VERSION,
                     **owner._asdict(),
@@ -97,6 +103,16 @@ def _write_rows(database: Database, owner: Owner, archive: ZipFile) -> None:
             while rows := database.read_sync(partial(_rows, table=table, owner=owner, after=after)):
                 lines.write(b"".join(orjson.dumps(row, default=_shown) + b"\n" for row in rows))
                 after = rows[-1]["id"]
+
+
+def _write_files(files: Files, owner: Owner, archive: ZipFile) -> None:
+    after = 0
+    while page := files.database.read_sync(partial(contents_of, owner=owner, after=after, limit=_PAGE)):
+        for content in page:
+            after = content.place.key
+            with archive.open(f"files/{content.sha256}", "w", force_zip64=True) as file:
+                for data in files.blocks(content.place, content.bytes):
+                    file.write(data)
 
 
 def _rows(session: Session, table: sa.Table, owner: Owner, after: object) -> list[JsonObject]:

@@ -6,7 +6,6 @@ from functools import partial
 from typing import cast
 
 from drsai_backend.cli.database import opened
-from drsai_backend.cli.keys import rights_of
 from drsai_backend.cli.screen import (
     confirm,
     in_line,
@@ -17,6 +16,7 @@ from drsai_backend.cli.screen import (
     read_duration,
     when,
 )
+from drsai_backend.cli.stored.keys import rights_of
 from drsai_backend.database.audit import AuditPage, AuditRecord
 from drsai_backend.datamodel.audit import CLI, By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT

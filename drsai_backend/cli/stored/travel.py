@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drsai_backend.cli.screen import Colours, age, in_line, make_console, print_json, whose_name
-from drsai_backend.cli.threads import threads_of
+from drsai_backend.cli.stored.threads import threads_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.runs.threads.travel import BranchView
 

@@ -1,0 +1,1 @@
+"""Commands on what a database holds: each of these modules is a group of commands of the same name."""

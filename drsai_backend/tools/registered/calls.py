@@ -1,0 +1,148 @@
+"""`DrSai.tools`: the verbs of `/v1/tools`, for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from autogen_core.tools import ToolResult
+from pydantic import BaseModel, Field
+
+from drsai_backend.access.principal import ANONYMOUS, Principal
+from drsai_backend.database.registered_tools import CallCounts, StoredTool
+from drsai_backend.datamodel.audit import By
+from drsai_backend.datamodel.owner import DEFAULT_TENANT
+from drsai_backend.datamodel.thread import check_name
+from drsai_backend.errors import NotFound
+from drsai_backend.json_types import JsonObject
+from drsai_backend.tools.registered.registry import ToolRegistry, ToolSpec
+from drsai_backend.tools.registered.statistics import quantile
+
+
+class ToolStatistics(BaseModel):
+    """How a tool was called. A process adds its own calls every few seconds."""
+
+    calls: int = 0
+    failures: int = 0
+    p50_seconds: float | None = Field(default=None, description="At most 20 % too high; null: there was no call.")
+    p95_seconds: float | None = None
+    since: datetime | None = None
+
+    @classmethod
+    def of(cls, counts: CallCounts | None) -> ToolStatistics:
+        """Those of what was counted; None: nothing was."""
+        known = counts or CallCounts()
+        return cls(
+            calls=known.calls,
+            failures=known.failures,
+            p50_seconds=quantile(known.buckets, 0.5),
+            p95_seconds=quantile(known.buckets, 0.95),
+            since=known.since,
+        )
+
+
+class ToolInfo(BaseModel):
+    """A version of a registered tool. `secrets` has the names of its credentials; values are never shown."""
+
+    name: str
+    type: str
+    version: int
+    config: JsonObject
+    secrets: list[str]
+    created_at: datetime
+    created_by: str
+
+
+class ToolInfoPage(BaseModel):
+    """Tools by name. `next` is the `after` of the page that follows, if any."""
+
+    items: list[ToolInfo]
+    next: str | None = None
+
+
+class ToolCalls:
+    """The registered tools of tenants, for a program that is trusted to say who asks.
+
+    Args:
+        registry: does what is asked.
+        by: what the audit log says of who acts.
+
+    Raises (all calls with a name, but `put`):
+        NotFound: the tenant has no such tool.
+    """
+
+    def __init__(self, registry: ToolRegistry, by: By) -> None:
+        self._registry = registry
+        self._by = by
+
+    async def list(self, *, tenant: str = DEFAULT_TENANT, after: str | None = None, limit: int = 20) -> ToolInfoPage:
+        """A page of the tools of a tenant, by name. Raises InvalidRequest: `after` is no `next` of a page."""
+        page = await self._registry.list(self._trusted(tenant), after, limit)
+        return ToolInfoPage(items=[self._info(tool) for tool in page.items], next=page.next)
+
+    async def get(self, name: str, *, tenant: str = DEFAULT_TENANT) -> ToolInfo:
+        """One tool, in the version that is served."""
+        return self._info(await self._registry.get(self._trusted(tenant), name))
+
+    async def put(
+        self,
+        name: str,
+        config: JsonObject,
+        *,
+        secrets: Mapping[str, str] | None = None,
+        type: str = "http",
+        tenant: str = DEFAULT_TENANT,
+        user_id: str = ANONYMOUS,
+    ) -> ToolInfo:
+        """Register a tool, or another version of it. Every worker serves it within two seconds, to runs that begin
+        after that.
+
+        Args:
+            name: what agents call it by.
+            config: what it calls; docs/tools.md has the fields.
+            secrets: credentials by name; they are stored as ciphertext. Those of the version before are not kept.
+            type: the kind of tool.
+            user_id: who registers it.
+
+        Raises:
+            InvalidRequest: it cannot be used, or its peer refuses the credentials; nothing is stored then.
+            Conflict: there are too many, or somebody else has just made or deleted it.
+        """
+        who = self._trusted(tenant, user_id)
+        try:
+            await self._registry.get(who, name)
+            is_new = False
+        except NotFound:
+            is_new = True
+        spec = ToolSpec(name, type, config, secrets or {})
+        return self._info(await self._registry.register(who, spec, replaces=not is_new))
+
+    async def delete(self, name: str, *, tenant: str = DEFAULT_TENANT) -> None:
+        """Delete a tool. Runs that began with it keep it for 30 days."""
+        await self._registry.unregister(self._trusted(tenant), name)
+
+    async def invoke(
+        self, name: str, arguments: JsonObject, *, tenant: str = DEFAULT_TENANT, user_id: str = ANONYMOUS
+    ) -> ToolResult:
+        """Call a tool outside any run, to try it. What goes wrong in it is a result with `is_error`."""
+        return await self._registry.invoke(self._trusted(tenant, user_id), name, arguments)
+
+    async def statistics(self, name: str, *, tenant: str = DEFAULT_TENANT) -> ToolStatistics:
+        """How often a tool was called, how often that failed, and how long it took."""
+        who = self._trusted(tenant)
+        await self._registry.get(who, name)
+        return ToolStatistics.of((await self._registry.counts(who, [name])).get(name))
+
+    def _trusted(self, tenant: str, user_id: str = ANONYMOUS) -> Principal:
+        return Principal(check_name(user_id, "user_id"), check_name(tenant, "tenant"), by=self._by)
+
+    def _info(self, tool: StoredTool) -> ToolInfo:
+        return ToolInfo(
+            name=tool.name,
+            type=tool.kind,
+            version=tool.version,
+            config=tool.definition,
+            secrets=self._registry.secret_names(tool),
+            created_at=tool.created_at,
+            created_by=tool.created_by,
+        )
