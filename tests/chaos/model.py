@@ -88,7 +88,8 @@ class Models:
     def asked(self, thread: str) -> list[Asked]:
         """What was asked for a thread so far, in order."""
         with self._lock:
-            return list(self._asked.get(thread, ()))
+            # A summary may be asked for of messages that tell no thread: it may be this one's.
+            return sorted([*self._asked.get(thread, ()), *self._asked.get("", ())], key=lambda each: each.number)
 
     async def _answer(self, request: ModelRequest) -> Reply | Failure:
         at = time.time()
