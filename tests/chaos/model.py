@@ -60,6 +60,7 @@ class Models:
         self._chances: dict[str, Random] = {}
         self._asked: dict[str, list[Asked]] = {}
         self._count = 0
+        self._threads: dict[int, str] = {}
         self._lock = threading.Lock()
         self.called = threading.Event()
         """Set when an answer has called a tool."""
@@ -87,7 +88,8 @@ class Models:
     def asked(self, thread: str) -> list[Asked]:
         """What was asked for a thread so far, in order."""
         with self._lock:
-            return list(self._asked.get(thread, ()))
+            # A summary may be asked for of messages that tell no thread: it may be this one's.
+            return sorted([*self._asked.get(thread, ()), *self._asked.get("", ())], key=lambda each: each.number)
 
     async def _answer(self, request: ModelRequest) -> Reply | Failure:
         at = time.time()
@@ -95,7 +97,9 @@ class Models:
             self._server.requests.clear()
         texts = [_text(item) for item in request.messages]
         tags = TAG.findall("\n".join(texts))
-        thread = tags[-1][0] if tags else ""
+        numbers = NUMBER.findall("\n".join(texts))
+        # What is to be summarised may hold no message of the user's, but then an answer.
+        thread = tags[-1][0] if tags else self._threads.get(int(numbers[-1]), "") if numbers else ""
         name = _NAME.search(request.system)
         agent = CHOOSER if "You choose who speaks." in "\n".join(texts) else name.group(1) if name else ""
         if request.system.startswith("Summarise this."):
@@ -106,6 +110,7 @@ class Models:
                 return self._failing.choice(_FAILURES)
             self._count += 1
             number = self._count
+            self._threads[number] = thread
             chance = self._chances.setdefault(thread, self._schedule.stream("model", thread))
             reply = self._reply(agent, number, request, texts, chance)
             reply.prompt_tokens = 1 + number % 89  # so that one counted twice, or missed, shows in the sum

@@ -100,7 +100,7 @@ def spare(context: RunContext) -> RoundRobinGroupChat:
 
 def short(context: RunContext) -> AssistantAgent:
     """One agent, whose context is soon full and summarised."""
-    shown = CompactionContext(60, context.model_client(), prompt="Summarise this.", keep_first=False)
+    shown = CompactionContext(36, context.model_client(), prompt="Summarise this.", keep_first=False)
     return _agent(context, "sam", model_context=shown)
 
 
