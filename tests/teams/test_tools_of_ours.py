@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
+from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core import FunctionCall
+from autogen_core.tools import TextResultContent, ToolResult, ToolSchema, Workbench
 
 from drsai_backend import DrSaiAgent, RunContext, tool
 from drsai_backend.teams.replay.steps import ToolFinished, ToolPartial
@@ -51,3 +53,50 @@ async def test_a_rule_asks_and_nothing_is_called_twice(crash_at: int | None) -> 
     assert {event.content for event in partials} == {"paying"}
     results = {event.call_id: event.result for event in story.events if isinstance(event, ToolFinished)}
     assert results == {"c5": "paid 5", "c500": "paid 500"}
+
+
+class Server(Workbench):
+    """Stands for a server whose list of tools changes, and which goes away."""
+
+    tools: list[str] = []
+    component_provider_override = "tests.Server"
+
+    async def list_tools(self) -> list[ToolSchema]:
+        if not self.tools:
+            raise ConnectionError
+        return [ToolSchema(name=name, description=name) for name in self.tools]
+
+    async def call_tool(self, name: str, *arguments: Any, **options: Any) -> ToolResult:
+        called.append(name)
+        return ToolResult(name=name, result=[TextResultContent(content="made")])
+
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+    async def reset(self) -> None: ...
+    async def save_state(self) -> dict[str, Any]:
+        return {}
+
+    async def load_state(self, state: Any) -> None: ...
+
+
+@pytest.mark.parametrize("later", [["read", "write"], ["write"], []])
+@pytest.mark.parametrize("crash_at", [1, 2])
+async def test_a_turn_is_repeated_with_the_tools_of_its_beginning(later: list[str], crash_at: int) -> None:
+    called.clear()
+    Server.tools, attempts = ["read"], 0
+
+    def rule(messages: Sequence[Any], options: dict[str, Any]) -> Any:
+        assert [each["name"] for each in options["tools"]] == ["read"]
+        return "Done." if attempts and called else [FunctionCall("c1", "{}", "read")]
+
+    def built() -> RoundRobinGroupChat:
+        nonlocal attempts
+        if attempts:
+            Server.tools = later
+        attempts += 1
+        agent = AssistantAgent("reader", ScriptedClient(rule), workbench=Server(), max_tool_iterations=2)
+        return RoundRobinGroupChat([agent], max_turns=1)
+
+    story = await Story(built, lambda question: "run", crash_at=crash_at, durable=True).run()
+    assert story.said[-1]["content"] == "Done."
+    assert called == ["read"]

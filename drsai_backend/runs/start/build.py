@@ -215,7 +215,11 @@ def inject(
         offer = None
         if workbenches:
             calls = ToolCalls(agent, broker, tool_run_of(part, context, cache))
-            setattr(part, "_workbench", [RecordedWorkbench(each, calls.stream) for each in workbenches])  # noqa: B010 - no class of this package declares it
+            recorded = [
+                RecordedWorkbench(each, calls.stream, partial(calls.listed, place))
+                for place, each in enumerate(workbenches)
+            ]
+            setattr(part, "_workbench", recorded)  # noqa: B010 - no class of this package declares it
             if allotted is not None and allotted.client is not None and part is allotted.client:
                 offer = give_tools(allotted.client, allotted.tools, calls).offer
         model_context = getattr(part, "_model_context", None)

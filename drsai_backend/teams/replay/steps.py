@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from autogen_core.models import CreateResult
+from autogen_core.tools import ToolSchema
 
 from drsai_backend.errors import ReplayMismatch
 from drsai_backend.json_types import JsonObject
@@ -35,7 +37,8 @@ class Step:
         agent: path of the agent: names from the outermost team's member down, joined by `/`. A manager that asks a
             model has one too.
         step: names it among the agent's: `m0`, `m1`… are its model's answers; `m0:t<call id>` is the result of a tool
-            call of answer 0, `c0`, `c1`… are summaries of its model context,
+            call of answer 0, `c0`, `c1`… are summaries of its model context, `l1:0` is what its workbench 1 had when
+            it was asked for the first time,
             `m0:t<call id>!<n>` says that the call was started for the n-th time, `…?<n>` that it
             then ended with a question to a person.
         digest: hash of what was asked.
@@ -211,6 +214,7 @@ class AgentSteps:
         self._calls: dict[str, tuple[int, bool]] = {}
         self._uses: Counter[str] = Counter()
         self._summaries = 0
+        self._lists: dict[int, tuple[int, list[ToolSchema] | None, bool]] = {}
         self.last_calls: CreateResult | None = None
         """The last answer that called tools."""
         self.has_called = False
@@ -263,6 +267,23 @@ class AgentSteps:
             await self.turn.save(Step(self.path, name, digest, value))
         return value["text"]
 
+    async def listed(self, place: int, make: Callable[[], Awaitable[list[ToolSchema]]]) -> list[ToolSchema]:
+        """The tools of the workbench at `place`, which `make` lists. In a turn that is repeated they are those that it
+        had then, as the model was told: its server may have others by now, or be away."""
+        number, tools, is_recorded = self._lists.get(place, (0, None, False))
+        name = f"l{place}:{number}"
+        if (value := self.turn.replay(self.path, name)) is not None:
+            with suppress(Exception):  # The workbench learns what it offers; what it lists counts for the next turn.
+                await make()
+            tools, is_recorded = cast("list[ToolSchema]", value["tools"]), True
+        elif tools is None or not is_recorded:
+            found = [*await make()]
+            if found != tools:
+                self.turn.keep(lambda: Step(self.path, name, "", {"tools": found}))
+            tools = found
+        self._lists[place] = number + 1, tools, is_recorded
+        return [*tools]
+
     def _know_calls(self, number: int, result: CreateResult, *, replayed: bool) -> None:
         self.has_called = not isinstance(result.content, str)
         if not isinstance(result.content, str):
@@ -287,6 +308,7 @@ class AgentSteps:
             self._calls.clear()
             self.has_called = False
         self._summaries = 0
+        self._lists.clear()
         self._uses.clear()
 
 

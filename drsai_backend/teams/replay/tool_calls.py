@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from autogen_core import CancellationToken
-from autogen_core.tools import ToolResult
+from autogen_core.tools import StaticWorkbench, ToolResult, ToolSchema, Workbench
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.context import RunContext
@@ -82,6 +82,13 @@ class ToolCalls:
                 self._show_end(call, result)
             await self._record(call, name, result)
             yield result
+
+    async def listed(self, place: int, workbench: Workbench) -> list[ToolSchema]:
+        """The tools of the agent's workbench at `place`; see `AgentSteps.listed`. What is built in this process has
+        the same ones each time, and a registered tool those of when the run began."""
+        if isinstance(workbench, StaticWorkbench) or hasattr(workbench, "find_tool"):
+            return await workbench.list_tools()
+        return await self.steps.listed(place, workbench.list_tools)
 
     @contextmanager
     def calling(self, token: CancellationToken | None) -> Generator[asyncio.Task[None]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 # pyright: reportPrivateUsage=false
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
@@ -59,12 +59,18 @@ def _noting(format_errors: Callable[[Exception], str]) -> Callable[[Exception], 
 
 
 class RecordedWorkbench:
-    """Stands for a workbench in an agent's list. Calls go to `stream`; all else is the workbench's own, its class
-    included: agents ask for it, and we look for tools in it."""
+    """Stands for a workbench in an agent's list. Calls go to `stream`, and `listed` says what tools there are; all else
+    is the workbench's own, its class included: agents ask for it, and we look for tools in it."""
 
-    def __init__(self, inner: Workbench, stream: Callable[[Call], AsyncGenerator[object, None]]) -> None:
+    def __init__(
+        self,
+        inner: Workbench,
+        stream: Callable[[Call], AsyncGenerator[object, None]],
+        listed: Callable[[Workbench], Awaitable[list[ToolSchema]]],
+    ) -> None:
         self.__inner = inner
         self.__stream = stream
+        self.__listed = listed
         self.listed: Sequence[ToolSchema] = ()
         """The tools as they were listed last."""
         if isinstance(inner, StaticWorkbench) and "_format_errors" not in vars(inner):
@@ -81,7 +87,7 @@ class RecordedWorkbench:
 
     async def list_tools(self) -> list[ToolSchema]:
         """See `autogen_core.tools.Workbench.list_tools`."""
-        self.listed = tools = await self.__inner.list_tools()
+        self.listed = tools = await self.__listed(self.__inner)
         return tools
 
     async def call_tool(
