@@ -24,7 +24,7 @@ def _kept_signature(call: Callable[..., Any]) -> inspect.Signature:
         return _signature(call)
     # Signatures of functions of one source differ in these only.
     said = (call.__defaults__ or (), (call.__kwdefaults__ or {}).values(), call.__annotations__.values())
-    key = (call.__code__, *(tuple(map(id, values)) for values in said))
+    key = (call.__module__, call.__code__, *(tuple(map(id, values)) for values in said))
     if key not in _signatures:
         _signatures[key] = _signature(call)  # It holds what is said, whose ids stay theirs so.
     return _signatures[key]
