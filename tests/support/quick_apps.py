@@ -24,16 +24,18 @@ def _kept_signature(call: Callable[..., Any]) -> inspect.Signature:
         return _signature(call)
     # Signatures of functions of one source differ in these only.
     said = (call.__defaults__ or (), (call.__kwdefaults__ or {}).values(), call.__annotations__.values())
-    key = (call.__code__, *(tuple(map(id, values)) for values in said))
+    key = (call.__module__, call.__code__, *(tuple(map(id, values)) for values in said))
     if key not in _signatures:
         _signatures[key] = _signature(call)  # It holds what is said, whose ids stay theirs so.
     return _signatures[key]
 
 
-def _kept_analysis(*, param_name: str, annotation: Any, value: Any, path_param_names: set[str]) -> Any:
-    key = (param_name, id(annotation), id(value), param_name in path_param_names)
+def _kept_analysis(*, param_name: str, annotation: Any, value: Any, **path: Any) -> Any:
+    """`path`: what of the route's path the parameter may be: `path_param_names`, in older releases `is_path_param`."""
+    in_path = path.get("is_path_param", param_name in path.get("path_param_names", ()))
+    key = (param_name, id(annotation), id(value), in_path)
     if key not in _analyzed:
-        found = _analyze(param_name=param_name, annotation=annotation, value=value, path_param_names=path_param_names)
+        found = _analyze(param_name=param_name, annotation=annotation, value=value, **path)
         _analyzed[key] = (found, annotation, value)  # Held: their ids stay theirs.
     return _analyzed[key][0]
 
