@@ -32,7 +32,7 @@ _TOOL: Final[JsonObject] = {
     "properties": {
         "id": {"type": "string", "description": "The name that agents call it by."},
         "object": {"const": "tool"},
-        "type": {"const": "http"},
+        "type": {"enum": ["http", "mcp"]},
         "version": {"type": "integer", "minimum": 1},
         "config": {"type": "object"},
         "secrets": {"type": "array", "items": {"type": "string"}, "description": "Names; values are never shown."},
@@ -72,8 +72,10 @@ _RESULT: Final[JsonObject] = {
 class ToolBody(Body):
     """A version of a tool."""
 
-    type: Literal["http"] = Field(default="http", description="An HTTP endpoint.")
-    config: dict[str, Any] = Field(description="What it calls; docs/http-tools.md has the fields.")
+    type: Literal["http", "mcp"] = Field(
+        default="http", description="An HTTP endpoint; or an MCP server, with all its tools as `name__tool`."
+    )
+    config: dict[str, Any] = Field(description="What it calls; docs/http-tools.md and docs/mcp.md have the fields.")
     secrets: dict[str, str] = Field(
         default={}, description="Credentials by name. `config` names them; they are never shown again."
     )

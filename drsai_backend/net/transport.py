@@ -58,6 +58,24 @@ def _authorities() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
+async def checked_addresses(
+    host: str, port: int, reachable: Reachable, resolve: Resolve | None, patience: float | None
+) -> Sequence[str]:
+    """The addresses of a host that a connection may go by, at most three: all that it has were checked.
+
+    Args:
+        patience: seconds that it may take; None: as long as it takes.
+
+    Raises:
+        RefusedAddress: one of them may not be reached.
+        TimeoutError, OSError: the name is not resolved.
+    """
+    with anyio.fail_after(patience):
+        addresses = await (resolve or _system_resolver())(host, port)
+    reachable.check(addresses, host)
+    return addresses[:_TRIES]
+
+
 class CheckedTransport(httpx.AsyncBaseTransport):
     """A transport for `httpx.AsyncClient(transport=…, trust_env=False)`: a proxy would resolve by itself.
 
@@ -78,7 +96,7 @@ class CheckedTransport(httpx.AsyncBaseTransport):
         self, reachable: Reachable, *, resolve: Resolve | None = None, verify: ssl.SSLContext | bool = True
     ) -> None:
         self._reachable = reachable
-        self._resolve = _system_resolver() if resolve is None else resolve
+        self._resolve = resolve
         limits = httpx.Limits(max_keepalive_connections=0)
         # Reading the authorities takes 20 ms, in which nothing else runs. Of the environment, it uses no proxy.
         context = _authorities() if verify is True else verify
@@ -88,9 +106,8 @@ class CheckedTransport(httpx.AsyncBaseTransport):
         """Send a request to the first address of its host that takes the connection."""
         url = request.url
         addresses = await self._addresses(request)
-        self._reachable.check(addresses, url.host)
         extensions = {**request.extensions, "sni_hostname": url.host}
-        for last, address in enumerate(addresses[:_TRIES], 1 - min(len(addresses), _TRIES)):
+        for last, address in enumerate(addresses, 1 - len(addresses)):
             target = httpx.Request(
                 request.method,
                 url.copy_with(host=address),
@@ -109,8 +126,7 @@ class CheckedTransport(httpx.AsyncBaseTransport):
         url, patience = request.url, request.extensions.get("timeout", {}).get("connect")
         port = url.port or (443 if url.scheme == "https" else 80)
         try:
-            with anyio.fail_after(patience):
-                return await self._resolve(url.host, port)
+            return await checked_addresses(url.host, port, self._reachable, self._resolve, patience)
         except TimeoutError:
             raise httpx.ConnectTimeout("the host name was not resolved in time", request=request) from None
         except OSError:

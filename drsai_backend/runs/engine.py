@@ -67,6 +67,7 @@ from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.registry import TeamRegistry
 from drsai_backend.teams.resources import Resources
 from drsai_backend.tools.registered.http import HttpKind
+from drsai_backend.tools.registered.mcp import McpKind
 from drsai_backend.tools.registered.registry import ToolRegistry
 from drsai_backend.webhooks.sender import Sender
 from drsai_backend.webhooks.webhooks import Webhooks
@@ -107,7 +108,8 @@ class Engine(StoredThreads):
         self._resources = Resources(lambda work: self._running.spawn(work))
         self.webhooks = Webhooks(db, settings)
         self.files = Files(db.database, settings)
-        self.tools = ToolRegistry(db, {"http": HttpKind(tuple(settings.allowed_addresses))})
+        allowed = tuple(settings.allowed_addresses)
+        self.tools = ToolRegistry(db, {"http": HttpKind(allowed), "mcp": McpKind(allowed)})
         self._sender = Sender(db, settings)
         given = (db, models, self._warm, self.worker_id, lease, settings.outage_seconds)
         how = (settings.other_model == "continue", settings.resume_by_history, self._sender.wake)

@@ -44,7 +44,7 @@ def tools_show(
 def tools_put(
     name: ToolName,
     file: Annotated[str, typer.Argument(metavar="FILE", help="Its config, as JSON or YAML; `-` for stdin.")],
-    kind: Annotated[str, typer.Option("--type", metavar="TYPE", help="Its kind.")] = "http",
+    kind: Annotated[str, typer.Option("--type", metavar="TYPE", help="`http`, or `mcp` for a server.")] = "http",
     secret: Annotated[
         list[str] | None,
         typer.Option(

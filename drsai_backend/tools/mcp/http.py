@@ -13,6 +13,9 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
+from drsai_backend.errors import RefusedAddress
+from drsai_backend.net.addresses import Reachable
+from drsai_backend.net.transport import checked_addresses
 from drsai_backend.tools.mcp.servers import McpHttp, McpSse, filled
 
 _EVENTS: Final = "text/event-stream"
@@ -50,8 +53,8 @@ class BoundedTransport(httpx2.AsyncHTTPTransport):
     """Answers longer than `limit` bytes are cut off while they arrive. Packed ones are refused: how long they are, one
     would know too late."""
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(limits=httpx2.Limits(max_connections=64, max_keepalive_connections=8))
+    def __init__(self, limit: int, *, kept: int = 8) -> None:
+        super().__init__(limits=httpx2.Limits(max_connections=64, max_keepalive_connections=kept))
         self._limit = limit
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -66,6 +69,41 @@ class BoundedTransport(httpx2.AsyncHTTPTransport):
         events = response.headers.get("content-type", "").startswith(_EVENTS)
         response.stream = _Bounded(stream, self._limit, events=events)
         return response
+
+
+class _Checked(BoundedTransport):
+    """Goes to the addresses that were checked, as `net.transport.CheckedTransport` does."""
+
+    def __init__(self, limit: int, reachable: Reachable) -> None:
+        super().__init__(limit, kept=0)
+        self._reachable = reachable
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request to the first address of its host that takes the connection."""
+        url = request.url
+        port = url.port or (443 if url.scheme == "https" else 80)
+        patience = request.extensions.get("timeout", {}).get("connect")
+        try:
+            addresses = await checked_addresses(url.host, port, self._reachable, None, patience)
+        except RefusedAddress as error:
+            raise httpx2.ConnectError(error.message, request=request) from None
+        except OSError:  # A time-out is one, too.
+            raise httpx2.ConnectError("the host name cannot be resolved", request=request) from None
+        extensions = {**request.extensions, "sni_hostname": url.host}
+        for last, address in enumerate(addresses, 1 - len(addresses)):
+            target = httpx2.Request(
+                request.method,
+                url.copy_with(host=address),
+                headers=request.headers,  # `Host` is among them.
+                stream=request.stream,
+                extensions=extensions,
+            )
+            try:
+                return await super().handle_async_request(target)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                if last == 0:
+                    raise
+        raise httpx2.ConnectError("the host has no address", request=request)
 
 
 class _Tokens:
@@ -116,9 +154,15 @@ def _auth(server: McpHttp | McpSse) -> httpx2.Auth | None:
 
 def _client(server: McpHttp | McpSse) -> httpx2.AsyncClient:
     what = f"`headers` of the MCP server {server.name}"
+    if server.allowed_addresses is None:
+        transport = BoundedTransport(server.max_bytes)
+        headers = {name: filled(text, what) for name, text in server.headers.items()}
+    else:  # The environment is the operator's, and so is the network.
+        transport = _Checked(server.max_bytes, Reachable(server.allowed_addresses))
+        headers = dict(server.headers)
     return httpx2.AsyncClient(
-        transport=BoundedTransport(server.max_bytes),
-        headers={name: filled(text, what) for name, text in server.headers.items()},
+        transport=transport,
+        headers=headers,
         auth=_auth(server),
         # A call is bounded by its own time-out; this one ends streams that nobody waits for.
         timeout=httpx2.Timeout(server.connect_timeout, read=3600.0),

@@ -114,10 +114,21 @@ class McpStdio(_Server):
 
 
 class _Remote(_Server):
+    """A server that is asked over HTTP.
+
+    Attributes:
+        url: where.
+        headers: sent with every request. `${NAME}` is taken from the environment.
+        oauth: how a token is got for it.
+        allowed_addresses: of a server that somebody else than the operator names: addresses that are not public and may
+            be reached all the same. All others that are not public may not, and headers are sent as they are. None: it
+            is the operator's, and may be anywhere.
+    """
+
     url: AnyHttpUrl
     headers: Mapping[str, str] = Field(default_factory=dict, repr=False)
-    """Sent with every request. `${NAME}` is taken from the environment."""
     oauth: OAuthClient | None = None
+    allowed_addresses: tuple[str, ...] | None = None
 
 
 class McpHttp(_Remote):

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from autogen_core.tools import Workbench
+
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.base import ToolBase
 
@@ -29,6 +31,7 @@ class ToolKind(Protocol):
         """
         ...
 
-    def make(self, name: str, config: JsonObject, secrets: Mapping[str, str]) -> ToolBase:
-        """The tool, of a config that `check` has made."""
+    def make(self, name: str, config: JsonObject, secrets: Mapping[str, str]) -> ToolBase | Workbench:
+        """The tool, of a config that `check` has made; or, of a kind that stands for several, what has these, with
+        names that begin with `name__`."""
         ...

@@ -22,9 +22,9 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.calling import call_tool
 from drsai_backend.tools.registered.base import ToolKind
-from drsai_backend.tools.registered.counted import CountedTool
+from drsai_backend.tools.registered.counted import CountedTool, CountedWorkbench
 from drsai_backend.tools.registered.statistics import CallStatistics
-from drsai_backend.tools.running import ToolRun
+from drsai_backend.tools.running import ToolRun, tool_run
 from drsai_backend.tools.threads import in_thread
 
 MAX_CONFIG: Final = 64 * 1024
@@ -32,6 +32,8 @@ MAX_CONFIG: Final = 64 * 1024
 MAX_SECRETS: Final = 20
 STALE_SECONDS: Final = 1.0
 """For how long a process believes what it has read of a tool that is served."""
+SEPARATOR: Final = "__"
+"""Between the name of a server and that of a tool of it."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _REMEMBERED: Final = 1_000
 
@@ -42,7 +44,7 @@ class ToolSpec:
 
     Attributes:
         name: letters, digits, `_`, `-`; at most 64.
-        kind: `http`.
+        kind: `http` or `mcp`.
         config: what it calls. It has credentials only by name.
         secrets: the credentials by name; they are stored as ciphertext and never shown.
     """
@@ -140,11 +142,27 @@ class ToolRegistry:
 
         Raises:
             InsufficientScope: `who` lacks `tools:register`.
-            NotFound: the tenant has no such tool.
+            NotFound: the tenant has no such tool; or it is a server, of whose tools none is named (`name__tool`).
         """
         who.require(Scope.TOOLS_REGISTER)
-        tool = self.make(who.tenant, await self.get(who, name))
-        return await call_tool(tool, arguments, ToolRun(provided={Principal: who}))
+        run = ToolRun(provided={Principal: who})
+        try:
+            tool = self.make(who.tenant, await self.get(who, name))
+        except NotFound:
+            of, _, inner = name.partition(SEPARATOR)
+            if not inner:
+                raise
+            tool = self.make(who.tenant, await self.get(who, of))
+            if isinstance(tool, ToolBase):
+                raise
+        if isinstance(tool, ToolBase):
+            return await call_tool(tool, arguments, run)
+        with tool_run(run):
+            listed = [str(each["name"]) for each in await tool.list_tools()]
+            if name not in listed:
+                text = f"{name} has several tools, or none of that name: {', '.join(listed) or 'none'}"
+                raise NotFound(f"{text}; invoke one of them", param="name")
+            return await tool.call_tool(name, arguments)
 
     # --- serving ---------------------------------------------------------------------------------------------------
 
@@ -179,10 +197,11 @@ class ToolRegistry:
         known = {name: self._known[tenant, name][1] for name in names if (tenant, name) in self._known}
         return {name: tool for name, tool in known.items() if tool is not None}
 
-    def make(self, tenant: str, tool: StoredTool) -> ToolBase:
-        """A tool that can be called; its calls are counted."""
+    def make(self, tenant: str, tool: StoredTool) -> ToolBase | CountedWorkbench:
+        """A tool that can be called, or several; the calls are counted."""
         made = self._kind(tool.kind).make(tool.name, tool.definition, self._secrets(tool))
-        return CountedTool(made, partial(self.statistics.count, tenant, tool.name))
+        count = partial(self.statistics.count, tenant, tool.name)
+        return CountedTool(made, count) if isinstance(made, ToolBase) else CountedWorkbench(made, count)
 
     async def close(self) -> None:
         """Store the statistics."""

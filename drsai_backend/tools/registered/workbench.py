@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from pydantic import BaseModel
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.calling import call_tool
-from drsai_backend.tools.registered.registry import ToolRegistry
+from drsai_backend.tools.registered.counted import CountedWorkbench
+from drsai_backend.tools.registered.registry import SEPARATOR, ToolRegistry
 from drsai_backend.tools.results import text_result
 from drsai_backend.tools.running import ToolRun, current_tool_run
 
@@ -64,10 +66,15 @@ class RegisteredTools(Workbench, Component[RegisteredToolsConfig]):
         self._where = found
         self._names = list(dict.fromkeys(names))
         self._tools: dict[str, ToolBase] | None = None
+        self._servers: dict[str, CountedWorkbench] = {}
 
     async def list_tools(self) -> list[ToolSchema]:
         """See `autogen_core.tools.Workbench.list_tools`."""
-        return [tool.schema for tool in (await self._find()).values()]
+        own = await self._find()
+        lists = await asyncio.gather(*(server.list_tools() for server in self._servers.values()))
+        # A tool may have been registered by the name that one of a server's has.
+        others = [schema for each in lists for schema in each if schema["name"] not in own]
+        return [*(tool.schema for tool in own.values()), *others]
 
     async def call_tool(
         self,
@@ -78,6 +85,8 @@ class RegisteredTools(Workbench, Component[RegisteredToolsConfig]):
     ) -> ToolResult:
         """See `autogen_core.tools.Workbench.call_tool`."""
         tools = await self._find()
+        if name not in tools and (server := self._server_of(name)) is not None:
+            return await server.call_tool(name, arguments or {}, cancellation_token, call_id)
         if name not in tools:
             return text_result(name, f"There is no tool {name}. There are: {', '.join(tools)}.", is_error=True)
         return await call_tool(tools[name], arguments or {}, current_tool_run() or ToolRun(call_id=call_id or ""))
@@ -86,8 +95,19 @@ class RegisteredTools(Workbench, Component[RegisteredToolsConfig]):
         if self._tools is None:
             registry, tenant = self._where.registry, self._where.tenant
             found = await registry.find(tenant, self._names, self._where.at)
-            self._tools = {name: registry.make(tenant, found[name]) for name in self._names}
+            made = {name: registry.make(tenant, found[name]) for name in self._names}
+            self._servers = {name: each for name, each in made.items() if not isinstance(each, ToolBase)}
+            self._tools = {name: each for name, each in made.items() if isinstance(each, ToolBase)}
         return self._tools
+
+    def _server_of(self, name: str) -> CountedWorkbench | None:
+        """The server that has a tool of that name."""
+        return self._servers.get(name.partition(SEPARATOR)[0]) if SEPARATOR in name else None
+
+    def marks_of(self, name: str) -> object:
+        """What carries the marks of a server's tool."""
+        server = self._server_of(name)
+        return None if server is None else server.marks_of(name)
 
     def find_tool(self, name: str) -> ToolBase | None:
         """The tool of a name, where it was looked up: its options say who approves a call, and whether it may be
