@@ -99,7 +99,7 @@ def agreeing(_: Any, case: Any) -> Any:
         query.pop("after", None)  # An item, or a file.
     case.body = _sayable(case.body)
     if case.operation.label in ("POST /v1/tools", "PUT /v1/tools/{name}"):
-        case.body |= {"config": _TOOL, "secrets": {}}  # Its fields depend on each other.
+        case.body |= {"type": "http", "config": _TOOL, "secrets": {}}  # Its fields depend on each other.
     if case.operation.label == "POST /v1/files":
         case.body = {name: value for name, value in case.body.items() if name in ("file", "purpose")}
     if isinstance(case.body, dict):

@@ -143,7 +143,7 @@ async def test_whose_it_is(world: World, site: Site) -> None:
             "config.endpoint.url",
         ),
         ({"config": {"description": "x" * 70_000}}, "config"),
-        ({"type": "mcp"}, "type"),
+        ({"type": "stdio"}, "type"),
     ],
     ids=str,
 )
