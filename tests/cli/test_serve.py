@@ -156,7 +156,7 @@ def test_teams_of_component_configs(commands: Commands, tmp_path: Path, suffix: 
     ("teams", "complaint"),
     [
         ("nothing.py", "there is no file nothing.py"),
-        ("nothing.yaml", "there is no file nothing.yaml"),
+        ("nothing.yaml", "nothing.yaml: there is no such file"),
         ("no such thing", "cannot read teams from 'no such thing'"),
         ("broken.py", "broken.py cannot be imported: ZeroDivisionError"),
     ],

@@ -9,6 +9,7 @@ import pytest
 
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.config import Settings
+from drsai_backend.definitions import Means, load
 from drsai_backend.teams.registry import load_teams
 from tests.examples.processes import ROOT, run_python
 from tests.support.commands import Commands
@@ -220,6 +221,17 @@ async def test_the_interview_goes_on_with_the_answer(tmp_path: Path) -> None:
     ]:
         async with DrSai(teams, f"sqlite:///{tmp_path / 'teams.db'}", settings=settings) as drsai:
             assert (await drsai.run("interview", text, thread_id="holiday")).status is status
+
+
+async def test_a_team_by_definition(tmp_path: Path) -> None:
+    teams = load(str(EXAMPLES / "team.yaml"), Means())
+    settings = Settings(demo_delay=0, openai_api_key=None, openai_base_url=None)
+    async with DrSai(teams, f"sqlite:///{tmp_path / 'team.db'}", settings=settings) as drsai:
+        assert drsai.engine.teams.names() == ["helper", "newsroom"]
+        assert (await drsai.run("helper", "My name is Ada.", thread_id="a")).status is RunStatus.COMPLETED
+        assert "Ada" in ((await drsai.run("helper", "What is my name?", thread_id="a")).text or "")
+        result = await drsai.run("newsroom", "Write about the tides.", thread_id="b")
+        assert (result.text or "").endswith("APPROVE")
 
 
 def test_nothing_is_left_out() -> None:
