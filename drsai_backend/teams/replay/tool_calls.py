@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -85,9 +85,14 @@ class ToolCalls:
 
     async def listed(self, place: int, workbench: Workbench) -> list[ToolSchema]:
         """The tools of the agent's workbench at `place`; see `AgentSteps.listed`. What is built in this process has
-        the same ones each time, and a registered tool those of when the run began."""
-        if isinstance(workbench, StaticWorkbench) or hasattr(workbench, "find_tool"):
+        the same ones each time, and a registered tool is that of when the run began; a registered server has others
+        whenever it likes."""
+        if isinstance(workbench, StaticWorkbench):
             return await workbench.list_tools()
+        if hasattr(workbench, "find_tool"):
+            asks: Callable[[], Awaitable[bool]] | None = getattr(workbench, "asks_servers", None)
+            if asks is None or not await asks():
+                return await workbench.list_tools()
         return await self.steps.listed(place, workbench.list_tools)
 
     @contextmanager

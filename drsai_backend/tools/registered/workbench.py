@@ -100,6 +100,11 @@ class RegisteredTools(Workbench, Component[RegisteredToolsConfig]):
             self._tools = {name: each for name, each in made.items() if isinstance(each, ToolBase)}
         return self._tools
 
+    async def asks_servers(self) -> bool:
+        """Whether some of the tools are a server's, which may have others tomorrow."""
+        await self._find()
+        return bool(self._servers)
+
     def _server_of(self, name: str) -> CountedWorkbench | None:
         """The server that has a tool of that name."""
         return self._servers.get(name.partition(SEPARATOR)[0]) if SEPARATOR in name else None

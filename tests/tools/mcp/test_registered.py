@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,11 +15,14 @@ import pytest
 from autogen_core import FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage
 
-from drsai_backend import DrSai, DrSaiAgent, RegisteredTools, RunContext
+from drsai_backend import Answer as PersonsAnswer
+from drsai_backend import DrSai, DrSaiAgent, RegisteredTools, RunContext, RunStatus
+from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.tools.mcp.pool import pool
 from tests.support.scripted import Answer, ScriptedClient
 from tests.support.threads import settings
+from tests.tools.mcp.conftest import SERVER, soon
 
 
 def calls(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
@@ -49,15 +55,39 @@ class World:
 
 
 @asynccontextmanager
-async def opened(url: str, port: int, **values: Any) -> AsyncGenerator[World]:
+async def opened(url: str, port: int, *, keys: bool = True, **values: Any) -> AsyncGenerator[World]:
     async with DrSai({"clerk": clerk}, url, settings=settings(**values)) as drsai:
-        keys = {
+        made = {
             who: (await drsai.keys.create(Owner(tenant, who), ["operator"])).key.get_secret_value()
             for who, tenant in (("ann", "acme"), ("eve", "other"))
+            if keys
         }
         transport = httpx.ASGITransport(drsai.app())
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-            yield World(drsai, http, keys, port)
+            yield World(drsai, http, made, port)
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        number: int = free.getsockname()[1]
+    return number
+
+
+def started(port: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(SERVER), "http", str(port)], stderr=subprocess.DEVNULL)
+
+
+async def serving(port: int) -> subprocess.Popen[bytes]:
+    """A server that listens."""
+    process = started(port)
+
+    def listens() -> bool:
+        with socket.socket() as tried:
+            return tried.connect_ex(("127.0.0.1", port)) == 0
+
+    await soon(listens)
+    return process
 
 
 @pytest.fixture
@@ -153,3 +183,23 @@ async def test_addresses_that_are_not_public(migrated_sqlite: str, port: int, ur
         tried = await world.ask("POST", "/numbers__double/invoke", {"arguments": {"number": 4}})
         assert tried.status_code == 404, json.dumps(tried.json())
         assert "must not be reached" not in tried.text
+
+
+async def test_a_turn_is_repeated_although_the_server_is_away(migrated_sqlite: str, unused_port: int) -> None:
+    """Its tools are those that the model was told of; the call is an error, and the run ends well."""
+    server = await serving(unused_port)
+    try:
+        async with opened(migrated_sqlite, unused_port, allowed_addresses=["127.0.0.0/8"]) as world:
+            made = await world.register(include=["double", "norm"], requires_approval=True)
+            assert made.status_code == 201, made.text
+            asked = await world.drsai.run("clerk", "Twice 21?", user_id="ann", tenant="acme", thread_id="t")
+            assert asked.input_request is not None, asked
+    finally:
+        server.kill()
+        server.wait()
+    async with opened(migrated_sqlite, unused_port, keys=False, allowed_addresses=["127.0.0.0/8"]) as world:
+        answer = PersonsAnswer(str(asked.input_request["id"]), None, "approve")
+        handle = await world.drsai.engine.answer(Principal("ann", "acme"), "t", answer)
+        ended = await handle.wait()
+        assert ended.status is RunStatus.COMPLETED, ended
+        assert "numbers" in str((await world.drsai.list_messages("ann", "t", tenant="acme"))[-1].content)
