@@ -34,6 +34,16 @@ async def test_another_process_that_keeps_the_lock(sqlite: Database):
     assert await sqlite.write(add("a")) == "a"
 
 
+async def test_a_close_leaves_no_log_behind(tmp_path: Path):
+    """Two connections that closed at the same moment left it, once in sixty times."""
+    for number in range(60):
+        async with Database(f"sqlite:///{tmp_path / str(number)}") as database:
+            await database.write(lambda session: session.execute(sa.text("CREATE TABLE t (a)")) and None)
+            held = threading.Barrier(4)
+            await asyncio.gather(*(database.read(lambda _: held.wait(10)) for _ in range(4)))
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted(map(str, range(60)))
+
+
 def test_several_event_loops_one_after_the_other(migrated_sqlite: str):
     database = Database(migrated_sqlite)
     for name in ("a", "b", "c"):
