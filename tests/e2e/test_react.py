@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +70,13 @@ async def stored(service: Service) -> list[dict[str, Any]]:
     return answer["data"]
 
 
-def say(*answers: Any) -> Any:
+def say(*answers: Any) -> Callable[[ModelRequest], Any]:
     left = iter(answers)
-    return lambda _: next(left)
+
+    def answer(request: ModelRequest) -> Any:
+        return next(left)
+
+    return answer
 
 
 async def test_react_calls_its_tools_by_text(service: Service, model: ModelServer) -> None:
@@ -114,9 +119,9 @@ async def test_react_streams_thoughts_and_the_answer(service: Service, model: Mo
     stream = await service.client.chat.completions.create(
         model="reactor", messages=[{"role": "user", "content": "Go."}], stream=True
     )
-    deltas = [chunk.choices[0].delta async for chunk in stream if chunk.choices]
-    thoughts = [each.model_extra["reasoning_content"] for each in deltas if "reasoning_content" in each.model_extra]  # type: ignore[operator, index]
-    texts = [each.content for each in deltas if each.content]
+    deltas: list[dict[str, Any]] = [chunk.choices[0].delta.model_dump() async for chunk in stream if chunk.choices]
+    thoughts = [each.get("reasoning_content") or "" for each in deltas]
+    texts = [each["content"] for each in deltas if each["content"]]
     assert "".join(texts) == "It says \nHEY now"
     assert len(texts) > 1
     assert "I shout." in "".join(thoughts)

@@ -30,7 +30,7 @@ TOOLS: dict[str, Any] = {
 }
 CATS = ("search", {"query": "cats"})
 SUM = ("add", {"a": 1, "b": 2})
-NOW = ("now", {})
+NOW: tuple[str, dict[str, Any]] = ("now", {})
 BAD = None
 """Neither a call nor an answer: the model is asked again."""
 
