@@ -19,7 +19,7 @@ MARK: Final = "drsai_tasks"
 
 
 ENDED: Final = frozenset({"done", "incomplete", "rejected"})
-"""The states of a list whose team has come to its end. Before that it is `planned`, `unplanned` (no plan could be made),
+"""The states of a list whose team has come to its end. Before that it is `planned`, `unplanned` (none could be made),
 `checked` or `running`."""
 
 

@@ -14,7 +14,7 @@ __all__ = ["PlanExecute", "PlanExecuteTeam"]
 
 
 class PlanExecute(StrategyBase):
-    """It makes a plan, does its steps with the agent's tools, independent ones at once, and answers from the results."""
+    """It makes a plan, does its steps with the agent's tools, some at once, and answers from their results."""
 
     is_team: ClassVar[bool] = True
 

@@ -97,6 +97,7 @@ class Planner(Member, DrSaiAgent):
         if extra := prompts.to_plan(board, await desk.tools()):
             _insert(asked, extra)
         thoughts: list[ThoughtEvent] = []
+        problem = ""
         for _ in range(1 + self.REPAIRS):
             answer = await _ask_for_plan(self._model_client, asked, cancellation_token)
             if answer.thought:
@@ -122,7 +123,7 @@ class Planner(Member, DrSaiAgent):
             response.chat_message.models_usage = answer.usage
             yield response
             return
-        yield _thought(self, f"No plan could be made: {problem}.", board.unplanned(desk.list_id, desk.task), thoughts)  # pyright: ignore[reportPossiblyUnbound]
+        yield _thought(self, f"No plan could be made: {problem}.", board.unplanned(desk.list_id, desk.task), thoughts)
 
 
 async def _ask_for_plan(
@@ -174,7 +175,7 @@ class PlanChecker(Member, DrSaiAgentMixin, BaseChatAgent):
         waiting = [board.tasks[each] for each in board.waiting]
         steps = [Step(id=each.id, do=each.do, needs=list(each.needs)) for each in waiting]
         prompt = shown_plan(steps, "This is the plan:") + (
-            "\n\nAnswer 'approve', 'edit {\"steps\": [{\"id\": …, \"do\": …, \"needs\": […]}]}', 'reject', or say what "
+            '\n\nAnswer \'approve\', \'edit {"steps": [{"id": …, "do": …, "needs": […]}]}\', \'reject\', or say what '
             "is to be different."
         )
         asked = prompt

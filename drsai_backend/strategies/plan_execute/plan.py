@@ -74,7 +74,8 @@ def _values(text: str) -> Iterator[object]:
 
 def _steps_in(value: object) -> list[Any] | None:
     if isinstance(value, list):
-        return cast("list[Any]", value) if all(isinstance(each, (str, dict)) for each in cast("list[Any]", value)) else None
+        steps = cast("list[Any]", value)
+        return steps if all(isinstance(each, (str, dict)) for each in steps) else None
     if isinstance(value, dict):
         given = cast("JsonObject", value)
         for name in _LISTS:
@@ -88,7 +89,7 @@ def _read_steps(given: list[Any]) -> list[Step]:
     says_needs = any(isinstance(each, dict) and any(name in each for name in _NEEDS) for each in given)
     steps: list[Step] = []
     for number, each in enumerate(given, 1):
-        fields: JsonObject = each if isinstance(each, dict) else {"do": each}
+        fields = cast("JsonObject", each) if isinstance(each, dict) else {"do": each}
         text = next((fields[name] for name in _TEXTS if isinstance(fields.get(name), str)), "")
         # Without a word on what needs what, the order is the one thing that is known.
         needs = _needs_of(fields) if says_needs else [steps[-1].id] if steps else []
@@ -101,7 +102,7 @@ def _needs_of(fields: JsonObject) -> list[str]:
     value: Any = next((fields[name] for name in _NEEDS if name in fields), None)
     if value is None or value == "":
         return []
-    return [_id(each) for each in (value if isinstance(value, list) else [value])]
+    return [_id(each) for each in (cast("list[Any]", value) if isinstance(value, list) else [value])]
 
 
 def _id(value: object) -> str:
@@ -159,9 +160,7 @@ def _circle(steps: Sequence[Step]) -> list[str]:
 
 def shown_plan(steps: Sequence[Step], title: str) -> str:
     """A plan for people to read."""
-    lines = [
-        f"{each.id}. {each.do}" + (f" (needs {', '.join(each.needs)})" if each.needs else "") for each in steps
-    ]
+    lines = [f"{each.id}. {each.do}" + (f" (needs {', '.join(each.needs)})" if each.needs else "") for each in steps]
     return "\n".join([title, "", *lines])
 
 

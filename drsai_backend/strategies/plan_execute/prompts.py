@@ -19,10 +19,11 @@ _DESCRIPTION: Final = 200
 
 PLANNER: Final = """\
 You make the plan for a task; others do its steps. Take as few steps as it needs, at most {most}. Each step is done by \
-an agent that sees the task, its own step and the results of the steps that it needs, and nothing else: so `do` says all \
-of it. `needs` names the steps whose results it uses; steps that need nothing from each other are done at the same time. \
-Do not plan a step that only sums up: that is done in the end. A task that needs no work done has no steps.
-Answer with JSON alone: {{"steps": [{{"id": "1", "do": "…", "needs": []}}, {{"id": "2", "do": "…", "needs": ["1"]}}]}}"""
+an agent that sees the task, its own step and the results of the steps that it needs, and nothing else: so `do` says \
+all of it. `needs` names the steps whose results it uses; steps that need nothing from each other are done at the same \
+time. Do not plan a step that only sums up: that is done in the end. A task that needs no work done has no steps.
+Answer with JSON alone, as this: \
+{{"steps": [{{"id": "1", "do": "…", "needs": []}}, {{"id": "2", "do": "…", "needs": ["1"]}}]}}"""
 EXECUTOR: Final = """\
 You do one step of a plan. Do that step alone, and answer with its result. If you cannot do it, begin your answer with \
 FAILED: and say why. If what you find means that the plan has to be another one, begin with REPLAN: and say what you \
@@ -98,7 +99,7 @@ def to_answer(board: Board, task: str) -> str:
 
 def left_over(board: Board) -> str:
     """What a user is told of steps that were not done; "": all were."""
-    failed = [each.id for each in board.tasks.values() if each.status is TaskStatus.FAILED]
+    failed = [each for each in board.left if board.tasks[each].status is TaskStatus.FAILED]
     missed = [each for each in board.left if each not in failed]
     said = [f"{_steps(failed)} failed"] if failed else []
     if missed:

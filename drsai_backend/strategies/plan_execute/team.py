@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from autogen_agentchat.base import ChatAgent, Team
 from autogen_agentchat.messages import (
@@ -158,12 +158,12 @@ class _Container(ChatAgentContainer):
     was said before."""
 
     def _buffer_message(self, message: BaseChatMessage) -> None:
-        if getattr(self._agent, "hears", False) and isinstance(message, BaseChatMessage):
+        if getattr(self._agent, "hears", False) and isinstance(cast("object", message), BaseChatMessage):
             super()._buffer_message(message)
 
 
 class PlanExecuteManager(BaseGroupChatManager):
-    """Follows the plan. Its board is what the messages of the task add up to, so it keeps nothing but where they begin."""
+    """Follows the plan. Its board is what the messages of the task add up to: it keeps nothing but where they begin."""
 
     durable_fields = ("_began",)
 
@@ -313,4 +313,7 @@ class PlanExecuteManager(BaseGroupChatManager):
 
 
 def _as_tools(tools: Sequence[AnyTool]) -> list[BaseTool[Any, Any]]:
-    return [each if isinstance(each, BaseTool) else FunctionTool(each, description=each.__doc__ or "") for each in tools]
+    made: list[BaseTool[Any, Any]] = []
+    for each in tools:
+        made.append(each if isinstance(each, BaseTool) else FunctionTool(each, description=each.__doc__ or ""))
+    return made
