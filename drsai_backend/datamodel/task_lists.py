@@ -54,11 +54,13 @@ class NewTask(TypedDict):
 
 
 class TaskMark(TypedDict):
-    """What a message changes of a list. `list` names the list in its thread; with `content` it begins. `drop` takes
+    """What a message changes of a list. `list` names the list in its thread; with `content` it begins, and
+    is the list of the team `by`. `drop` takes
     tasks out that never ran. `now` has the statuses that change, by task. `state` is that of the list as a whole."""
 
     list: str
     content: NotRequired[str]
+    by: NotRequired[str]
     drop: NotRequired[list[str]]
     add: NotRequired[list[NewTask]]
     now: NotRequired[dict[str, str]]
@@ -90,7 +92,7 @@ class TaskList:
 
     id: str
     content: str
-    source: str
+    by: str
     state: str = "planned"
     tasks: dict[str, Task] = field(default_factory=dict[str, Task])
 
@@ -149,7 +151,7 @@ class TaskList:
                 }
                 for number, each in enumerate(tasks)
             ],
-            "meta": {"status": self.state, "source": self.source},
+            "meta": {"status": self.state, "team": self.by},
         }
 
 
@@ -180,7 +182,7 @@ def fold(messages: Iterable[tuple[int, JsonObject]]) -> list[TaskList]:
             continue
         try:
             if "content" in mark:
-                found.setdefault(mark["list"], TaskList(mark["list"], mark["content"], str(config.get("source"))))
+                found.setdefault(mark["list"], TaskList(mark["list"], mark["content"], mark.get("by", "")))
             found[mark["list"]].apply(mark, seq)
         except (KeyError, TypeError, ValueError, AttributeError):
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -40,18 +41,19 @@ bounds = st.builds(
 
 @given(bounds, st.data())
 def test_every_run_of_a_plan_ends(limits: Bounds, data: st.DataObject) -> None:
-    board, told = Board(limits), []
+    board = Board(limits)
+    told: list[tuple[int, Any]] = []
     attempts: dict[str, int] = {}
 
     def happens(mark: object, said: str = "") -> None:
         told.append((len(told) + 1, {"source": "m", "metadata": dump_mark(mark), "content": said}))  # type: ignore[arg-type]
-        board.take(mark, "m", said)  # type: ignore[arg-type]
+        board.take(mark, said)  # type: ignore[arg-type]
 
     for _ in range(200):
         # As in another process, which has the messages alone.
         again = Board(limits)
         for _, message in told:
-            again.take(mark_of(message["metadata"]), "m", message["content"])  # type: ignore[arg-type]
+            again.take(mark_of(message["metadata"]), message["content"])  # type: ignore[arg-type]
         assert again == board
         what, ready = board.next()
         match what:
@@ -86,7 +88,7 @@ def test_every_run_of_a_plan_ends(limits: Bounds, data: st.DataObject) -> None:
                 happens(board.started(ready))
                 assert board.batch == ready
                 for each in data.draw(st.permutations(ready)):
-                    outcome = data.draw(st.sampled_from(["done", "done", "failed", "replan"]))
+                    outcome: Any = data.draw(st.sampled_from(["done", "done", "failed", "replan"]))
                     happens(board.ends_as(each, outcome), "because")
             case Next.ANSWER | Next.REFUSED:
                 break
@@ -132,7 +134,7 @@ def test_a_mark_that_somebody_else_has_written_harms_nothing() -> None:
         ('Sure!\n```json\n{"plan": [{"step": 1, "task": "a"}, {"step": 2, "task": "b"}]}\n```', "12", ["", "1"]),
         ('[{"number": 1, "description": "a", "depends_on": []}, {"number": 2, "title": "b"}]', "12", ["", ""]),
         ('["a", "b", "c"]', "123", ["", "1", "2"]),
-        ('{"steps": {"steps": [{"id": "Step 1", "do": "a", "needs": null}, {"do": "b", "needs": "step 1"}]}}', "12", ["", "1"]),
+        ('{"steps": {"plan": [{"id": "Step 1", "do": "a", "needs": null}, {"do": "b", "needs": 1}]}}', "12", ["", "1"]),
         ("Here it is [my plan]:\n1. a\n2) b\nStep 3: c", "123", ["", "1", "2"]),
         ('{"steps": []}', "", []),
     ],
@@ -150,7 +152,7 @@ def test_what_is_no_plan(text: str) -> None:
         read_plan(text)
 
 
-def step(id: str, *needs: str, do: str = "x") -> Step:  # noqa: A002 - as the field is called
+def step(id: str, *needs: str, do: str = "x") -> Step:
     return Step(id=id, do=do, needs=list(needs))
 
 

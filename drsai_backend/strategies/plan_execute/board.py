@@ -53,6 +53,7 @@ class Board:
 
     Attributes:
         bounds: of the team.
+        team: its name.
         list: the steps and their statuses; None: there is no plan yet.
         plans: how many there were.
         used: attempts at steps so far.
@@ -62,6 +63,7 @@ class Board:
     """
 
     bounds: Bounds
+    team: str = ""
     list: TaskList | None = None
     plans: int = 0
     used: int = 0
@@ -127,7 +129,7 @@ class Board:
         """The mark of a plan: the first one of the list `name`, or what replaces the steps that are not done."""
         mark: TaskMark = {"list": name, "add": [_new(each) for each in steps], "state": "planned"}
         if self.list is None:
-            mark["content"] = task[:_WORDS]
+            mark["content"], mark["by"] = task[:_WORDS], self.team
         else:
             mark["list"] = self.list.id
             mark["now"] = dict.fromkeys(self.waiting, str(TaskStatus.REPLACED))
@@ -136,7 +138,7 @@ class Board:
     def unplanned(self, name: str, task: str) -> TaskMark:
         """The mark of a planner that could make no plan: what there is holds."""
         if self.list is None:
-            return {"list": name, "content": task[:_WORDS], "state": "unplanned"}
+            return {"list": name, "content": task[:_WORDS], "by": self.team, "state": "unplanned"}
         return {"list": self._id, "state": "unplanned"}
 
     def changed(self, steps: Sequence[Step]) -> TaskMark:
@@ -173,10 +175,10 @@ class Board:
 
     # --- events ---------------------------------------------------------------------------------------------------
 
-    def take(self, mark: TaskMark, source: str = "", said: str = "") -> None:
+    def take(self, mark: TaskMark, said: str = "") -> None:
         """An event has happened. `said`: the result of a step, why it failed, or what a person wants."""
         if "content" in mark and self.list is None:
-            self.list = TaskList(mark["list"], mark["content"], source)
+            self.list = TaskList(mark["list"], mark["content"], mark.get("by", ""))
         if self.list is None or mark["list"] != self.list.id:
             return
         if "add" in mark and mark.get("state") == "planned":

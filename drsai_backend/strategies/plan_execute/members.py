@@ -29,6 +29,7 @@ from autogen_core.tools import ParametersSchema, ToolSchema
 from drsai_backend.agents import DrSaiAgent, DrSaiAgentMixin
 from drsai_backend.datamodel.task_lists import TaskMark, TaskStatus, dump_mark
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.models.calls.run_client import takes_parameter
 from drsai_backend.strategies.plan_execute import prompts
 from drsai_backend.strategies.plan_execute.board import Board, Next
 from drsai_backend.strategies.plan_execute.plan import (
@@ -131,6 +132,10 @@ async def _ask_for_plan(
 ) -> CreateResult:
     """Ask for JSON in the strongest way that the model knows."""
     info = client.model_info
+    if info.get("structured_output") and takes_parameter(client, "response_format"):
+        # Not by `json_output`: that raises where an answer does not fit, which can be mended.
+        args = {"response_format": _PLAN_FORM}
+        return await client.create(messages, extra_create_args=args, cancellation_token=token)
     if info.get("structured_output"):
         return await client.create(messages, json_output=Plan, cancellation_token=token)
     if info["json_output"]:
@@ -147,6 +152,7 @@ def _text_of(answer: CreateResult) -> str:
 
 
 _SCHEMA = Plan.model_json_schema()
+_PLAN_FORM = {"type": "json_schema", "json_schema": {"name": "Plan", "schema": _SCHEMA, "strict": True}}
 _PLAN_TOOL = ToolSchema(
     name="make_plan",
     description="Hands in the plan.",

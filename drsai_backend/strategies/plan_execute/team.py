@@ -203,7 +203,7 @@ class PlanExecuteManager(BaseGroupChatManager):
         self._forget()
 
     def _forget(self) -> None:
-        self._board = Board(self._bounds)
+        self._board = Board(self._bounds, self._team)
         self._task: list[str] = []
         self._added: list[str] = []
         self._folded = self._began
@@ -228,7 +228,7 @@ class PlanExecuteManager(BaseGroupChatManager):
         if mark is not None:
             text = message.to_text()
             is_result = isinstance(message, ThoughtEvent) and message.source in {each.name for each in self._executors}
-            board.take(mark, self._team, text.partition("\n\n")[2] if is_result else text)
+            board.take(mark, text.partition("\n\n")[2] if is_result else text)
         elif not own and isinstance(message, BaseChatMessage):
             (self._task if board.list is None else self._added).append(message.to_model_text())
 
@@ -315,5 +315,8 @@ class PlanExecuteManager(BaseGroupChatManager):
 def _as_tools(tools: Sequence[AnyTool]) -> list[BaseTool[Any, Any]]:
     made: list[BaseTool[Any, Any]] = []
     for each in tools:
-        made.append(each if isinstance(each, BaseTool) else FunctionTool(each, description=each.__doc__ or ""))
+        if isinstance(each, BaseTool):
+            made.append(cast("BaseTool[Any, Any]", each))
+        else:
+            made.append(FunctionTool(each, description=each.__doc__ or ""))
     return made
