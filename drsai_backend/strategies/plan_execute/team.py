@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -19,7 +18,8 @@ from autogen_agentchat.messages import (
 # pyright: reportPrivateUsage=false
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
 from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
-from autogen_agentchat.teams._group_chat._events import GroupChatMessage, GroupChatTermination
+from autogen_agentchat.teams._group_chat._events import GroupChatMessage
+from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRobinGroupChatManager
 from autogen_core import DefaultTopicId
 from autogen_core.model_context import ChatCompletionContext, UnboundedChatCompletionContext
 from autogen_core.models import ChatCompletionClient
@@ -162,43 +162,20 @@ class _Container(ChatAgentContainer):
             super()._buffer_message(message)
 
 
-class PlanExecuteManager(BaseGroupChatManager):
-    """Follows the plan. Its board is what the messages of the task add up to: it keeps nothing but where they begin."""
+class PlanExecuteManager(RoundRobinGroupChatManager):
+    """Follows the plan. Its board is what the messages of the task add up to: it keeps nothing but where they begin.
+
+    Of a round robin it has the saved state alone: the messages and the number of turns.
+    """
 
     durable_fields = ("_began",)
 
-    def __init__(
-        self,
-        name: str,
-        group_topic_type: str,
-        output_topic_type: str,
-        participant_topic_types: list[str],
-        participant_names: list[str],
-        participant_descriptions: list[str],
-        output_message_queue: asyncio.Queue[BaseAgentEvent | BaseChatMessage | GroupChatTermination],
-        termination_condition: Any,
-        max_turns: int | None,
-        message_factory: MessageFactory,
-        *,
-        bounds: Bounds,
-        members: Sequence[Member],
-        team: str,
-    ) -> None:
-        super().__init__(
-            name,
-            group_topic_type,
-            output_topic_type,
-            participant_topic_types,
-            participant_names,
-            participant_descriptions,
-            output_message_queue,
-            termination_condition,
-            max_turns,
-            message_factory,
-        )
+    def __init__(self, *args: Any, bounds: Bounds, members: Sequence[Member], team: str, **options: Any) -> None:
+        super().__init__(*args, emit_team_events=False, **options)
         self._bounds = bounds
         self._team = team
         self._executors = [each for each in members if isinstance(each, Executor)]
+        self._executor_names = [each.name for each in self._executors]
         self._began = 0
         self._forget()
 
@@ -227,7 +204,7 @@ class PlanExecuteManager(BaseGroupChatManager):
         mark = mark_of(message.metadata) if own else None
         if mark is not None:
             text = message.to_text()
-            is_result = isinstance(message, ThoughtEvent) and message.source in {each.name for each in self._executors}
+            is_result = isinstance(message, ThoughtEvent) and message.source in self._executor_names
             board.take(mark, text.partition("\n\n")[2] if is_result else text)
         elif not own and isinstance(message, BaseChatMessage):
             (self._task if board.list is None else self._added).append(message.to_model_text())
@@ -251,7 +228,7 @@ class PlanExecuteManager(BaseGroupChatManager):
 
     def place_of(self, executor: str) -> int:
         """Which of the steps of the turn in flight an executor does."""
-        return [each.name for each in self._executors].index(executor)
+        return self._executor_names.index(executor)
 
     async def tools(self) -> Sequence[tuple[str, str]]:
         """The names and descriptions of the executors' tools."""
@@ -266,8 +243,7 @@ class PlanExecuteManager(BaseGroupChatManager):
             self._forget()
 
     async def reset(self) -> None:
-        self._message_thread.clear()
-        self._current_turn = 0
+        await super().reset()
         self._began = 0
         self._forget()
 
@@ -281,7 +257,7 @@ class PlanExecuteManager(BaseGroupChatManager):
                 return [f"{self._team}_check"]
             case Next.RUN:
                 await self._say(prompts.begins(board, steps), board.started(steps))
-                return [each.name for each in self._executors[: len(steps)]]
+                return self._executor_names[: len(steps)]
             case Next.ANSWER:
                 text = prompts.left_over(board) or "All steps are done."
                 if board.tasks:
