@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from drsai_backend.errors import ToolError, TransientToolError
     from drsai_backend.runs import Answer
     from drsai_backend.state import decode_state, encode_state
+    from drsai_backend.strategies.plan_execute import PlanExecuteTeam
     from drsai_backend.teams.answering import answered_by
     from drsai_backend.teams.client_tools.definitions import ClientTool, ClientTools, ToolOutput
     from drsai_backend.teams.client_tools.policy import client_tools
@@ -69,6 +70,7 @@ __all__ = [
     "FileOutput",
     "GraphFlow",
     "MagenticOneGroupChat",
+    "PlanExecuteTeam",
     "ReactAgent",
     "RegisteredTools",
     "RoundRobinGroupChat",
@@ -118,6 +120,7 @@ _HOMES: Final = {
     "drsai": ("DrSai",),
     "runs": ("Answer",),
     "state": ("decode_state", "encode_state"),
+    "strategies.plan_execute": ("PlanExecuteTeam",),
     "errors": ("ToolError", "TransientToolError"),
     "tools.builtin": ("BuiltinTools", "builtin_tools"),
     "tools.registered.workbench": ("RegisteredTools",),
