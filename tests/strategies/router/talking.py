@@ -1,4 +1,4 @@
-"""A conversation with a router: each message is a run of its own, of a team that is built afresh from what is stored."""
+"""A conversation with a router: each message is a run of its own, of a team that is built afresh from the store."""
 
 from __future__ import annotations
 
