@@ -12,6 +12,7 @@ from autogen_core.models import FunctionExecutionResult
 from autogen_core.tools import StaticStreamWorkbench, ToolResult, Workbench
 
 from drsai_backend.json_types import JsonObject
+from drsai_backend.strategies.router.values import shown
 from drsai_backend.teams.replay.steps import OwnSteps
 
 MAX_RESULT: Final = 20_000
@@ -38,13 +39,15 @@ class ToolCaller(OwnSteps):
         Raises:
             InputRequired: a person has to approve of the call; the turn is repeated then.
         """
+        found = (await self.offered()).get(name)
+        if found is not None:
+            arguments = _fitting(arguments, found[1])
         run_id = getattr(getattr(self, "_run_context", None), "run_id", "run")
         call = FunctionCall(f"call_{run_id}_{source}_{self._calls}", json.dumps(arguments, ensure_ascii=False), name)
         self._calls += 1
         if self._steps is not None:
             call = await self._steps.own_call(call)
         yield ToolCallRequestEvent(content=[call], source=source)
-        found = (await self.offered()).get(name)
         if found is None:
             text, failed = f"There is no tool {name!r}.", True
         else:
@@ -52,6 +55,13 @@ class ToolCaller(OwnSteps):
             text, failed = result.to_text()[:MAX_RESULT], result.is_error
         made = FunctionExecutionResult(content=text, name=name, call_id=call.id, is_error=failed)
         yield ToolCallExecutionEvent(content=[made], source=source)
+
+
+def _fitting(arguments: JsonObject, schema: Mapping[str, Any]) -> JsonObject:
+    """The arguments, with numbers as texts where the tool takes texts: what a person has said has no type to them."""
+    properties: JsonObject = schema.get("parameters", {}).get("properties", {})
+    texts = {name for name, each in properties.items() if each.get("type") == "string"}
+    return {name: shown(value) if name in texts else value for name, value in arguments.items()}
 
 
 async def _result(

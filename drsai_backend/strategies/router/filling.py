@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from autogen_core.models import ChatCompletionClient, LLMMessage, SystemMessage, UserMessage
 
-from drsai_backend.errors import DrSaiError
 from drsai_backend.json_types import JsonObject
+from drsai_backend.strategies.router.asking import ask
 from drsai_backend.strategies.router.flows import Ask, Flow
 from drsai_backend.strategies.router.values import shown
-
-_log = logging.getLogger("drsai.router")
+from drsai_backend.teams.replay.steps import AgentSteps
 
 _FUNCTION: Final = "fill"
 _PROMPT: Final = """\
@@ -28,7 +26,7 @@ _HOW: Final = {"boolean": "yes or no", "date": "a day, as YYYY-MM-DD or as the p
 
 
 async def find_values(
-    client: ChatCompletionClient, flow: Flow, text: str, slots: Mapping[str, Ask]
+    client: ChatCompletionClient, steps: AgentSteps | None, flow: Flow, text: str, slots: Mapping[str, Ask]
 ) -> Mapping[str, str]:
     """The texts that a model finds for `slots`; none where it fails or answers something else: then they are asked for.
 
@@ -45,12 +43,8 @@ async def find_values(
     parameters: JsonObject = {"type": "object", "properties": properties, "required": []}
     tool: Any = {"name": _FUNCTION, "description": "What the message says of the fields.", "parameters": parameters}
     options: JsonObject = {"tools": [tool], "tool_choice": "required"} if calls else {}
-    try:
-        result = await client.create(messages, **options)
-    except DrSaiError:
-        raise
-    except Exception:  # noqa: BLE001 - whatever a client raises: the person is asked instead
-        _log.warning("no values are taken from a message: the model failed", exc_info=True)
+    result = await ask(client, steps, messages, options)
+    if result is None:
         return {}
     given = object_in(result.content if isinstance(result.content, str) else result.content[0].arguments)
     return {

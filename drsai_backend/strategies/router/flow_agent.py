@@ -160,7 +160,7 @@ class FlowAgent(ToolCaller, DrSaiAgentMixin, BaseChatAgent):
 
         async def find(text: str, slots: Mapping[str, Ask]) -> Mapping[str, str]:
             assert self._model_client is not None
-            return await find_values(self._model_client, self.flow, text, slots)
+            return await find_values(self._model_client, self._steps, self.flow, text, slots)
 
         return Walk(self.flow, progress, self._today(), call, None if self._model_client is None else find)
 

@@ -196,20 +196,21 @@ _KINDS: Final = ("ask", "confirm", "tool", "say", "goto", "end")
 
 
 def _kind(given: object) -> str | None:
+    """By which alternative a step is read. No tag is a field's name, so that a path to an error has none in it."""
     if isinstance(given, StepBase):
-        return given.kind
+        return f"step:{given.kind}"
     keys = cast("dict[object, object]", given) if isinstance(given, dict) else {}
-    return next((kind for kind in _KINDS if kind in keys), None)
+    return next((f"step:{kind}" for kind in _KINDS if kind in keys), None)
 
 
 Step: TypeAlias = Ask | Confirm | CallTool | Say | Goto | End
 AnyStep: TypeAlias = Annotated[
-    Annotated[Ask, Tag("ask")]
-    | Annotated[Confirm, Tag("confirm")]
-    | Annotated[CallTool, Tag("tool")]
-    | Annotated[Say, Tag("say")]
-    | Annotated[Goto, Tag("goto")]
-    | Annotated[End, Tag("end")],
+    Annotated[Ask, Tag("step:ask")]
+    | Annotated[Confirm, Tag("step:confirm")]
+    | Annotated[CallTool, Tag("step:tool")]
+    | Annotated[Say, Tag("step:say")]
+    | Annotated[Goto, Tag("step:goto")]
+    | Annotated[End, Tag("step:end")],
     Discriminator(
         _kind,
         custom_error_type="step_kind",

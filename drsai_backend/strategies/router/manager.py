@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -13,8 +12,8 @@ from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ThoughtE
 from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRobinGroupChatManager
 from autogen_core.models import ChatCompletionClient, UserMessage
 
-from drsai_backend.errors import DrSaiError
 from drsai_backend.strategies.router.answerer import Answerer
+from drsai_backend.strategies.router.asking import ask
 from drsai_backend.strategies.router.decisions import Choice, Decision, Kind, Nonsense, read, request
 from drsai_backend.strategies.router.flow_agent import FlowAgent
 from drsai_backend.strategies.router.options import RouterOptions, Target
@@ -23,7 +22,6 @@ from drsai_backend.strategies.router.values import filled
 from drsai_backend.strategies.router.words import is_one_of, plain, rest_after
 from drsai_backend.teams.replay.steps import AgentSteps
 
-_log = logging.getLogger("drsai.router")
 _MAX_SHOWN: Final = 2000
 """Characters of a message that the model is shown."""
 _MAX_TEXT: Final = 10_000
@@ -143,17 +141,8 @@ class RouterManager(RoundRobinGroupChatManager):
         messages, sent = request(choices, tools, self._transcript(thread), parts.options.instructions, calls=calls)
         problem = ""
         for _ in range(parts.options.repairs + 1):
-            if parts.steps is not None and parts.steps.noted() is not None:
-                return self._fallback(0.0, "its model has failed")
-            try:
-                result = await parts.client.create(messages, **sent)
-            except DrSaiError:
-                raise
-            except Exception as error:  # noqa: BLE001 - whatever a client raises: the fallback answers
-                if parts.steps is not None:
-                    parts.steps.turn.check()
-                    await parts.steps.note({"failed": type(error).__name__})
-                _log.warning("the router's model failed", exc_info=True)
+            result = await ask(parts.client, parts.steps, messages, sent)
+            if result is None:
                 return self._fallback(0.0, "its model has failed")
             try:
                 decision = read(result, choices, tools)
