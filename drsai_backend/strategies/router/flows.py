@@ -229,7 +229,7 @@ class Flow(BaseModel):
     fill: Literal["typed", "model"] = Field(
         default="typed", description="`model`: a model finds several values in one message."
     )
-    steps: list[AnyStep] = Field(min_length=1, max_length=MAX_STEPS)
+    steps: list[AnyStep] = Field(min_length=1, max_length=MAX_STEPS, description="Taken in order.")
 
     @cached_property
     def names(self) -> Sequence[str]:

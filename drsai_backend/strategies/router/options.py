@@ -71,7 +71,9 @@ class RouterOptions(BaseModel):
     patterns: list[Pattern] = Field(
         default_factory=list, max_length=200, description="Looked at first, in this order; no model is asked."
     )
-    flows: dict[Annotated[str, Field(pattern=SLOT)], Flow] = Field(default_factory=dict, max_length=50)
+    flows: dict[Annotated[str, Field(pattern=SLOT)], Flow] = Field(
+        default_factory=dict, max_length=50, description="By name."
+    )
     answers: bool = Field(default=True, description="The model may choose that the agent itself answers.")
     confidence: float = Field(default=0.6, ge=0, le=1, description="Below it, the fallback handles a message.")
     fallback: Target | None = Field(default=None, description="Default: the agent itself answers.")
