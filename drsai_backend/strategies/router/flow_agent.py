@@ -72,19 +72,23 @@ class FlowAgent(ToolCaller, DrSaiAgentMixin, BaseChatAgent):
         """Whether it was left and may be taken up again."""
         return self._progress is not None and bool(self._progress.get("left"))
 
-    def give(self, task: Task, heard: int = 0, given: Mapping[str, str] | None = None) -> None:
+    def give(self, task: Task, text: str, given: Mapping[str, str] | None = None) -> None:
         """Say what it is to do in its next turn.
 
         Args:
-            heard: how many messages of what it hears next are for it, the last ones.
+            text: what the person has said.
             given: texts for slots that are known already.
         """
-        self._task = {"do": task, "heard": heard, "given": dict(given or {})}
+        self._task = {"do": task, "text": text[:_MAX_TEXT], "given": dict(given or {})}
 
-    def hears(self, more: int) -> None:
-        """So many messages have come for it since."""
+    def hears(self, text: str) -> None:
+        """The person has said something more, before its turn."""
         if self._task is not None:
-            self._task = {**self._task, "heard": self._task["heard"] + more}
+            self._task = {**self._task, "text": f"{self._task['text']}\n{text}".strip()[:_MAX_TEXT]}
+
+    def forget(self) -> None:
+        """What it was to do is void: the run was cut before its turn."""
+        self._task = None
 
     def takes(self, text: str) -> bool:
         """Whether the step that waits takes a text as its answer."""
@@ -106,15 +110,16 @@ class FlowAgent(ToolCaller, DrSaiAgentMixin, BaseChatAgent):
         self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken
     ) -> AsyncGenerator[BaseAgentEvent | BaseChatMessage | Response, None]:
         """Take the next steps of the flow: what it says as pieces, what its tools do as events, and the response."""
-        task = self._task or {"do": "answer" if self.waits else "start", "heard": len(messages), "given": {}}
-        heard: int = task["heard"]
-        text = "\n".join(each.to_model_text() for each in (messages[-heard:] if heard else ()))[:_MAX_TEXT]
+        task: JsonObject | None = self._task
+        if task is None:  # It is used without a router.
+            text = "\n".join(each.to_model_text() for each in messages)[:_MAX_TEXT]
+            task = {"do": "answer" if self.waits else "start", "text": text, "given": {}}
         progress = Progress() if self._progress is None or task["do"] == "start" else Progress.load(self._progress)
         walk = self._walk(progress, cancellation_token)
         message = TextMessage(content="", source=self.name)
         said: list[str] = []
         inner: list[BaseAgentEvent | BaseChatMessage] = []
-        async for item in self._turn(task, text, walk):
+        async for item in self._turn(task, walk):
             if isinstance(item, str):
                 if not item:
                     continue
@@ -130,7 +135,8 @@ class FlowAgent(ToolCaller, DrSaiAgentMixin, BaseChatAgent):
         message.content = "".join(said) or "Done."
         yield Response(chat_message=message, inner_messages=inner)
 
-    async def _turn(self, task: JsonObject, text: str, walk: Walk) -> AsyncGenerator[object, None]:
+    async def _turn(self, task: JsonObject, walk: Walk) -> AsyncGenerator[object, None]:
+        text: str = task["text"]
         match task["do"]:
             case "leave":
                 walk.progress.left = True

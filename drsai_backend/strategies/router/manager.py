@@ -62,12 +62,15 @@ class RouterManager(RoundRobinGroupChatManager):
     async def validate_group_state(self, messages: list[BaseChatMessage] | None) -> None:
         """A run begins: what comes now is its task."""
         self._task_at = len(self._message_thread)
+        for flow in self._parts.flows.values():
+            flow.forget()
 
     async def update_message_thread(self, messages: Sequence[BaseAgentEvent | BaseChatMessage]) -> None:
         """Messages of the task, of a speaker, or sent while one is held."""
         await super().update_message_thread(messages)
+        text = _text_of(messages)
         for flow in self._parts.flows.values():
-            flow.hears(len(messages))
+            flow.hears(text)
 
     async def reset(self) -> None:
         await super().reset()
@@ -75,11 +78,10 @@ class RouterManager(RoundRobinGroupChatManager):
 
     async def select_speaker(self, thread: Sequence[BaseAgentEvent | BaseChatMessage]) -> list[str] | str:
         """Decide about the newest input, tell it as a thought, and say to the chosen one what it is to do."""
-        task = [each for each in thread[self._task_at :] if isinstance(each, BaseChatMessage)]
-        text = "\n".join(each.to_model_text() for each in task)[:_MAX_TEXT]
+        text = _text_of(_newest(thread[self._task_at :]))
         decision = await self._decide(text, thread)
         await self._output_message_queue.put(ThoughtEvent(content=decision.thought, source=self._name))
-        return self._hand_over(decision, len(task))
+        return self._hand_over(decision, text)
 
     # --- deciding -----------------------------------------------------------------------------------------------
 
@@ -185,7 +187,7 @@ class RouterManager(RoundRobinGroupChatManager):
 
     # --- handing over -------------------------------------------------------------------------------------------
 
-    def _hand_over(self, decision: Decision, heard: int) -> str:
+    def _hand_over(self, decision: Decision, text: str) -> str:
         """Say to the chosen participant what it is to do. Returns its name."""
         parts, target = self._parts, decision.target
         answers_flow = decision.kind in ("flow", "resume", "leave")
@@ -199,13 +201,13 @@ class RouterManager(RoundRobinGroupChatManager):
             case "flow":
                 flow = parts.flows[target]
                 goes_on = decision.by == "flow" and flow.waits
-                flow.give("answer" if goes_on else "start", heard, None if goes_on else decision.arguments)
+                flow.give("answer" if goes_on else "start", text, None if goes_on else decision.arguments)
                 return target
             case "resume":
-                parts.flows[target].give("resume", heard)
+                parts.flows[target].give("resume", text)
                 return target
             case "leave":
-                parts.flows[target].give("leave", heard)
+                parts.flows[target].give("leave", text)
                 self._remember(target)
                 return target
             case "tool":
@@ -219,3 +221,17 @@ class RouterManager(RoundRobinGroupChatManager):
 
     def _remember(self, name: str) -> None:
         self._left = [*(each for each in self._left if each != name), name]
+
+
+def _newest(messages: Sequence[BaseAgentEvent | BaseChatMessage]) -> Sequence[BaseChatMessage]:
+    """The last messages of the one who has said the last: a router inside another team also hears what was said
+    between its turns."""
+    said = [each for each in messages if isinstance(each, BaseChatMessage)]
+    first = len(said)
+    while first and said[first - 1].source == said[-1].source:
+        first -= 1
+    return said[first:]
+
+
+def _text_of(messages: Sequence[BaseAgentEvent | BaseChatMessage]) -> str:
+    return "\n".join(each.to_model_text() for each in messages if isinstance(each, BaseChatMessage))[:_MAX_TEXT]

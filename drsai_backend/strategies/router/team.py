@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from autogen_agentchat.base import ChatAgent, TerminationCondition
+# Private: what a group chat is made of. tests/teams/test_upstream.py fails when it changes.
+from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, MessageFactory
 from autogen_agentchat.teams import BaseGroupChat
+from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._events import GroupChatTermination
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import ChatCompletionClient
@@ -22,6 +24,13 @@ from drsai_backend.strategies.router.options import RouterOptions
 from drsai_backend.teams.group_chats import DrSaiGroupChat
 from drsai_backend.teams.replay.steps import OwnSteps
 from drsai_backend.tools import Function
+
+
+class FlowContainer(ChatAgentContainer):
+    """Keeps no messages for its flow, which the manager tells what it has to know: a router may have many flows, most
+    of which never speak on a thread."""
+
+    def _buffer_message(self, message: BaseChatMessage) -> None: ...
 
 
 class RouterTeam(OwnSteps, DrSaiGroupChat):
@@ -109,6 +118,16 @@ class RouterTeam(OwnSteps, DrSaiGroupChat):
             raise TeamBuildError(
                 f"the router {name!r}: its skills, flows and itself need names of their own"
             ) from error
+
+    def _create_participant_factory(
+        self,
+        parent_topic_type: str,
+        output_topic_type: str,
+        agent: ChatAgent | Team,
+        message_factory: MessageFactory,
+    ) -> Callable[[], ChatAgentContainer]:
+        kind = FlowContainer if isinstance(agent, FlowAgent) else ChatAgentContainer
+        return lambda: kind(parent_topic_type, output_topic_type, agent, message_factory)
 
     def _create_group_chat_manager_factory(
         self,
