@@ -13,6 +13,7 @@ from drsai_backend.config import Settings
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.start.build import inject
 from drsai_backend.teams.context import RunContext, build_team
+from drsai_backend.teams.recording.recorder import Turn
 from drsai_backend.teams.replay.steps import TurnSteps
 from drsai_backend.teams.suspension import InputBroker
 from drsai_backend.teams.team_tree import as_team, parts
@@ -35,6 +36,23 @@ FLOW = {
 }  # fmt: skip
 
 
+class Crash(Exception):
+    """Stands for the end of the process."""
+
+
+class _Run(TurnRun):
+    """Ends with a `Crash` behind the first boundary, if it is to."""
+
+    last: Turn
+    crashes = False
+
+    async def _turn(self, turn: Turn) -> None:
+        await super()._turn(turn)
+        self.last = turn
+        if self.crashes:
+            raise Crash
+
+
 @dataclass
 class Talk:
     """What was said, and what is stored of it. `said` are the answers, `thoughts` the decisions."""
@@ -44,31 +62,51 @@ class Talk:
     said: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     types: list[str] = field(default_factory=list)
-    team: Any = None
-    warm: bool = False
-    """Whether the next run takes the state as objects from the one before, as in one process."""
     state: Any = None
+    _warm: Any = None
 
-    async def say(self, text: str) -> str:
-        """Send a message. Returns the answer."""
+    async def say(self, text: str, *, warm: bool = False, cut: bool = False) -> str:
+        """Send a message. Returns the answer.
+
+        Args:
+            warm: the state is that of the process before, as objects; else it is read from what is stored.
+            cut: the process ends when the decision is stored, and another one continues.
+        """
+        if not cut:
+            return await self._attempt(text, None, warm=warm)
+        try:
+            await self._attempt(text, None, warm=warm, crashes=True)
+        except Crash:
+            return await self._attempt(None, self.stored.pending[-1])
+        raise AssertionError("there was no boundary")
+
+    async def _attempt(
+        self, text: str | None, pending: list[str] | None, *, warm: bool = False, crashes: bool = False
+    ) -> str:
         steps = TurnSteps()
         given: dict[str, Any] = {"db_manager": None, "models": ModelClientFactory(Settings(_env_file=None))}
         context = RunContext(Principal("u"), "t", "r", {}, **given)
         team = as_team(await build_team(self.build, context))
         members = parts(team)
         inject(members, context, InputBroker(), steps)
-        run = TurnRun(team, self.stored, steps=steps)
+        run = _Run(team, self.stored, steps=steps)
+        run.crashes = crashes
         await run.prepare()
-        if self.stored.payloads:
-            await run.session.load(self.stored.document(), self.stored.configs, keep_run=False)
-        await run.run(text)
-        self.team = team
-        shown = [each for each in run.seen if each.type != "ModelClientStreamingChunkEvent"]
-        self.types += [each.type for each in shown]
-        self.thoughts += [each.content for each in shown if isinstance(each, ThoughtEvent)]
+        keep_run = pending is not None
+        if warm and self._warm is not None:
+            assert await run.session.adopt(self._warm, keep_run=keep_run)
+        elif self.stored.payloads:
+            await run.session.load(self.stored.document(), self.stored.configs, keep_run=keep_run)
+        try:
+            await run.run(text, pending)
+        finally:
+            shown = [each for each in run.seen if each.type != "ModelClientStreamingChunkEvent"]
+            self.types += [each.type for each in shown]
+            self.thoughts += [each.content for each in shown if isinstance(each, ThoughtEvent)]
         answers = [each for each in shown if each.type in ("TextMessage", "ToolCallSummaryMessage")]
         self.said.append(answers[-1].content)
         self.state = comparable(await team.save_state())
+        self._warm = run.session.release(run.last.entry.resume)
         return self.said[-1]
 
     async def through(self, messages: Sequence[str]) -> list[str]:
