@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from drsai_backend.runs import Answer
     from drsai_backend.state import decode_state, encode_state
     from drsai_backend.strategies.plan_execute import PlanExecuteTeam
+    from drsai_backend.strategies.router import Flow, RouterOptions, RouterTeam
     from drsai_backend.teams.answering import answered_by
     from drsai_backend.teams.client_tools.definitions import ClientTool, ClientTools, ToolOutput
     from drsai_backend.teams.client_tools.policy import client_tools
@@ -68,12 +69,15 @@ __all__ = [
     "DrSaiAgentMixin",
     "DrSaiGroupChat",
     "FileOutput",
+    "Flow",
     "GraphFlow",
     "MagenticOneGroupChat",
     "PlanExecuteTeam",
     "ReactAgent",
     "RegisteredTools",
     "RoundRobinGroupChat",
+    "RouterOptions",
+    "RouterTeam",
     "RunContext",
     "RunLimits",
     "RunStatus",
@@ -121,6 +125,7 @@ _HOMES: Final = {
     "runs": ("Answer",),
     "state": ("decode_state", "encode_state"),
     "strategies.plan_execute": ("PlanExecuteTeam",),
+    "strategies.router": ("Flow", "RouterOptions", "RouterTeam"),
     "errors": ("ToolError", "TransientToolError"),
     "tools.builtin": ("BuiltinTools", "builtin_tools"),
     "tools.registered.workbench": ("RegisteredTools",),
