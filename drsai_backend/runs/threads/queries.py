@@ -235,7 +235,7 @@ def list_messages(
             id=row.config.get("id"),
             source=row.config.get("source", ""),
             type=row.config.get("type", ""),
-            content=_text(row.config),
+            content=text_of(row.config),
             created_at=row.created_at,
             run_id=row.run_id,
             shown=row.shown,
@@ -245,7 +245,7 @@ def list_messages(
     ]
 
 
-def _text(config: JsonObject) -> str:
+def text_of(config: JsonObject) -> str:
     """A message's content as text, whatever kind of message it is."""
     content = config.get("content")
     if isinstance(content, str):

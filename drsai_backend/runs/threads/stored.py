@@ -20,6 +20,8 @@ from drsai_backend.runs.events import Logged, Position
 from drsai_backend.runs.feed.feed import Feeds, FollowedRun
 from drsai_backend.runs.feed.live_run import RunHandle
 from drsai_backend.runs.opening import Lifecycle
+from drsai_backend.runs.steps.queries import Order, list_steps
+from drsai_backend.runs.steps.views import Cursor, StepPage
 from drsai_backend.runs.threads import queries
 from drsai_backend.runs.threads.rights import Named, Rights
 from drsai_backend.runs.threads.travel import BranchPage, Travel, TurnPage
@@ -160,6 +162,22 @@ class StoredThreads:
         name = await self._rights.thread(who, thread_id, Right.READ)
         return await self._open_database.read(
             lambda session: queries.list_messages(session, name, after, limit, branch)
+        )
+
+    async def list_steps(
+        self, who: Principal, run_id: str, *, after: str | None = None, limit: int = 20, order: Order = "asc"
+    ) -> StepPage:
+        """A page of a run's steps, those of the turn in flight included; `order`: the oldest first, or the newest.
+        `after` is the `next` of the page before.
+
+        Raises:
+            NotFound: an unknown run, or one of a thread that is not shared with the user.
+            InvalidRequest: `after` is no `next`.
+        """
+        cursor = None if after is None else Cursor.parse(after)
+        run, owner = await self.find_run(who, run_id)
+        return await self._open_database.read(
+            lambda session: list_steps(session, owner, run.run_id, cursor, limit, order)
         )
 
     # --- time travel --------------------------------------------------------------------------------------------
