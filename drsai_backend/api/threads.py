@@ -42,6 +42,7 @@ from drsai_backend.api.objects import (
     step_object,
     thread_object,
 )
+from drsai_backend.api.step_events import AfterStepEvent, LastStepEventId, StepLogResponse, mark_of
 from drsai_backend.datamodel import Right, RunStatus
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest
@@ -317,6 +318,21 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         """The steps of a run: calls of tools with what they returned, and answers. Long texts are cut."""
         page = await engine.list_steps(who, run_id, after=after, limit=limit, order=order)
         return list_response([step_object(shortened(item)) for item in page.items], page.next)
+
+    @router.get("/runs/{run_id}/steps/events", responses={200: _LOG, 204: {"description": "All is read."}})
+    async def follow_steps(
+        request: Request,
+        run_id: RunId,
+        who: Reader,
+        after: AfterStepEvent = None,
+        last_event_id: LastStepEventId = None,
+    ) -> Response:
+        """The steps of a run as they come, as server-sent events, to its end or to the question it waits with."""
+        mark = mark_of(after, last_event_id)
+        run, owner = await engine.find_run(who, run_id)
+        log, headers = engine.follow_steps(who, run_id, mark), run_headers(run.thread_id, run.run_id)
+        still = _still(engine, owner.thread(run.thread_id), request, Scope.THREADS_READ, who)
+        return StepLogResponse(log, run.thread_id, headers, still, ping=ping)
 
     @router.get("/runs/{run_id}/events", responses={200: _LOG, 204: {"description": "All is read."}})
     async def follow(

@@ -30,9 +30,7 @@ def calling(rounds: int, at_once: int = 1) -> Any:
         called = sum(isinstance(each, FunctionExecutionResultMessage) for each in messages[len(messages) - done :])
         if called == rounds:
             return f"done after {rounds}"
-        return [
-            FunctionCall(f"c{called}.{each}", f'{{"at": "{called}.{each}"}}', "look") for each in range(at_once)
-        ]
+        return [FunctionCall(f"c{called}.{each}", f'{{"at": "{called}.{each}"}}', "look") for each in range(at_once)]
 
     return rule
 

@@ -51,7 +51,7 @@ def _run_of(drsai: SyncDrSai, owner: Owner, name: str) -> str:
         runs = drsai.list_runs(owner.user_id, name, tenant=owner.tenant, limit=1).items
     except NotFound:
         try:
-            return drsai.get_run(name, user_id=owner.user_id, tenant=owner.tenant).run_id
+            return drsai.get_run(owner.user_id, name, tenant=owner.tenant).run_id
         except NotFound:
             raise NotFound(f"no run or thread {name!r}") from None
     if not runs:

@@ -1,8 +1,8 @@
 """How steps of a run are read: storage functions of a `Session`.
 
 A page costs a page: its messages are found by their numbers, which the cursor of the page before it names, and are read
-until its steps are there. Only the first page of those that are read from the end asks for more: to know the position of
-the newest step, the database counts those of all messages of the run, without reading what is in them.
+until its steps are there. Only the first page of those that are read from the end asks for more: to know the position
+of the newest step, the database counts those of all messages of the run, without reading what is in them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.runs.log import thread_of_run
-from drsai_backend.datamodel import AutoGenMessage, TurnStep
+from drsai_backend.datamodel import AutoGenMessage, Run, TurnStep
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import NotFound
@@ -28,6 +28,7 @@ from drsai_backend.state.codec import decode_value
 Order: TypeAlias = Literal["asc", "desc"]
 
 _message = table_of(AutoGenMessage)
+_run = table_of(Run)
 _step = table_of(TurnStep)
 _BATCH: Final = 100
 _CONTEXT: Final = 8
@@ -56,6 +57,11 @@ def find_run(session: Session, owner: Owner, run_id: str) -> RunView:
     return run
 
 
+def epoch_of(session: Session, run_id: str) -> int:
+    """The epoch of the run's part that was under way last."""
+    return session.connection().execute(sa.select(_run.c.epoch).where(_run.c.run_id == run_id)).scalar() or 0
+
+
 def list_steps(session: Session, owner: Owner, run_id: str, after: Cursor | None, limit: int, order: Order) -> StepPage:
     """See `Engine.list_steps`."""
     run = find_run(session, owner, run_id)
@@ -79,8 +85,8 @@ def read_steps(session: Session, owner: Owner, run: RunView, after: Cursor, limi
     key = _key(session, owner, run.run_id)
     before = _rows(session, key, run, last=after.seq, batch=_CONTEXT) if after.seq else iter(())
     context = [row for row, _ in zip(before, range(_CONTEXT), strict=False)][::-1]
-    # The call at the cursor is call `index` of the newest of these messages.
-    known = sum(map(begun_by, context)) - (begun_by(context[-1]) - after.index - 1 if context else 0)
+    # The call at the cursor is call `call` of the newest of these messages.
+    known = sum(map(begun_by, context)) - (begun_by(context[-1]) - after.call - 1 if context else 0)
     made = Derivation(run, after.position - known)
     for row in context:
         made.take(row)
@@ -95,6 +101,9 @@ def read_steps(session: Session, owner: Owner, run: RunView, after: Cursor, limi
         if not run.status.is_final:
             made.take_recorded(_recorded(session, key, run))
         made.end()
+    for step in made.open:
+        # Its turn is stored as a whole: nothing will be added to it.
+        step.is_over = step.is_over or step.is_stored
     stored = [step for step in made.steps if step.is_stored and step.is_over and step.seq]
     steps = [step for step in made.steps if step.position > after.position]
     page = steps[:limit]
@@ -106,21 +115,18 @@ def read_steps(session: Session, owner: Owner, run: RunView, after: Cursor, limi
 def _newest(session: Session, owner: Owner, run: RunView, after: Cursor | None, limit: int) -> StepPage:
     """The steps of a run before a place, the newest first."""
     key = _key(session, owner, run.run_id)
-    if after is None:
-        end = Cursor(_count(session, key, run) + 1)
-    else:
-        end = after
+    end = Cursor(_count(session, key, run) + 1) if after is None else after
     rows: list[MessageRow] = []
     found = 0
     # What begins before the message of `after`, and that message itself, whose results may follow it.
     for row in _rows(session, key, run, last=after.seq if after is not None and after.seq else None):
         rows.append(row)
         found += begun_by(row)
-        if found > limit + (after.index + begun_by(rows[0]) if after is not None else 0) + 1:
+        if found > limit + (after.call + begun_by(rows[0]) if after is not None else 0) + 1:
             break
     rows.reverse()
     newest = sum(map(begun_by, rows))
-    last = end.position - 1 if after is None else end.position - end.index - 1 + begun_by(rows[-1]) if rows else 0
+    last = end.position - 1 if after is None else end.position - end.call - 1 + begun_by(rows[-1]) if rows else 0
     made = Derivation(run, last - newest)
     for row in rows:
         made.take(row)

@@ -21,10 +21,10 @@ class Cursor(NamedTuple):
 
     position: int = 0
     seq: int = 0
-    index: int = 0
+    call: int = 0
 
     def __str__(self) -> str:
-        return f"{self.position}-{self.seq}-{self.index}"
+        return f"{self.position}-{self.seq}-{self.call}"
 
     @classmethod
     def parse(cls, text: str) -> Cursor:

@@ -20,6 +20,8 @@ from drsai_backend.runs.events import Logged, Position
 from drsai_backend.runs.feed.feed import Feeds, FollowedRun
 from drsai_backend.runs.feed.live_run import RunHandle
 from drsai_backend.runs.opening import Lifecycle
+from drsai_backend.runs.steps.events import LoggedStep, Mark
+from drsai_backend.runs.steps.follow import StepFeed
 from drsai_backend.runs.steps.queries import Order, list_steps
 from drsai_backend.runs.steps.views import Cursor, StepPage
 from drsai_backend.runs.threads import queries
@@ -50,6 +52,7 @@ class StoredThreads:
         self.lifecycle = Lifecycle()
         self._rights = Rights(db.database)
         self._feeds = feeds
+        self._steps = StepFeed(db.database, feeds.changes)
         self._travel = Travel(db.database, self._rights)
 
     def check_open(self) -> None:
@@ -179,6 +182,12 @@ class StoredThreads:
         return await self._open_database.read(
             lambda session: list_steps(session, owner, run.run_id, cursor, limit, order)
         )
+
+    async def follow_steps(self, who: Principal, run_id: str, after: Mark | None = None) -> AsyncIterator[LoggedStep]:
+        """The events of a run's steps from a place on; see `StepFeed.run`. Raises as `find_run`."""
+        run, owner = await self.find_run(who, run_id)
+        async for logged in self._steps.run(owner, run, after):
+            yield logged
 
     # --- time travel --------------------------------------------------------------------------------------------
 

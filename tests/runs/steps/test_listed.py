@@ -145,7 +145,8 @@ async def test_a_tool_that_fails(make: Make) -> None:
 async def test_whose_they_are(make: Make) -> None:
     drsai = await make({"crew": looker(1)})
     run_id = str((await drsai.run("crew", "Look.", thread_id="t")).run_id)
-    for who in ({"user_id": "bob"}, {"tenant": "other"}):
+    others: list[Any] = [{"user_id": "bob"}, {"tenant": "other"}]
+    for who in others:
         with pytest.raises(NotFound, match="no run"):
             await drsai.steps(run_id, **who)
     await drsai.share_thread("anonymous", "t", with_user="bob")

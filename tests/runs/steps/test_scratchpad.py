@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from drsai_backend.runs.steps.scratchpad import scratchpad
 from drsai_backend.runs.steps.views import RunStep
 
 
-def step(position: int, **values: str) -> RunStep:
+def step(position: int, **values: Any) -> RunStep:
     return RunStep(position=position, run_id="r", source="ann", **values)
 
 
