@@ -110,6 +110,9 @@ class Derivation:
         elif begun_by(row):
             self._said(row, kind, source, now)
         self._last = now
+        limit = (config.get("metadata") or {}).get("limit")
+        if limit and self.steps and self.steps[-1].source == source:
+            self.steps[-1].limit = str(limit)
 
     def _model(self, source: str, metadata: Mapping[str, str] | None) -> str | None:
         return (metadata or {}).get("model") or self._models.get(source)

@@ -53,6 +53,9 @@ class RunStep(BaseModel):
     text: str | None = Field(default=None, description="What the agent said, where the step is an answer.")
     is_error: bool = Field(default=False, description="The tool has failed, or the run ended here before its end.")
     error: str | None = Field(default=None, description="How the run was cut off in or after this step.")
+    limit: str | None = Field(
+        default=None, description="The limit that ended the agent's work after this step, e.g. `max_iterations`."
+    )
     is_over: bool = Field(default=True, description="Whether nothing will be added to it.")
     is_stored: bool = Field(
         default=True, description="False: of the turn in flight, which is repeated if its process is lost."
