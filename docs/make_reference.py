@@ -24,7 +24,8 @@ CHAPTERS = {
     "runs.threads.views.ShareView runs.threads.views.SharedThread runs.threads.views.SharedThreadPage datamodel.Right",
     "Teams": "RunContext teams.context.TeamFactory DrSaiGroupChat RoundRobinGroupChat SelectorGroupChat Swarm "
     "GraphFlow MagenticOneGroupChat PlanExecuteTeam RouterTeam RouterOptions Flow",
-    "Agents and tools": "AssistantAgent DrSaiAgent ToolAgent ReactAgent DrSaiAgentMixin agents.RunBound tool Depends dependency_overrides "
+    "Agents and tools": "AssistantAgent DrSaiAgent ToolAgent ReactAgent DrSaiAgentMixin agents.RunBound tool "
+    "Depends dependency_overrides "
     "FileOutput ToolBase ToolIdentity ToolOptions ToolRun RegisteredTools BuiltinTools builtin_tools "
     "requires_approval idempotent "
     "models.DefaultModelClient models.ModelProvider",
