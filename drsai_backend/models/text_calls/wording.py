@@ -134,5 +134,6 @@ def _rules(tools: Sequence[Tool | ToolSchema], form: TextForm, choice: str) -> s
     for tool in tools:
         schema = schema_of(tool)
         parameters = json.dumps(schema.get("parameters") or {}, ensure_ascii=False)
-        lines.append(f"- {schema['name']}: {schema.get('description') or 'no description'}\n  {parameters}")
+        described = " ".join((schema.get("description") or "no description").split())
+        lines.append(f"- {schema['name']}: {described}\n  {parameters}")
     return "\n".join(lines)
