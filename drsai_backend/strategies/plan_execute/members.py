@@ -12,10 +12,11 @@ from autogen_agentchat.messages import (
     BaseAgentEvent,
     BaseChatMessage,
     ModelClientStreamingChunkEvent,
+    MultiModalMessage,
     TextMessage,
     ThoughtEvent,
 )
-from autogen_core import CancellationToken
+from autogen_core import CancellationToken, Image
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import (
     AssistantMessage,
@@ -54,6 +55,8 @@ class Desk(Protocol):
     def task(self) -> str: ...
     @property
     def added(self) -> Sequence[str]: ...
+    @property
+    def images(self) -> Sequence[Image]: ...
     @property
     def list_id(self) -> str: ...
     def place_of(self, executor: str) -> int: ...
@@ -223,15 +226,19 @@ class Executor(Member, DrSaiAgent):
     ) -> AsyncGenerator[Said, None]:
         desk, board = self.desk, self.desk.board
         step = board.batch[desk.place_of(self.name)]
-        # What it knew of its last step is of no use for this one.
-        await self._model_context.clear()
-        task = TextMessage(content=prompts.to_do(board, step, desk.task, desk.added), source="user")
-        async for item in super().on_messages_stream([task], cancellation_token):
+        await self._model_context.clear()  # A turn may have ended in an error.
+        text = prompts.to_do(board, step, desk.task, desk.added)
+        told: BaseChatMessage = TextMessage(content=text, source="user")
+        if desk.images:
+            told = MultiModalMessage(content=[text, *desk.images], source="user")
+        async for item in super().on_messages_stream([told], cancellation_token):
             if isinstance(item, ModelClientStreamingChunkEvent):
                 continue
             if not isinstance(item, Response):
                 yield item
                 continue
+            # What it knew of this step is of no use for another one, and not worth storing.
+            await self._model_context.clear()
             outcome, said = prompts.outcome_of(item.chat_message.to_text())
             word = {"done": "done", "failed": "failed", "replan": "wants another plan"}[outcome]
             mark = board.ends_as(step, outcome)
