@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from autogen_core.tools import StaticStreamWorkbench
 from drsai_backend import (
     DrSaiAgent,
     GraphFlow,
+    PlanExecuteTeam,
     RoundRobinGroupChat,
     RunContext,
     SelectorGroupChat,
@@ -56,6 +58,13 @@ agents:
   ann: {prompt: I am Ann., handoffs: [bob]}
   bob: {prompt: I am Bob.}
   boss: {prompt: I am the boss., tools: [{agent: ann}]}
+  planned:
+    prompt: I plan.
+    description: It plans.
+    tools: [loud]
+    max_iterations: 4
+    context: {kind: buffered, buffer_size: 4}
+    strategy: {kind: plan_execute, max_steps: 5, retries: 1, replans: 0, at_once: 2, planner_model: gpt-4o}
 teams:
   crew:
     kind: round_robin
@@ -68,7 +77,7 @@ teams:
   relay: {kind: swarm, participants: [ann, bob], max_turns: 2}
   line: {kind: graph, participants: [ann, bob], edges: [{from: ann, to: bob}]}
   inside: {kind: round_robin, participants: [crew, plain], max_turns: 2}
-serve: [helper, plain, boss, crew, chosen, relay, line, inside]
+serve: [helper, plain, boss, crew, chosen, relay, line, inside, planned]
 """
 
 
@@ -144,12 +153,32 @@ def inside(context: RunContext) -> RoundRobinGroupChat:
     return RoundRobinGroupChat([crew(context), plain(context)], max_turns=2)
 
 
+def planned(context: RunContext) -> PlanExecuteTeam:
+    return PlanExecuteTeam(
+        context.model_client("gpt-4o"),
+        [shout],
+        executor_client=context.model_client(),
+        name="planned",
+        description="It plans.",
+        system_message="I plan.",
+        model_context=lambda: BufferedChatCompletionContext(4),
+        max_steps=5,
+        retries=1,
+        replans=0,
+        at_once=2,
+        max_tool_iterations=3,
+    )
+
+
 PYTHON: dict[str, Callable[[RunContext], Any]] = {
-    each.__name__: each for each in (helper, plain, boss, crew, chosen, relay, line, inside)
+    each.__name__: each for each in (helper, plain, boss, crew, chosen, relay, line, inside, planned)
 }
 
 
 def _answer(request: Any) -> Any:
+    if "You make the plan" in request.system:
+        steps = [("1", "Shout.", []), ("2", "Whisper.", []), ("3", "Listen.", ["1", "2"])]
+        return json.dumps({"steps": [{"id": id, "do": do, "needs": needs} for id, do, needs in steps]})
     tools = [each["function"]["name"] for each in request.body.get("tools", ())]
     asked = request.body["messages"][-1]["role"] == "user"
     if asked and "loud" in tools:
@@ -188,7 +217,9 @@ async def test_the_models_are_sent_the_same(
             }
             answer = await service.http.post("/v1/chat/completions", json=body)
             assert answer.status_code == 200, answer.text
-        sent.append([str(request.body).replace(f"u{number}", "u") for request in model.requests])
+        said = [str(request.body).replace(f"u{number}", "u") for request in model.requests]
+        # Steps that are done at once come in any order.
+        sent.append(sorted(said) if name == "planned" else said)
     assert sent[0] == sent[1]
     assert len(sent[0]) >= 2
 

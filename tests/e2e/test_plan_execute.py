@@ -27,9 +27,10 @@ agents:
   careful: {strategy: {kind: plan_execute, check: true, replans: 1}}
   short: {strategy: {kind: plan_execute, max_steps: 3, retries: 1, replans: 0, at_once: 1}}
   other: {prompt: You are another one.}
+  boss: {prompt: You are the boss., tools: [{agent: clerk}]}
 teams:
   crew: {kind: round_robin, participants: [clerk, other], max_turns: 2}
-serve: [clerk, careful, short, crew]
+serve: [clerk, careful, short, crew, boss]
 """
 
 
@@ -291,6 +292,21 @@ async def test_inside_another_team(service: Service, model: ModelServer) -> None
     # The other one hears the answer, and nothing of how it was found.
     assert "compare" not in json.dumps(models.summed[1].messages)
     assert "Here is the answer." in json.dumps(models.summed[1].messages)
+
+
+async def test_as_a_tool_of_an_agent(service: Service, model: ModelServer) -> None:
+    models = Models(model, DIAMOND)
+
+    def boss(request: ModelRequest) -> Any:
+        if request.messages[-1]["role"] == "tool":
+            return request.last
+        return Reply(tool_calls=[ToolCall("clerk", {"task": "Compare the fares."})])
+
+    model.script("You are the boss", boss)
+    said = await ask(service, "boss")
+    assert said["content"].endswith("Here is the answer.")
+    assert "compare is done" not in said["content"]
+    assert "Compare the fares." in models.done[0][1]
 
 
 @pytest.mark.parametrize("way", ["json_schema", "json_object", "function", "text"])
