@@ -6,6 +6,8 @@ import json
 import time
 from typing import Any
 
+import pytest
+
 from tests.crash.conftest import Serving
 from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
 
@@ -30,6 +32,7 @@ def _tasks(serving: Serving) -> dict[str, Any]:
     return {each["task_id"]: each["meta"]["status"] for each in tasks["tasks"]}
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_killed_while_steps_are_under_way(serving: Serving, model: ModelServer) -> None:
     model.script("You are travel.", _travel)
     with serving.client() as client:

@@ -404,14 +404,14 @@ async def test_a_thread_that_goes_back_has_the_statuses_of_then(service: Service
 
 async def test_a_run_costs_per_step_what_it_did_at_first(service: Service, model: ModelServer) -> None:
     """However much was said in the thread before, and however long the plan is."""
-    chain = plan(*((str(n), f"do {n}", [str(n - 1)] if n > 1 else []) for n in range(1, 21)))
-    models = Models(model, *[chain] * 4, do=lambda step, request: f"{step} is done. " + "x" * 2000)
+    chain = plan(*((str(n), f"do {n}", [str(n - 1)] if n > 1 else []) for n in range(1, 13)))
+    models = Models(model, *[chain] * 3, do=lambda step, request: f"{step} is done. " + "x" * 2000)
     sizes: list[list[int]] = []
-    for _ in range(4):
+    for _ in range(3):
         await ask(service, "clerk")
         [thread] = await service.drsai.db.get(Thread, filters={"user_id": "u", "thread_id": "t"})
         entries = await service.drsai.db.get(JournalEntry, filters={"run_id": thread.run_id}, order="turn")
         sizes.append([len(entry.payload) for entry in entries])
-    assert len(models.steps) == 80
+    assert len(models.steps) == 36
     # Without the first turns, which have the team's whole state, or a snapshot.
     assert max(sizes[-1][-6:-2]) <= 1.2 * max(sizes[0][3:7]) < 1000, sizes

@@ -181,12 +181,17 @@ class PlanExecuteManager(RoundRobinGroupChatManager):
         self._forget()
 
     def _forget(self) -> None:
+        self._folded = self._began
+        self._of: list[BaseAgentEvent | BaseChatMessage] = self._message_thread
+        self._restart()
+
+    def _restart(self) -> None:
+        """The next message is the first of a task."""
         self._board = Board(self._bounds, self._team)
         self._task: list[str] = []
         self._added: list[str] = []
         self._images: list[Image] = []
-        self._folded = self._began
-        self._of: list[BaseAgentEvent | BaseChatMessage] = self._message_thread
+        self._is_over = False
 
     # --- what the members see ---------------------------------------------------------------------------------------
 
@@ -202,12 +207,16 @@ class PlanExecuteManager(RoundRobinGroupChatManager):
         return self._board
 
     def _fold(self, message: BaseAgentEvent | BaseChatMessage) -> None:
+        if self._is_over:
+            self._restart()
         board, own = self._board, message.source in self._participant_names or message.source == self._name
         mark = mark_of(message.metadata) if own else None
         if mark is not None:
             text = message.to_text()
             is_result = isinstance(message, ThoughtEvent) and message.source in self._executor_names
             board.take(mark, text.partition("\n\n")[2] if is_result else text)
+        elif message.source == self._team:
+            self._is_over = isinstance(message, BaseChatMessage)
         elif not own and isinstance(message, BaseChatMessage):
             (self._task if board.list is None else self._added).append(message.to_model_text())
             if isinstance(message, MultiModalMessage):
