@@ -16,7 +16,7 @@ from drsai_backend import PlanExecuteTeam, RunContext, requires_approval, tool
 from drsai_backend.datamodel import JournalEntry, Thread
 from drsai_backend.definitions import Means, load
 from tests.e2e.conftest import Serve, Service
-from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
+from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
 
 DEFINED = """
 tools:
@@ -187,6 +187,21 @@ async def test_a_step_is_tried_again_and_the_plan_is_changed(service: Service, m
     [tasks] = await tasks_of(service)
     assert statuses(tasks) == {"1": ("done", 1), "2": ("failed", 4), "3": ("replaced", 0), "4": ("done", 1)}
     assert tasks["meta"]["status"] == "done"
+
+
+async def test_an_error_of_the_model_is_a_failed_attempt(service: Service, model: ModelServer) -> None:
+    failures = [Failure(500)]
+
+    def do(step: str, request: ModelRequest) -> Any:
+        return failures.pop() if step == "oslo" and failures else "ok"
+
+    models = Models(model, DIAMOND, do=do)
+    assert (await ask(service, "clerk"))["content"] == "Here is the answer."
+    assert sorted(models.steps) == ["compare", "oslo", "oslo", "rome"]
+    assert (
+        "An earlier attempt at your step failed: the model gave no answer: an error of the server (HTTP 500)"
+        in models.done[2][1]
+    )
 
 
 async def test_a_step_says_that_the_plan_has_to_be_another_one(service: Service, model: ModelServer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, ClassVar, Protocol, cast
 
@@ -29,8 +30,9 @@ from autogen_core.tools import ParametersSchema, ToolSchema
 
 from drsai_backend.agents import DrSaiAgent, DrSaiAgentMixin
 from drsai_backend.datamodel.task_lists import TaskMark, TaskStatus, dump_mark
-from drsai_backend.errors import InvalidRequest
+from drsai_backend.errors import DrSaiError, EndpointFailed, InvalidRequest
 from drsai_backend.models.calls.run_client import takes_parameter
+from drsai_backend.models.fallback.failures import failure_of
 from drsai_backend.strategies.plan_execute import prompts
 from drsai_backend.strategies.plan_execute.board import Board, Next
 from drsai_backend.strategies.plan_execute.plan import (
@@ -42,6 +44,8 @@ from drsai_backend.strategies.plan_execute.plan import (
     shown_plan,
 )
 from drsai_backend.teams.suspension import parse_decision
+
+_log = logging.getLogger("drsai.team")
 
 Said = BaseAgentEvent | BaseChatMessage | Response
 
@@ -231,20 +235,37 @@ class Executor(Member, DrSaiAgent):
         told: BaseChatMessage = TextMessage(content=text, source="user")
         if desk.images:
             told = MultiModalMessage(content=[text, *desk.images], source="user")
-        async for item in super().on_messages_stream([told], cancellation_token):
-            if isinstance(item, ModelClientStreamingChunkEvent):
-                continue
-            if not isinstance(item, Response):
-                yield item
-                continue
-            # What it knew of this step is of no use for another one, and not worth storing.
-            await self._model_context.clear()
-            outcome, said = prompts.outcome_of(item.chat_message.to_text())
-            word = {"done": "done", "failed": "failed", "replan": "wants another plan"}[outcome]
-            mark = board.ends_as(step, outcome)
-            response = _thought(self, f"Step {step} {word}:\n\n{said}", mark, item.inner_messages)
-            response.chat_message.models_usage = item.chat_message.models_usage
-            yield response
+        ended: Response | None = None
+        text = ""
+        try:
+            async for item in super().on_messages_stream([told], cancellation_token):
+                if isinstance(item, Response):
+                    ended, text = item, item.chat_message.to_text()
+                elif not isinstance(item, ModelClientStreamingChunkEvent):
+                    yield item
+        except Exception as error:
+            why = _no_answer(error)
+            if why is None:
+                raise
+            _log.warning("an attempt at step %s of a plan failed", step, exc_info=error)
+            text = f"FAILED: the model gave no answer: {why}"
+        # What it knew of this step is of no use for another one, and not worth storing.
+        await self._model_context.clear()
+        outcome, said = prompts.outcome_of(text)
+        word = {"done": "done", "failed": "failed", "replan": "wants another plan"}[outcome]
+        inner: Sequence[Any] | None = None if ended is None else ended.inner_messages
+        response = _thought(self, f"Step {step} {word}:\n\n{said}", board.ends_as(step, outcome), inner)
+        response.chat_message.models_usage = None if ended is None else ended.chat_message.models_usage
+        yield response
+
+
+def _no_answer(error: Exception) -> str | None:
+    """Why a model gave no answer, in words that tell nothing of its endpoint; None: that is not what has happened, or
+    asking again would not help."""
+    if isinstance(error, EndpointFailed):
+        return "its endpoint failed"
+    failure = None if isinstance(error, DrSaiError) else failure_of(error)
+    return None if failure is None else failure.text()
 
 
 class Answerer(Member, DrSaiAgent):
