@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from autogen_core.tools import StaticStreamWorkbench
 from drsai_backend import (
     DrSaiAgent,
     GraphFlow,
+    PlanExecuteTeam,
     RoundRobinGroupChat,
     RouterTeam,
     RunContext,
@@ -66,6 +68,13 @@ agents:
       skills: [{agent: bob, when: it is about Bob}]
       flows: {form: {description: A form., fill: model, steps: [{ask: name, prompt: "Your name?", max_length: 2}]}}
       instructions: Choose well.
+  planned:
+    prompt: I plan.
+    description: It plans.
+    tools: [loud]
+    max_iterations: 4
+    context: {kind: buffered, buffer_size: 4}
+    strategy: {kind: plan_execute, max_steps: 5, retries: 1, replans: 0, at_once: 1, planner_model: gpt-4o}
 teams:
   crew:
     kind: round_robin
@@ -78,7 +87,7 @@ teams:
   relay: {kind: swarm, participants: [ann, bob], max_turns: 2}
   line: {kind: graph, participants: [ann, bob], edges: [{from: ann, to: bob}]}
   inside: {kind: round_robin, participants: [crew, plain], max_turns: 2}
-serve: [helper, plain, boss, crew, chosen, relay, line, inside, desk]
+serve: [helper, plain, boss, crew, chosen, relay, line, inside, desk, planned]
 """
 
 
@@ -168,12 +177,32 @@ def desk(context: RunContext) -> RouterTeam:
     )
 
 
+def planned(context: RunContext) -> PlanExecuteTeam:
+    return PlanExecuteTeam(
+        context.model_client("gpt-4o"),
+        [shout],
+        executor_client=context.model_client(),
+        name="planned",
+        description="It plans.",
+        system_message="I plan.",
+        model_context=lambda: BufferedChatCompletionContext(4),
+        max_steps=5,
+        retries=1,
+        replans=0,
+        at_once=1,
+        max_tool_iterations=3,
+    )
+
+
 PYTHON: dict[str, Callable[[RunContext], Any]] = {
-    each.__name__: each for each in (helper, plain, boss, crew, chosen, relay, line, inside, desk)
+    each.__name__: each for each in (helper, plain, boss, crew, chosen, relay, line, inside, desk, planned)
 }
 
 
 def _answer(request: Any) -> Any:
+    if "You make the plan" in request.system:
+        steps = [("1", "Shout.", []), ("2", "Whisper.", []), ("3", "Listen.", ["1", "2"])]
+        return json.dumps({"steps": [{"id": id, "do": do, "needs": needs} for id, do, needs in steps]})
     tools = [each["function"]["name"] for each in request.body.get("tools", ())]
     asked = request.body["messages"][-1]["role"] == "user"
     if "route" in tools:

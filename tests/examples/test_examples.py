@@ -163,6 +163,22 @@ def test_approval(commands: Commands, tmp_path: Path) -> None:
     ]
 
 
+def test_plan_execute(commands: Commands, tmp_path: Path) -> None:
+    asked, done = run(commands, "plan_execute.py", tmp_path).split("> approve\n")
+    assert "1. Work out 17 * 23\n2. 4096 / 64\n3. tell me the time in UTC (needs 1, 2)" in asked
+    assert asked.count(": waiting\n") == 3
+    assert "- Work out 17 * 23: calculator says: 391\n- 4096 / 64: calculator says: 64\n" in done
+    assert done.count(": done\n") == 3
+
+
+async def test_plan_execute_by_definition(tmp_path: Path) -> None:
+    teams = load(str(EXAMPLES / "plan_execute.yaml"), Means())
+    settings = Settings(demo_delay=0, openai_api_key=None, openai_base_url=None)
+    async with DrSai(teams, f"sqlite:///{tmp_path / 'plan.db'}", settings=settings) as drsai:
+        assert (await drsai.run("reckoner", "What is 12 * 7?", thread_id="a")).status is RunStatus.AWAITING_INPUT
+        assert "84" in ((await drsai.run("reckoner", "approve", thread_id="a")).text or "")
+
+
 def test_planner(commands: Commands, tmp_path: Path) -> None:
     asked, done = run(commands, "planner.py", tmp_path).split("> Yes, go on.\n")
     assert "(awaiting_input)\n  step-1: find a place, {'status': 'planned'}" in asked
