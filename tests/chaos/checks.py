@@ -380,7 +380,9 @@ def check_thread(
 ) -> list[Broken]:
     """Everything, for one thread that has come to rest. `late_workers`: processes were stopped and continued, so that
     one may ask for what another has stored meanwhile."""
-    mine = [effect for effect in effects if effect.token in {token for each in asked for token in each.tokens}]
+    tokens = {token for each in asked for token in each.tokens}
+    # A flow's tool is called with what the user has said.
+    mine = [each for each in effects if each.token in tokens or each.token.startswith(f"[{found.thread}.")]
     broken = [
         *account.stuck,
         *check_numbers(found),

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Annotated, Any
 
-from drsai_backend import AssistantAgent, Depends, RoundRobinGroupChat, RunContext, tool
+from drsai_backend import AssistantAgent, Depends, RoundRobinGroupChat, RouterTeam, RunContext, tool
 from drsai_backend.agents.contexts import CompactionContext
 from drsai_backend.tools import FileOutput, ToolRun
 from drsai_backend.tools.http import HttpTool
@@ -104,4 +104,40 @@ def short(context: RunContext) -> AssistantAgent:
     return _agent(context, "sam", model_context=shown)
 
 
-teams = {"office": office, "marking": marking, "spare": spare, "short": short}
+_PAYING: dict[str, Any] = {
+    "description": "Pays, after two questions.",
+    "steps": [
+        {"ask": "payee", "prompt": "Whom?"},
+        {"ask": "token", "prompt": "For what?"},
+        {"tool": "transfer", "arguments": {"token": "{{token}}", "before": 0.05, "after": 0.05}, "result": "paid"},
+        {"end": "Paid: {{paid}}"},
+    ],
+}
+_SLOWLY: dict[str, Any] = {
+    "description": "Pays slowly.",
+    "steps": [
+        {"ask": "after", "type": "number", "prompt": "How long?"},
+        {"tool": "transfer", "arguments": {"token": "x", "before": 0, "after": "{{after}}"}, "result": "paid"},
+        {"end": "Paid: {{paid}}"},
+    ],
+}
+
+
+def front(context: RunContext) -> RouterTeam:
+    """A router: a model chooses between two agents and itself; each third message of the chaos suite begins a flow."""
+    return RouterTeam(
+        "front",
+        context.model_client(),
+        {
+            "patterns": [{"match": r"^\[\w+\.\d*[369]\]", "flow": "paying"}, {"match": "^Slowly", "flow": "slowly"}],
+            "flows": {"paying": _PAYING, "slowly": _SLOWLY},
+            "switch": "never",
+            "instructions": "You choose who speaks.",
+        },
+        skills=[_agent(context, "keeper", tools=[balance, transfer], max_tool_iterations=4), _agent(context, "bob")],
+        tools=[transfer, balance],
+        system_message="You are keeper.",
+    )
+
+
+teams = {"office": office, "marking": marking, "spare": spare, "short": short, "front": front}
