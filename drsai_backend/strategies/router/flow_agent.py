@@ -132,7 +132,7 @@ class FlowAgent(ToolCaller, DrSaiAgentMixin, BaseChatAgent):
                 yield event
         self._task = None
         self._progress = None if walk.ended is not None else walk.progress.dump()
-        message.content = "".join(said) or "Done."
+        message.content = "".join(said) or self.flow.texts.done
         yield Response(chat_message=message, inner_messages=inner)
 
     async def _turn(self, task: JsonObject, walk: Walk) -> AsyncGenerator[object, None]:
@@ -140,7 +140,7 @@ class FlowAgent(ToolCaller, DrSaiAgentMixin, BaseChatAgent):
         match task["do"]:
             case "leave":
                 walk.progress.left = True
-                yield f"I have left this: {self.flow.description} Say `continue {self.name}` to take it up again."
+                yield self.flow.texts.left
             case "resume":
                 walk.progress.left = False
                 if not walk.question():  # Its definition has changed.

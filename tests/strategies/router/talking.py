@@ -62,6 +62,8 @@ class Talk:
     said: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     types: list[str] = field(default_factory=list)
+    spoken: list[str] = field(default_factory=list)
+    """All texts that were shown, in order."""
     state: Any = None
     _warm: Any = None
 
@@ -105,6 +107,7 @@ class Talk:
             self.thoughts += [each.content for each in shown if isinstance(each, ThoughtEvent)]
         answers = [each for each in shown if each.type in ("TextMessage", "ToolCallSummaryMessage")]
         self.said.append(answers[-1].content)
+        self.spoken += [each.content for each in answers]
         self.state = comparable(await team.save_state())
         self._warm = run.session.release(run.last.entry.resume)
         return self.said[-1]
