@@ -109,6 +109,15 @@ async def test_values_that_a_model_finds() -> None:
     assert await again.through(["go", "fail"]) == ["Name?", "fail 30"]
 
 
+@pytest.mark.parametrize("cut", [False, True])
+async def test_steered(*, cut: bool) -> None:
+    """What is sent while the flow is about to answer is part of the answer."""
+    talk = talk_of(AGE, NAME, {"end": "{{name}} {{age}}"})
+    await talk.say("go")
+    assert await talk.say("I do not know", steer="30", cut=cut) == "Name?"
+    assert await talk.say("Ann", steer="Lee", cut=cut) == "Ann\nLee 30"
+
+
 async def test_a_definition_that_changed() -> None:
     talk = talk_of(NAME, AGE, {"end": "{{name}}"})
     await talk.through(["go", "Ann"])
