@@ -131,6 +131,17 @@ async def test_a_definition_that_changed() -> None:
     assert await same.say("30") == "Ann 30"
 
 
+async def test_a_router_that_gets_another_flow() -> None:
+    """Its threads keep where their flows stand."""
+    talk = talk_of(NAME, AGE, {"end": "{{name}} {{age}}"})
+    await talk.through(["go", "Ann"])
+    flows = {"it": {"description": "It.", "steps": [NAME, AGE, {"end": "{{name}} {{age}}"}]}, "booking": FLOW}
+    client = ScriptedClient(lambda messages, _: "never")
+    more = Talk(lambda: RouterTeam("desk", client, {"flows": flows}, skills=[DrSaiAgent("bob", client)], tools=[book]))
+    more.stored = talk.stored
+    assert await more.say("30") == "Ann 30"
+
+
 async def test_left_and_changed() -> None:
     talk = talk_of(NAME, AGE)
     await talk.through(["go", "Ann", "stop"])
