@@ -10,7 +10,15 @@ import os
 import sys
 from typing import Annotated, Any
 
-from drsai_backend import AssistantAgent, Depends, RoundRobinGroupChat, RouterTeam, RunContext, tool
+from drsai_backend import (
+    AssistantAgent,
+    Depends,
+    PlanExecuteTeam,
+    RoundRobinGroupChat,
+    RouterTeam,
+    RunContext,
+    tool,
+)
 from drsai_backend.agents.contexts import CompactionContext
 from drsai_backend.tools import FileOutput, ToolRun
 from drsai_backend.tools.http import HttpTool
@@ -140,4 +148,11 @@ def front(context: RunContext) -> RouterTeam:
     )
 
 
-teams = {"office": office, "marking": marking, "spare": spare, "short": short, "front": front}
+def travel(context: RunContext) -> PlanExecuteTeam:
+    """A plan, whose steps have tools."""
+    tools: list[Any] = [transfer, balance]
+    least = {"max_steps": 9, "retries": 1, "replans": 1}
+    return PlanExecuteTeam(context.model_client(), tools, name="travel", system_message="You are travel.", **least)
+
+
+teams = {"office": office, "marking": marking, "spare": spare, "short": short, "travel": travel, "front": front}
