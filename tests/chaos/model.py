@@ -133,6 +133,16 @@ class Models:
 
     def _reply(self, agent: str, number: int, request: ModelRequest, texts: list[str], chance: Random) -> Reply:
         match agent:
+            case "chooser" if "route" in request.tools:
+                if chance.random() < 0.1:
+                    return Reply(f"I do not know n{number}")
+                names = [each["function"]["name"] for each in request.body["tools"]]
+                if chance.random() < 0.3:
+                    return Reply(tool_calls=[self._call(chance.choice(names[1:]), number, 0, chance)])
+                parameters = request.body["tools"][0]["function"]["parameters"]
+                to = chance.choice(parameters["properties"]["to"]["enum"])
+                chosen = {"to": to, "confidence": chance.choice((0.3, 0.9)), "reason": f"as of n{number}"}
+                return Reply(tool_calls=[ToolCall("route", chosen, f"n{number}")])
             case "chooser":
                 found = _PARTICIPANTS.search("\n".join(texts))
                 return Reply(chance.choice(re.findall(r"\w+", found.group(1)) if found else ["ann"]))

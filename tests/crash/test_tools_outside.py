@@ -112,3 +112,24 @@ def test_killed_while_the_first_model_of_a_list_hangs(serving: Serving, model: M
     assert [request.model for request in model.requests] == ["flaky", "flaky", "steady", "flaky", "steady"]
     assert len(_effects(serving)) == 1
     assert [text for _, source, text in serving.messages("t") if source == "keeper"][-1] == "keeper: balance x done"
+
+
+@sqlite_only
+def test_killed_between_the_questions_of_a_flow_and_in_its_tool(serving: Serving, model: ModelServer) -> None:
+    """Another process continues the flow, and asks a person about the call that was cut. No model is asked."""
+    serving.say("t", "Slowly", "front")
+    serving.restart()
+    with serving.client() as client:
+        messages: Any = [{"role": "user", "content": "30"}]
+        client.chat.completions.create(
+            model="front", messages=messages, extra_body={"thread_id": "t", "background": True}
+        )
+    _soon(lambda: _effects(serving), "the tool is not called")
+    serving.process.die()
+    serving.start()
+    _answer(serving, "it was paid")
+    assert serving.settled("t")["status"] == "completed"
+    assert len(_effects(serving)) == 1
+    said = [text for _, source, text in serving.messages("t") if source == "slowly"]
+    assert [said[0], said[-1]] == ["How long?", "Paid: it was paid"]
+    assert not model.requests

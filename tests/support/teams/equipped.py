@@ -18,6 +18,7 @@ from drsai_backend import (
     PlanExecuteTeam,
     ReactAgent,
     RoundRobinGroupChat,
+    RouterTeam,
     RunContext,
     tool,
 )
@@ -121,6 +122,42 @@ def scribe(context: RunContext) -> ReactAgent:
     return ReactAgent("scribe", client, workbench=tools, max_steps=4, system_message="You are scribe.")
 
 
+_PAYING: dict[str, Any] = {
+    "description": "Pays, after two questions.",
+    "steps": [
+        {"ask": "payee", "prompt": "Whom?"},
+        {"ask": "token", "prompt": "For what?"},
+        {"tool": "transfer", "arguments": {"token": "{{token}}", "before": 0.05, "after": 0.05}, "result": "paid"},
+        {"end": "Paid: {{paid}}"},
+    ],
+}
+_SLOWLY: dict[str, Any] = {
+    "description": "Pays slowly.",
+    "steps": [
+        {"ask": "after", "type": "number", "prompt": "How long?"},
+        {"tool": "transfer", "arguments": {"token": "x", "before": 0, "after": "{{after}}"}, "result": "paid"},
+        {"end": "Paid: {{paid}}"},
+    ],
+}
+
+
+def front(context: RunContext) -> RouterTeam:
+    """A router: a model chooses between two agents and itself; each third message of the chaos suite begins a flow."""
+    return RouterTeam(
+        "front",
+        context.model_client(),
+        {
+            "patterns": [{"match": r"^\[\w+\.\d*[369]\]", "flow": "paying"}, {"match": "^Slowly", "flow": "slowly"}],
+            "flows": {"paying": _PAYING, "slowly": _SLOWLY},
+            "switch": "never",
+            "instructions": "You choose who speaks.",
+        },
+        skills=[_agent(context, "keeper", tools=[balance, transfer], max_tool_iterations=4), _agent(context, "bob")],
+        tools=[transfer, balance],
+        system_message="You are keeper.",
+    )
+
+
 def travel(context: RunContext) -> PlanExecuteTeam:
     """A plan, whose steps have tools."""
     tools: list[Any] = [transfer, balance]
@@ -128,4 +165,12 @@ def travel(context: RunContext) -> PlanExecuteTeam:
     return PlanExecuteTeam(context.model_client(), tools, name="travel", system_message="You are travel.", **least)
 
 
-teams = {"office": office, "marking": marking, "spare": spare, "short": short, "scribe": scribe, "travel": travel}
+teams = {
+    "office": office,
+    "marking": marking,
+    "spare": spare,
+    "short": short,
+    "scribe": scribe,
+    "travel": travel,
+    "front": front,
+}
