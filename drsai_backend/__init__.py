@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from drsai_backend.errors import ToolError, TransientToolError
     from drsai_backend.runs import Answer
     from drsai_backend.state import decode_state, encode_state
+    from drsai_backend.strategies.reflexion import ReflexionTeam
     from drsai_backend.teams.answering import answered_by
     from drsai_backend.teams.client_tools.definitions import ClientTool, ClientTools, ToolOutput
     from drsai_backend.teams.client_tools.policy import client_tools
@@ -61,6 +62,7 @@ __all__ = [
     "FileOutput",
     "GraphFlow",
     "MagenticOneGroupChat",
+    "ReflexionTeam",
     "RegisteredTools",
     "RoundRobinGroupChat",
     "RunContext",
@@ -100,6 +102,7 @@ _HOMES: Final = {
     "drsai": ("DrSai",),
     "runs": ("Answer",),
     "state": ("decode_state", "encode_state"),
+    "strategies.reflexion": ("ReflexionTeam",),
     "errors": ("ToolError", "TransientToolError"),
     "tools.builtin": ("BuiltinTools", "builtin_tools"),
     "tools.registered.workbench": ("RegisteredTools",),
