@@ -84,7 +84,8 @@ async def test_a_second_task_begins_anew(serve: Serve, model: ModelServer, tmp_p
     assert (await ask(service, "Now that."))["choices"][0]["message"]["content"] == "Three."
     assert asked(model, JUDGE)[2].messages[-1]["content"].startswith("# Task\n\nNow that.\n\n")
     last = asked(model, "You are writer.")[2].messages
-    assert "number 1 was given as the answer" in last[-2]["content"] and last[-1]["content"] == "Now that."
+    assert last[-2]["content"] == "Two."
+    assert "number 1 was given as the answer" in last[-1]["content"] and last[-1]["content"].endswith("Now that.")
 
 
 async def test_attempts_are_streamed_as_thoughts(serve: Serve, model: ModelServer, tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ async def test_attempts_are_streamed_as_thoughts(serve: Serve, model: ModelServe
     thoughts = "".join(text for kind, text in pieces if kind == "thought")
     assert thoughts.startswith("Let me see.\n\nA first try.\n\nScore: 0.10")
     assert thoughts.count("A first try.") == thoughts.count("Let me see.") == 1
-    assert ("thought", "A first") in pieces
+    assert ("thought", "\n\nA first") in pieces
     assert "".join(text for kind, text in pieces if kind == "text") == "Good."
 
 
@@ -142,7 +143,8 @@ async def test_inside_another_team(serve: Serve, model: ModelServer, tmp_path: P
     model.script("You are editor.", ["Printed."])
     said = await ask(service, team="both")
     assert said["choices"][0]["message"]["content"] == "**writer**\n\nGood.\n\n**editor**\n\nPrinted."
-    assert [each["content"] for each in asked(model, "You are editor.")[0].messages[1:]] == ["Write.", "Good."]
+    [heard] = asked(model, "You are editor.")[0].messages[1:]
+    assert heard["content"] == "Write.\n\nwriter said:\nGood."
 
 
 def written(context: RunContext) -> ReflexionTeam:
