@@ -22,9 +22,9 @@ from autogen_agentchat.messages import (
     TextMessage,
     ThoughtEvent,
 )
-from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
 from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._events import GroupChatMessage, GroupChatStart
+from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRobinGroupChatManager
 from autogen_core import DefaultTopicId
 from autogen_core.models import ChatCompletionClient
 from typing_extensions import override
@@ -156,8 +156,11 @@ class _Aside(ChatAgentContainer):
         ]
 
 
-class ReflexionManager(BaseGroupChatManager):
-    """Gives the attempts to the judge and its reflections to the actor, and keeps what they have given so far."""
+class ReflexionManager(RoundRobinGroupChatManager):
+    """Gives the attempts to the judge and its reflections to the actor, and keeps what they have given so far.
+
+    Of a round robin it has the saved state alone; nothing of a task is needed for the next one.
+    """
 
     durable_fields = ("_task", "_attempts", "_attempt", "_best")
 
@@ -172,7 +175,7 @@ class ReflexionManager(BaseGroupChatManager):
         criteria: str,
         **options: Any,
     ) -> None:
-        super().__init__(*args, **options)
+        super().__init__(*args, emit_team_events=False, **options)
         self._actor, self._judge, self._members = actor, judge, members
         self._threshold, self._max_attempts, self._criteria = threshold, max_attempts, criteria
         self._begin("")
@@ -195,8 +198,7 @@ class ReflexionManager(BaseGroupChatManager):
 
     @override
     async def reset(self) -> None:
-        self._message_thread.clear()
-        self._current_turn = 0
+        await super().reset()
         self._begin("")
 
     @override

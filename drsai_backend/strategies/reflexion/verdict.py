@@ -67,7 +67,7 @@ def read_verdict(text: str) -> Verdict:
         NoVerdict: there is no score from 0 to 1 in it.
     """
     text = text[:_READ]
-    problem = "it has no JSON object with `score`"
+    problem = ""
     for found in _objects(text):
         given = next((found[name] for name in ("score", "rating") if name in found), None)
         if given is None:
@@ -79,9 +79,9 @@ def read_verdict(text: str) -> Verdict:
             continue
         return Verdict(score, _text(found.get("reasons", found.get("reason"))), _text(found.get("reflection")))
     spoken = _SPOKEN.search(text)
-    if spoken is not None:
+    if spoken is not None and not problem:
         return Verdict(_score(spoken[1]), _text(text))
-    raise NoVerdict(problem)
+    raise NoVerdict(problem or "it has no JSON object with `score`")
 
 
 def _objects(text: str) -> Iterator[JsonObject]:
