@@ -158,6 +158,10 @@ class Models:
                     made = [chance.choice(names) for _ in range(chance.choice((1, 1, 2)))]
                     return Reply(tool_calls=[self._call(name, number, i, chance) for i, name in enumerate(made)])
                 return Reply(f"The keeper did it n{number} after {rounds} rounds of tools")
+            case "judge":
+                if chance.random() < 0.1:
+                    return Reply(f"No verdict n{number}")
+                return Reply({"score": chance.choice((0.1, 0.4, 0.6, 0.8)), "reasons": f"n{number}", "reflection": ""})
             case "asker":
                 if request.messages[-1].get("name") == "person" or "person" in texts[-1][:20]:
                     return Reply(f"Thank you n{number} and DONE")

@@ -74,7 +74,10 @@ async def test_the_best_attempt_answers(serve: Serve, model: ModelServer, tmp_pa
         assert request.body["response_format"]["json_schema"]["name"] == "Verdict"
         text = request.messages[-1]["content"]
         assert [each["role"] for each in request.messages] == ["system", "user"]
-        assert text == f"# Task\n\nWrite.\n\n# Criteria\n\nIt rhymes.\n\n# Attempt\n\n{('First.', 'Second.', 'Third.')[number]}"
+        assert (
+            text
+            == f"# Task\n\nWrite.\n\n# Criteria\n\nIt rhymes.\n\n# Attempt\n\n{('First.', 'Second.', 'Third.')[number]}"
+        )
 
 
 async def test_a_second_task_begins_anew(serve: Serve, model: ModelServer, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Annotated, Any
 
-from drsai_backend import AssistantAgent, Depends, RoundRobinGroupChat, RunContext, tool
+from drsai_backend import AssistantAgent, Depends, ReflexionTeam, RoundRobinGroupChat, RunContext, tool
 from drsai_backend.agents.contexts import CompactionContext
 from drsai_backend.tools import FileOutput, ToolRun
 from drsai_backend.tools.http import HttpTool
@@ -104,4 +104,10 @@ def short(context: RunContext) -> AssistantAgent:
     return _agent(context, "sam", model_context=shown)
 
 
-teams = {"office": office, "marking": marking, "spare": spare, "short": short}
+def judged(context: RunContext) -> ReflexionTeam:
+    """Attempts, each with tools, and one who judges them."""
+    keeper = _agent(context, "keeper", tools=[transfer, balance], max_tool_iterations=4, reflect_on_tool_use=True)
+    return ReflexionTeam(keeper, context.model_client(), judge_prompt="You are judge.", name="judged")
+
+
+teams = {"office": office, "marking": marking, "spare": spare, "short": short, "judged": judged}
