@@ -69,7 +69,8 @@ async def test_the_best_attempt_answers(serve: Serve, model: ModelServer, tmp_pa
     assert run["stop_reason"].startswith("The maximum number of attempts, 3, is reached")
     second = asked(model, "You are writer.")[1].messages
     assert [each["role"] for each in second] == ["system", "user", "assistant", "user"]
-    assert "Better than 0.2." in second[-1]["content"] and "attempt 2 of 3" in second[-1]["content"]
+    assert "Better than 0.2." in second[-1]["content"]
+    assert "attempt 2 of 3" in second[-1]["content"]
     for number, request in enumerate(asked(model, JUDGE)):
         assert request.body["response_format"]["json_schema"]["name"] == "Verdict"
         text = request.messages[-1]["content"]
@@ -88,7 +89,8 @@ async def test_a_second_task_begins_anew(serve: Serve, model: ModelServer, tmp_p
     assert asked(model, JUDGE)[2].messages[-1]["content"].startswith("# Task\n\nNow that.\n\n")
     last = asked(model, "You are writer.")[2].messages
     assert last[-2]["content"] == "Two."
-    assert "number 1 was given as the answer" in last[-1]["content"] and last[-1]["content"].endswith("Now that.")
+    assert "number 1 was given as the answer" in last[-1]["content"]
+    assert last[-1]["content"].endswith("Now that.")
 
 
 async def test_attempts_are_streamed_as_thoughts(serve: Serve, model: ModelServer, tmp_path: Path) -> None:

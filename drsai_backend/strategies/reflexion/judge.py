@@ -38,9 +38,20 @@ _RESPONSE_FORMAT: Final = {
     "type": "json_schema",
     "json_schema": {"name": "Verdict", "schema": SCHEMA, "strict": True},
 }
+_SHOWN: Final = 50_000
+"""Characters of a task, and of an attempt, that a judge is shown."""
 _SCORE: Final = "score"
 _REASONS: Final = "reasons"
 _REFLECTION: Final = "reflection"
+
+
+def shortened(text: str) -> str:
+    """The text, of a long one beginning and end."""
+    left = len(text) - _SHOWN
+    if left <= 0:
+        return text
+    half = _SHOWN // 2
+    return f"{text[:half]}\n[… {left:,} characters are left out …]\n{text[-half:]}"
 
 
 def verdict_in(message: BaseChatMessage) -> Verdict | None:
@@ -52,8 +63,8 @@ def verdict_in(message: BaseChatMessage) -> Verdict | None:
 
 
 class Judge(DrSaiAgentMixin, BaseChatAgent):
-    """Scores the newest message that it gets, by one call of its model and up to `repairs` more where that gives no
-    score. Its answer has the verdict (`verdict_in`).
+    """Answers the question that is the first message it gets, by one call of its model and up to `repairs` more where
+    that gives no score. Further messages are additions to the task. Its answer has the verdict (`verdict_in`).
 
     Args:
         prompt: the system message, in place of `PROMPT`; what the answer must look like is added to it.
@@ -79,9 +90,12 @@ class Judge(DrSaiAgentMixin, BaseChatAgent):
         pass
 
     async def on_messages(self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken) -> Response:
+        question = messages[0].to_model_text()
+        if added := "\n\n".join(each.to_model_text() for each in messages[1:]):
+            question += f"\n\n# Added to the task after the attempt\n\n{shortened(added)}"
         asked: list[LLMMessage] = [
             SystemMessage(content=f"{self._prompt}\n\n{_FORM}"),
-            UserMessage(content=messages[-1].to_model_text(), source="user"),
+            UserMessage(content=question, source="user"),
         ]
         used = RequestUsage(prompt_tokens=0, completion_tokens=0)
         problem = ""

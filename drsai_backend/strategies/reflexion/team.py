@@ -31,7 +31,7 @@ from typing_extensions import override
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.endpoints.thoughts import ThoughtSplitter
-from drsai_backend.strategies.reflexion.judge import Judge, verdict_in
+from drsai_backend.strategies.reflexion.judge import Judge, shortened, verdict_in
 from drsai_backend.strategies.reflexion.verdict import Verdict
 from drsai_backend.teams.group_chats import DrSaiGroupChat
 from drsai_backend.teams.imported import imported_role
@@ -39,8 +39,6 @@ from drsai_backend.teams.messages import ThoughtChunkEvent, dump_of
 from drsai_backend.teams.team_tree import leaf_agents
 
 MOST_ATTEMPTS: Final = 10
-_TASK: Final = 50_000
-"""Characters of a task, and of an attempt, that a judge is shown."""
 
 
 class ReflexionTeam(DrSaiGroupChat):
@@ -112,14 +110,16 @@ class ReflexionTeam(DrSaiGroupChat):
     ) -> Callable[[], ChatAgentContainer]:
         manager, judge = self._group_chat_manager_name, self._participant_names[0]
 
-        def hears(source: str) -> bool:
-            return source == manager if agent.name == judge else source != judge
+        def hears(source: str, waiting: int) -> bool:
+            # The judge hears its question, and what a person adds while it waits for its turn.
+            return source == manager or waiting > 0 if agent.name == judge else source != judge
 
         return lambda: _Aside(parent_topic_type, output_topic_type, agent, message_factory, hears)
 
 
 class _Aside(ChatAgentContainer):
-    """Shows what its agent says as thoughts. `hears`: whether the agent is told what somebody of that name says."""
+    """Shows what its agent says as thoughts. `hears`: whether the agent is told what somebody of that name says, when so
+    many messages wait for it."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         *rest, self._hears = args
@@ -128,7 +128,7 @@ class _Aside(ChatAgentContainer):
 
     @override
     def _buffer_message(self, message: BaseChatMessage) -> None:
-        if self._hears(message.source):
+        if self._hears(message.source, len(self._message_buffer)):
             super()._buffer_message(message)
 
     @override
@@ -209,7 +209,7 @@ class ReflexionManager(RoundRobinGroupChatManager):
             if own or not isinstance(message, BaseChatMessage) or imported_role(message) is not None:
                 continue
             told = message.to_model_text()
-            self._task = _shortened(f"{self._task}\n\n{told}" if self._task else told)
+            self._task = shortened(f"{self._task}\n\n{told}" if self._task else told)
 
     @override
     async def select_speaker(self, thread: Sequence[BaseAgentEvent | BaseChatMessage]) -> str:
@@ -291,7 +291,7 @@ class ReflexionManager(RoundRobinGroupChatManager):
     def _question(self, attempt: JsonObject) -> str:
         parts = [("Task", self._task), ("Criteria", self._criteria)]
         message = cast("BaseChatMessage", self._message_factory.create(attempt))
-        parts.append(("Attempt", _shortened(message.to_model_text()) or "(it is empty)"))
+        parts.append(("Attempt", shortened(message.to_model_text()) or "(it is empty)"))
         return "\n\n".join(f"# {title}\n\n{text}" for title, text in parts if text)
 
     def _reflection(self) -> str:
@@ -302,12 +302,3 @@ class ReflexionManager(RoundRobinGroupChatManager):
             f"Make attempt {number + 1} of {self._max_attempts}: answer the task anew, complete in itself, and do not "
             "speak of earlier attempts."
         )
-
-
-def _shortened(text: str) -> str:
-    """The text, of a long one beginning and end."""
-    left = len(text) - _TASK
-    if left <= 0:
-        return text
-    half = _TASK // 2
-    return f"{text[:half]}\n[… {left:,} characters are left out …]\n{text[-half:]}"
