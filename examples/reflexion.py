@@ -22,7 +22,7 @@ async def main() -> None:
     async with DrSai({**defined, "bard": bard}, "sqlite:///reflexion.db") as drsai:
         for team in ("poet", "bard"):
             result = await drsai.run(team, "A verse about the tides.", thread_id=team)
-            print(f"{team}: {result.text}\nit ended because: {result.stop_reason}")
+            print(f"{team}: {result.text}")
             [thread] = await drsai.db.get(Thread, filters={"thread_id": team})
             for message in thread.messages:
                 if message["type"] == "ThoughtEvent":

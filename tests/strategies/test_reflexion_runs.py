@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from drsai_backend.config import Settings
 from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.strategies.reflexion.judge import PROMPT
 from tests.support.scripted import Answer, ScriptedClient
+from tests.support.threads import until
 
 
 class World:
@@ -88,11 +88,12 @@ async def test_paused_and_resumed(world: tuple[World, DrSai]) -> None:
     await drsai.engine.pause(Principal(), "t")
     here.judge.release()
     assert (await handle.wait()).status is RunStatus.PAUSED
-    resumed = await drsai.engine.resume(Principal(), "t")
-    assert resumed is not None
-    async with asyncio.timeout(20):
-        while (await drsai.db.get(Thread, filters={"thread_id": "t"}))[0].status is not RunStatus.COMPLETED:
-            await asyncio.sleep(0.02)
+    await drsai.engine.resume(Principal(), "t")
+
+    async def completed() -> bool:
+        return (await drsai.db.get(Thread, filters={"thread_id": "t"}))[0].status is RunStatus.COMPLETED
+
+    await until(completed)
     assert (await shown(drsai), here.actor.calls, here.judge.calls) == (["Go.", "Attempt 2"], 2, 2)
 
 
@@ -108,9 +109,9 @@ async def test_cancelled_and_asked_again(world: tuple[World, DrSai]) -> None:
     assert (await handle.wait()).status is RunStatus.STOPPED
     here.actor.release()
     here.scores = [0.2, 0.5, 0.3]
-    result = await drsai.run("team", "Once more.", thread_id="t")
+    end = await (await drsai.start("team", "Once more.", thread_id="t")).wait()
     assert (
-        result.stop_reason == "The maximum number of attempts, 3, is reached: the best one, attempt 2, was scored 0.50."
+        end.stop_reason == "The maximum number of attempts, 3, is reached: the best one, attempt 2, was scored 0.50."
     )
     assert here.questions[-1].startswith("# Task\n\nOnce more.\n\n# Attempt")
 
@@ -124,7 +125,7 @@ async def test_as_a_tool(world: tuple[World, DrSai]) -> None:
 
 async def test_the_judge_sees_a_bounded_part(world: tuple[World, DrSai]) -> None:
     here, drsai = world
-    here.scores = [1]
+    here.scores = [1.0]
     await drsai.run("team", "x" * 200_000, thread_id="t")
     [question] = here.questions
     assert 50_000 < len(question) < 51_000

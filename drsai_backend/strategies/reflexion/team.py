@@ -118,8 +118,8 @@ class ReflexionTeam(DrSaiGroupChat):
 
 
 class _Aside(ChatAgentContainer):
-    """Shows what its agent says as thoughts. `hears`: whether the agent is told what somebody of that name says, when so
-    many messages wait for it."""
+    """Shows what its agent says as thoughts. `hears`: whether the agent is told what somebody of that name says, where
+    so many messages wait for it."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         *rest, self._hears = args

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Annotated, Any
 
-from drsai_backend import AssistantAgent, Depends, ReflexionTeam, RoundRobinGroupChat, RunContext, tool
+from drsai_backend import AssistantAgent, Depends, PlanExecuteTeam, ReflexionTeam, RoundRobinGroupChat, RunContext, tool
 from drsai_backend.agents.contexts import CompactionContext
 from drsai_backend.tools import FileOutput, ToolRun
 from drsai_backend.tools.http import HttpTool
@@ -110,4 +110,11 @@ def judged(context: RunContext) -> ReflexionTeam:
     return ReflexionTeam(keeper, context.model_client(), judge_prompt="You are judge.", name="judged")
 
 
-teams = {"office": office, "marking": marking, "spare": spare, "short": short, "judged": judged}
+def travel(context: RunContext) -> PlanExecuteTeam:
+    """A plan, whose steps have tools."""
+    tools: list[Any] = [transfer, balance]
+    least = {"max_steps": 9, "retries": 1, "replans": 1}
+    return PlanExecuteTeam(context.model_client(), tools, name="travel", system_message="You are travel.", **least)
+
+
+teams = {"office": office, "marking": marking, "spare": spare, "short": short, "travel": travel, "judged": judged}
