@@ -16,6 +16,7 @@ from autogen_core.tools import StaticStreamWorkbench
 from drsai_backend import (
     DrSaiAgent,
     GraphFlow,
+    ReflexionTeam,
     RoundRobinGroupChat,
     RouterTeam,
     RunContext,
@@ -58,6 +59,10 @@ agents:
   ann: {prompt: I am Ann., handoffs: [bob]}
   bob: {prompt: I am Bob.}
   boss: {prompt: I am the boss., tools: [{agent: ann}]}
+  careful:
+    prompt: I am careful.
+    tools: [loud]
+    strategy: {kind: reflexion, threshold: 0.9, max_attempts: 2, criteria: Loud., judge_model: gpt-4o-mini}
   desk:
     prompt: I am the desk.
     tools: [loud]
@@ -78,7 +83,7 @@ teams:
   relay: {kind: swarm, participants: [ann, bob], max_turns: 2}
   line: {kind: graph, participants: [ann, bob], edges: [{from: ann, to: bob}]}
   inside: {kind: round_robin, participants: [crew, plain], max_turns: 2}
-serve: [helper, plain, boss, crew, chosen, relay, line, inside, desk]
+serve: [helper, plain, boss, crew, chosen, relay, line, inside, desk, careful]
 """
 
 
@@ -130,6 +135,13 @@ def boss(context: RunContext) -> DrSaiAgent:
     return _agent(context, "boss", "I am the boss.", workbench=[tools], reflects=True, max_tool_iterations=9)
 
 
+def careful(context: RunContext) -> ReflexionTeam:
+    tools = StaticStreamWorkbench([shout])
+    actor = _agent(context, "careful", "I am careful.", workbench=[tools], reflects=True, max_tool_iterations=9)
+    judge = context.model_client("gpt-4o-mini")
+    return ReflexionTeam(actor, judge, threshold=0.9, max_attempts=2, criteria="Loud.", name="careful")
+
+
 def crew(context: RunContext) -> RoundRobinGroupChat:
     ends = TextMentionTermination("DONE", sources=["bob"]) | MaxMessageTermination(5)
     return RoundRobinGroupChat([ann(context), bob(context)], termination_condition=ends, name="crew")
@@ -169,13 +181,15 @@ def desk(context: RunContext) -> RouterTeam:
 
 
 PYTHON: dict[str, Callable[[RunContext], Any]] = {
-    each.__name__: each for each in (helper, plain, boss, crew, chosen, relay, line, inside, desk)
+    each.__name__: each for each in (helper, plain, boss, crew, chosen, relay, line, inside, desk, careful)
 }
 
 
 def _answer(request: Any) -> Any:
     tools = [each["function"]["name"] for each in request.body.get("tools", ())]
     asked = request.body["messages"][-1]["role"] == "user"
+    if "You judge an attempt" in str(request.messages):
+        return Reply({"score": 0.5, "reasons": "Quiet.", "reflection": "Shout."})
     if "route" in tools:
         to = "flow:form" if "user: Go." in str(request.messages) and "desk" not in str(request.messages) else "answer"
         return Reply(tool_calls=[ToolCall("route", {"to": to, "confidence": 1, "reason": "so"})])

@@ -110,9 +110,7 @@ async def test_cancelled_and_asked_again(world: tuple[World, DrSai]) -> None:
     here.actor.release()
     here.scores = [0.2, 0.5, 0.3]
     end = await (await drsai.start("team", "Once more.", thread_id="t")).wait()
-    assert (
-        end.stop_reason == "The maximum number of attempts, 3, is reached: the best one, attempt 2, was scored 0.50."
-    )
+    assert end.stop_reason == "The maximum number of attempts, 3, is reached: the best one, attempt 2, was scored 0.50."
     assert here.questions[-1].startswith("# Task\n\nOnce more.\n\n# Attempt")
 
 
