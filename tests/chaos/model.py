@@ -179,6 +179,10 @@ class Models:
                 return Reply(f"Final Answer: The scribe did it n{number} after {steps} steps")
             case "travel":
                 return self._planned(number, request, chance)
+            case "judge":
+                if chance.random() < 0.1:
+                    return Reply(f"No verdict n{number}")
+                return Reply({"score": chance.choice((0.1, 0.4, 0.6, 0.8)), "reasons": f"n{number}", "reflection": ""})
             case "asker":
                 if request.messages[-1].get("name") == "person" or "person" in texts[-1][:20]:
                     return Reply(f"Thank you n{number} and DONE")

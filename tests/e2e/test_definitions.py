@@ -18,6 +18,7 @@ from drsai_backend import (
     DrSaiAgent,
     GraphFlow,
     PlanExecuteTeam,
+    ReflexionTeam,
     RoundRobinGroupChat,
     RouterTeam,
     RunContext,
@@ -60,6 +61,10 @@ agents:
   ann: {prompt: I am Ann., handoffs: [bob]}
   bob: {prompt: I am Bob.}
   boss: {prompt: I am the boss., tools: [{agent: ann}]}
+  careful:
+    prompt: I am careful.
+    tools: [loud]
+    strategy: {kind: reflexion, threshold: 0.9, max_attempts: 2, criteria: Loud., judge_model: gpt-4o-mini}
   desk:
     prompt: I am the desk.
     tools: [loud]
@@ -87,7 +92,7 @@ teams:
   relay: {kind: swarm, participants: [ann, bob], max_turns: 2}
   line: {kind: graph, participants: [ann, bob], edges: [{from: ann, to: bob}]}
   inside: {kind: round_robin, participants: [crew, plain], max_turns: 2}
-serve: [helper, plain, boss, crew, chosen, relay, line, inside, desk, planned]
+serve: [helper, plain, boss, crew, chosen, relay, line, inside, desk, planned, careful]
 """
 
 
@@ -137,6 +142,13 @@ def bob(context: RunContext) -> DrSaiAgent:
 def boss(context: RunContext) -> DrSaiAgent:
     tools = StaticStreamWorkbench([AgentTool(ann(context))])
     return _agent(context, "boss", "I am the boss.", workbench=[tools], reflects=True, max_tool_iterations=9)
+
+
+def careful(context: RunContext) -> ReflexionTeam:
+    tools = StaticStreamWorkbench([shout])
+    actor = _agent(context, "careful", "I am careful.", workbench=[tools], reflects=True, max_tool_iterations=9)
+    judge = context.model_client("gpt-4o-mini")
+    return ReflexionTeam(actor, judge, threshold=0.9, max_attempts=2, criteria="Loud.", name="careful")
 
 
 def crew(context: RunContext) -> RoundRobinGroupChat:
@@ -195,7 +207,7 @@ def planned(context: RunContext) -> PlanExecuteTeam:
 
 
 PYTHON: dict[str, Callable[[RunContext], Any]] = {
-    each.__name__: each for each in (helper, plain, boss, crew, chosen, relay, line, inside, desk, planned)
+    each.__name__: each for each in (helper, plain, boss, crew, chosen, relay, line, inside, desk, planned, careful)
 }
 
 
@@ -205,6 +217,8 @@ def _answer(request: Any) -> Any:
         return json.dumps({"steps": [{"id": id, "do": do, "needs": needs} for id, do, needs in steps]})
     tools = [each["function"]["name"] for each in request.body.get("tools", ())]
     asked = request.body["messages"][-1]["role"] == "user"
+    if "You judge an attempt" in str(request.messages):
+        return Reply({"score": 0.5, "reasons": "Quiet.", "reflection": "Shout."})
     if "route" in tools:
         to = "flow:form" if "user: Go." in str(request.messages) and "desk" not in str(request.messages) else "answer"
         return Reply(tool_calls=[ToolCall("route", {"to": to, "confidence": 1, "reason": "so"})])

@@ -77,6 +77,14 @@ def test_router(commands: Commands, tmp_path: Path) -> None:
     assert answers[-1] == ("yes", "Booked. The deposit is 25 euros.")
 
 
+def test_reflexion(commands: Commands, tmp_path: Path) -> None:
+    """Reads "reflexion.yaml" beside it."""
+    lines = run(commands, "reflexion.py", tmp_path).splitlines()
+    for team in ("poet", "bard"):
+        assert any(line.startswith(f"{team}: [offline demo model] The tides") for line in lines)
+    assert sum(line.startswith("  poet_judge thinks: Score: 1.00") for line in lines) == 2
+
+
 def test_contexts(commands: Commands, tmp_path: Path) -> None:
     *pages, whole = run(commands, "contexts.py", tmp_path).splitlines()
     assert max(int(re.findall(r"\d+", page)[1]) for page in pages) < 2_000, "a prompt and a summary's"

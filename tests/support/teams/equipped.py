@@ -17,6 +17,7 @@ from drsai_backend import (
     Depends,
     PlanExecuteTeam,
     ReactAgent,
+    ReflexionTeam,
     RoundRobinGroupChat,
     RouterTeam,
     RunContext,
@@ -158,6 +159,12 @@ def front(context: RunContext) -> RouterTeam:
     )
 
 
+def judged(context: RunContext) -> ReflexionTeam:
+    """Attempts, each with tools, and one who judges them."""
+    keeper = _agent(context, "keeper", tools=[transfer, balance], max_tool_iterations=4, reflect_on_tool_use=True)
+    return ReflexionTeam(keeper, context.model_client(), judge_prompt="You are judge.", name="judged")
+
+
 def travel(context: RunContext) -> PlanExecuteTeam:
     """A plan, whose steps have tools."""
     tools: list[Any] = [transfer, balance]
@@ -173,4 +180,5 @@ teams = {
     "scribe": scribe,
     "travel": travel,
     "front": front,
+    "judged": judged,
 }
