@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 import traceback
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from drsai_backend.database import Database
@@ -148,3 +150,27 @@ async def test_in_memory_reads_and_writes_share_the_connection():
         with pytest.raises(DatabaseError):
             await database.read(lambda session: session.execute(insert))
         assert await database.read(lambda session: session.scalar(count)) == 5
+
+
+def test_connections_close_one_after_the_other_and_the_last_removes_the_log(sqlite: Database):
+    """Two that close at the same moment each take the other for one that stays, and leave the write-ahead log."""
+    log = Path(f"{sqlite.sqlite_path}-wal")
+    sqlite.write_sync(add("a"))
+    assert sqlite.read_sync(names) == ["a"]
+    assert log.exists()
+    together = threading.Barrier(2)
+    closed: list[bool] = []
+
+    def close(*_: object) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait(0.1)
+            closed.append(True)
+
+    event.listen(sa.Pool, "close", close)
+    try:
+        sqlite.close_sync()
+    finally:
+        event.remove(sa.Pool, "close", close)
+    assert together.broken
+    assert closed == []
+    assert not log.exists()
