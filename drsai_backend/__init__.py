@@ -10,7 +10,15 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from drsai_backend.agents import AssistantAgent, DrSaiAgent, DrSaiAgentMixin, idempotent, requires_approval
+    from drsai_backend.agents import (
+        AssistantAgent,
+        DrSaiAgent,
+        DrSaiAgentMixin,
+        ReactAgent,
+        ToolAgent,
+        idempotent,
+        requires_approval,
+    )
     from drsai_backend.database import DatabaseManager
     from drsai_backend.datamodel import RunStatus, TeamResult, Thread, UserInput
     from drsai_backend.drsai import DrSai
@@ -61,6 +69,7 @@ __all__ = [
     "FileOutput",
     "GraphFlow",
     "MagenticOneGroupChat",
+    "ReactAgent",
     "RegisteredTools",
     "RoundRobinGroupChat",
     "RunContext",
@@ -70,6 +79,7 @@ __all__ = [
     "Swarm",
     "TeamResult",
     "Thread",
+    "ToolAgent",
     "ToolBase",
     "ToolError",
     "ToolIdentity",
@@ -94,7 +104,15 @@ __all__ = [
 # Each name is imported when it is first asked for. AutoGen, the openai client and SQLAlchemy take seconds together, and
 # `drsai --help`, a tool that reads threads, or `import drsai_backend.errors` need none or few of them.
 _HOMES: Final = {
-    "agents": ("AssistantAgent", "DrSaiAgent", "DrSaiAgentMixin", "idempotent", "requires_approval"),
+    "agents": (
+        "AssistantAgent",
+        "DrSaiAgent",
+        "DrSaiAgentMixin",
+        "ReactAgent",
+        "ToolAgent",
+        "idempotent",
+        "requires_approval",
+    ),
     "database": ("DatabaseManager",),
     "datamodel": ("RunStatus", "TeamResult", "Thread", "UserInput"),
     "drsai": ("DrSai",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, cast
 
 from autogen_agentchat.base import ChatAgent, Team
@@ -16,7 +17,6 @@ from autogen_core.model_context import (
 )
 from autogen_core.tools import BaseTool, StaticStreamWorkbench, Workbench
 
-from drsai_backend.agents import DrSaiAgent
 from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsContext, TokenBufferedContext
 from drsai_backend.config import Settings
 from drsai_backend.definitions.group_chats import build_group_chat
@@ -42,6 +42,7 @@ from drsai_backend.definitions.schema import (
 from drsai_backend.definitions.templates import prompt_of
 from drsai_backend.errors import TeamBuildError
 from drsai_backend.models import ModelParams, RunModelClient
+from drsai_backend.strategies import AgentParts
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
 from drsai_backend.tools import Function
@@ -138,25 +139,29 @@ class Builder:
             defaults=ModelParams(**params) if params else None,
         )
 
-    def _agent(self, name: str, agent: AgentDefinition) -> DrSaiAgent:
-        client = self.client(agent.model)
-        workbenches = self._workbenches(agent.tools)
-        if (workbenches or agent.handoffs) and not client.model_info["function_calling"]:
-            raise TeamBuildError(f"agent {name!r} has tools, and its model calls no functions: leave them out")
-        calls = bool(workbenches) and agent.max_iterations > 1
-        return DrSaiAgent(
-            name,
-            client,
-            workbench=workbenches or None,
-            handoffs=list(agent.handoffs) or None,
-            model_context=self._model_context(agent.context),
+    def _agent(self, name: str, agent: AgentDefinition) -> ChatAgent | Team:
+        parts = AgentParts(
+            name=name,
             description=agent.description or name,
             system_message=prompt_of(agent.prompt, agent.examples, self._context) or None,
-            model_client_stream=agent.stream,
-            reflect_on_tool_use=bool(workbenches),
-            max_tool_iterations=max(agent.max_iterations - 1, 1) if calls else 1,
+            client=partial(self._client_of, agent.model),
+            workbenches=partial(self._workbenches, agent.tools),
+            model_context=partial(self._model_context, agent.context),
+            handoffs=tuple(agent.handoffs),
+            max_iterations=agent.max_iterations,
             tool_choice=agent.tool_choice,
+            stream=agent.stream,
+            part=self.part,
+            run=self._context,
         )
+        calls = bool(agent.tools or agent.handoffs) and agent.strategy.needs_functions
+        if calls and not parts.client(None).model_info["function_calling"]:
+            hint = "leave them out, or take the strategy 'react'"
+            raise TeamBuildError(f"agent {name!r} has tools, and its model calls no functions: {hint}")
+        return agent.strategy.build(parts)
+
+    def _client_of(self, own: str | ModelChoice | None, profile: str | None) -> RunModelClient:
+        return self.client(own if profile is None else profile)
 
     def _model_context(self, given: Context | None) -> ChatCompletionContext:
         match given:
@@ -214,9 +219,11 @@ class Builder:
 
     def _agent_tool(self, name: str) -> BaseTool[Any, Any]:
         built: Any = self.part(name)
-        if name in self._given.agents:
-            return cast("BaseTool[Any, Any]", AgentTool(built))
-        return cast("BaseTool[Any, Any]", TeamTool(built, name, self._given.teams[name].description or name))
+        if isinstance(built, ChatAgent):
+            return cast("BaseTool[Any, Any]", AgentTool(cast("Any", built)))
+        agent = self._given.agents.get(name)
+        description = (agent or self._given.teams[name]).description or name
+        return cast("BaseTool[Any, Any]", TeamTool(built, name, description))
 
 
 def _mcp(entry: McpTools) -> McpWorkbench:

@@ -92,7 +92,7 @@ def _path_in(data: Any, error: ErrorDetails) -> FieldPath:
         path.append(step)
     if error["type"] == "missing":
         path.append(error["loc"][-1])
-    elif error["type"] in ("union_tag_invalid", "union_tag_not_found"):
+    elif error["type"] in ("union_tag_invalid", "union_tag_not_found") and isinstance(data, dict):
         path.append(error.get("ctx", {})["discriminator"].strip("'"))
     return tuple(path)
 
@@ -164,6 +164,14 @@ def wrong_names(
         path: FieldPath = ("agents", name)
         for index, entry in enumerate(agent.tools):
             yield from _wrong_tool((*path, "tools", index), entry, given, builtin, python, parts)
+        for field, used in agent.strategy.uses().items():
+            if used not in parts:
+                where: FieldPath = (
+                    *path,
+                    "strategy",
+                    *(int(each) if each.isdigit() else each for each in field.split(".")),
+                )
+                yield where, f"there is no agent or team {used!r}{suggestion(used, parts)}"
         for variable in unknown_variables(agent.prompt):
             yield (*path, "prompt"), f"there is no variable {{{{{variable}}}}}"
     for name, entry in given.tools.items():
@@ -216,7 +224,7 @@ def _wrong_participants(
     for index, participant in enumerate(team.participants):
         if participant not in parts:
             yield (*path, index), f"there is no agent or team {participant!r}{suggestion(participant, parts)}"
-        elif participant not in given.agents and not isinstance(team, RoundRobinTeam) and team.kind != "selector":
+        elif _is_team(participant, given) and not isinstance(team, RoundRobinTeam) and team.kind != "selector":
             yield (*path, index), f"{participant!r} is a team, and a {team.kind} team takes agents only"
     if isinstance(team, SwarmTeam):
         for participant in team.participants:
@@ -228,6 +236,11 @@ def _wrong_participants(
                     yield where, f"{target!r} takes no part in the swarm {name!r}{suggestion(target, known)}"
     elif team.termination is None and team.max_turns is None and team.kind in ("round_robin", "selector"):
         yield ("teams", name), "would never end: give it `termination` or `max_turns`"
+
+
+def _is_team(name: str, given: Definitions) -> bool:
+    agent = given.agents.get(name)
+    return agent is None or agent.strategy.is_team
 
 
 def _circles(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
@@ -251,4 +264,4 @@ def _circles(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
 
 def _agents_in(agent: AgentDefinition, given: Definitions) -> list[str]:
     entries = [given.tools.get(each, each) if isinstance(each, str) else each for each in agent.tools]
-    return [each.agent for each in entries if isinstance(each, AgentAsTool)]
+    return [*agent.strategy.uses().values(), *(each.agent for each in entries if isinstance(each, AgentAsTool))]

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from drsai_backend.definitions.termination import Termination
+from drsai_backend.strategies import StrategyChoice, Tools
 from drsai_backend.tools.http import HttpToolConfig
 
 NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
@@ -183,8 +184,8 @@ class AgentDefinition(Part):
     )
     examples: list[Example] = Field(default_factory=list, max_length=50, description="Put after the prompt.")
     model: str | ModelChoice | None = Field(default=None, description="A profile by name, or with parameters.")
-    strategy: Literal["tools", "simple"] = Field(
-        default="tools", description="`tools`: it calls tools until it can answer. `simple`: one call of its model."
+    strategy: StrategyChoice = Field(
+        default=Tools(), description="How it works: a strategy by name, or an object with `kind` and its options."
     )
     max_iterations: int = Field(
         default=10,
@@ -202,9 +203,17 @@ class AgentDefinition(Part):
 
     @model_validator(mode="after")
     def _of_strategy(self) -> AgentDefinition:
-        if self.strategy == "simple" and (self.tools or self.handoffs):
-            raise ValueError("strategy 'simple' calls no tools: leave `tools` and `handoffs` out, or take 'tools'")
+        for sentence in self.strategy.wrong(self):
+            raise ValueError(sentence)
         return self
+
+    @property
+    def has_tools(self) -> bool:
+        return bool(self.tools)
+
+    @property
+    def has_handoffs(self) -> bool:
+        return bool(self.handoffs)
 
 
 class Limits(Part):

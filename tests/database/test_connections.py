@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import threading
 import traceback
@@ -16,8 +17,13 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from drsai_backend.database import Database
+from drsai_backend.database.backends.postgres import PostgresBackend
+from drsai_backend.database.backends.prepared import Prepared, run_guarded
 from drsai_backend.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
 from tests.database.functions import add, names
+from tests.support.postgres import connect
+
+_ONE = Prepared(lambda _: sa.text("SELECT 1"))
 
 
 async def test_another_process_that_keeps_the_lock(sqlite: Database):
@@ -29,6 +35,34 @@ async def test_another_process_that_keeps_the_lock(sqlite: Database):
     other.execute("COMMIT")
     other.close()
     assert await sqlite.write(add("a")) == "a"
+
+
+@pytest.mark.parametrize("writes", [True, False])
+async def test_a_close_leaves_no_log_behind(migrated_sqlite: str, writes: bool):
+    """Of two connections that close at the same moment each takes the other for one that stays."""
+    database = Database(migrated_sqlite)
+    if writes:
+        await database.write(add("a"))
+    held = threading.Barrier(2)
+    await asyncio.gather(*(database.read(lambda _: held.wait(10)) for _ in range(2)))
+    log = Path(f"{database.sqlite_path}-wal")
+    assert log.exists()
+    together = threading.Barrier(2)
+    met: list[bool] = []
+
+    def close(*_: object) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait(0.1)
+            met.append(True)
+
+    event.listen(sa.Pool, "close", close)
+    try:
+        await database.close()
+    finally:
+        event.remove(sa.Pool, "close", close)
+    assert together.broken
+    assert met == []
+    assert not log.exists()
 
 
 def test_several_event_loops_one_after_the_other(migrated_sqlite: str):
@@ -152,25 +186,25 @@ async def test_in_memory_reads_and_writes_share_the_connection():
         assert await database.read(lambda session: session.scalar(count)) == 5
 
 
-def test_connections_close_one_after_the_other_and_the_last_removes_the_log(sqlite: Database):
-    """Two that close at the same moment each take the other for one that stays, and leave the write-ahead log."""
-    log = Path(f"{sqlite.sqlite_path}-wal")
-    sqlite.write_sync(add("a"))
-    assert sqlite.read_sync(names) == ["a"]
-    assert log.exists()
-    together = threading.Barrier(2)
-    closed: list[bool] = []
+@pytest.mark.parametrize("last", ["read", "raw"])
+async def test_a_process_that_stood_still_in_a_transaction_holds_up_nobody(migrated_postgres: str, last: str):
+    """PostgreSQL ends the transaction; whoever continues begins it anew."""
+    backend = PostgresBackend(sa.make_url(migrated_postgres), pool_size=2, busy_timeout=5, idle_timeout=0.2)
+    attempts = 0
 
-    def close(*_: object) -> None:
-        with contextlib.suppress(threading.BrokenBarrierError):
-            together.wait(0.1)
-            closed.append(True)
+    def stop(session: Session) -> str:
+        nonlocal attempts
+        attempts += 1
+        session.execute(sa.text("SELECT pg_advisory_xact_lock(7)"))
+        if attempts == 1:
+            with connect(migrated_postgres) as other:  # The event loop stands still meanwhile, as it would if stopped.
+                other.execute("SET lock_timeout = '5s'")
+                other.execute("SELECT pg_advisory_lock(7)")
+        if last == "raw":
+            run_guarded(session.connection(), None, [(_ONE, {})])
+        return add("a")(session)
 
-    event.listen(sa.Pool, "close", close)
-    try:
-        sqlite.close_sync()
-    finally:
-        event.remove(sa.Pool, "close", close)
-    assert together.broken
-    assert closed == []
-    assert not log.exists()
+    async with Database(migrated_postgres, backend=backend) as database:
+        assert await database.write(stop) == "a"
+        assert attempts == 2
+        assert await database.read(names) == ["a"]

@@ -232,6 +232,8 @@ def inject(
             run_client = run_client_of(model_client) or RunModelClient(
                 model_client, params=context.params, meter=context.meter, rules=context.models.rules
             )
+            if run_client.calls_in_text and run_client.meter is not context.meter:
+                run_client = run_client.of_run(context.params, context.meter, context.models.rules)
             # A client of its own, for two agents may share one and their answers must not be mixed up.
             speaker = str(getattr(part, "name", "")) or None
             run_client = run_client.with_steps(

@@ -1,0 +1,95 @@
+"""What a strategy is: a way in which an agent works, chosen by name in a definition.
+
+A strategy is its options as declared fields, and a function that builds from an agent's parts what does the work: one
+agent, or a small group chat whose manager keeps the way. What it keeps between turns is declared fields of the saved
+state of what it builds. A strategy is a module of this folder and an entry of `Strategy` in `__init__`; `simple.py` is
+the example.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from autogen_agentchat.base import ChatAgent, Team
+from autogen_core.model_context import ChatCompletionContext
+from autogen_core.models import ChatCompletionClient
+from autogen_core.tools import Workbench
+from pydantic import BaseModel, ConfigDict
+
+from drsai_backend.teams.context import RunContext
+
+
+@dataclass(frozen=True, slots=True)
+class AgentParts:
+    """What a definition says of an agent, for one run. Functions make a fresh part each, as a strategy may build
+    several agents of them.
+
+    Attributes:
+        name: of what is built.
+        description: one line for users, and for who chooses speakers.
+        system_message: the prompt, its variables filled in; None: there is none.
+        client: a model's client: the agent's own, or that of a profile by name.
+        workbenches: the tools.
+        model_context: what of the thread the model is shown.
+        handoffs: to whom it may hand over.
+        max_iterations: answers of the model in one turn; in a strategy of several agents, steps of a run.
+        tool_choice: `auto`, `required`, `none`, or the tool that has to be called.
+        stream: show the answer while it is made.
+        part: builds another agent or team of the definitions, by its name.
+        run: the run that it is built for.
+    """
+
+    name: str
+    description: str
+    system_message: str | None
+    client: Callable[[str | None], ChatCompletionClient]
+    workbenches: Callable[[], list[Workbench]]
+    model_context: Callable[[], ChatCompletionContext]
+    handoffs: tuple[str, ...]
+    max_iterations: int
+    tool_choice: str
+    stream: bool
+    part: Callable[[str], ChatAgent | Team]
+    run: RunContext
+
+
+class AgentWords(Protocol):
+    """What a strategy is told of an agent to judge whether it can work so (`AgentDefinition`)."""
+
+    @property
+    def has_tools(self) -> bool: ...
+    @property
+    def has_handoffs(self) -> bool: ...
+    @property
+    def max_iterations(self) -> int: ...
+
+
+class StrategyBase(BaseModel, ABC):
+    """A strategy's options. A subclass declares `kind: Literal["…"]` with a default, and its fields."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    is_team: ClassVar[bool] = False
+    """It builds a group chat, not an agent; so it takes part in round robin and selector teams only."""
+    needs_functions: ClassVar[bool] = True
+    """Where the agent has tools, its model has to call functions."""
+
+    def wrong(self, agent: AgentWords) -> Iterator[str]:
+        """Why an agent cannot work so: sentences that name the field and what to do."""
+        yield from ()
+
+    def uses(self) -> dict[str, str]:
+        """The agents and teams of the definitions that the options name, by the field that names each
+        (`skills.0.agent`)."""
+        return {}
+
+    @abstractmethod
+    def build(self, parts: AgentParts) -> ChatAgent | Team:
+        """A fresh agent or team for a run.
+
+        Raises:
+            TeamBuildError: it cannot be built of these parts.
+        """
