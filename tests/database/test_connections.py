@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sqlite3
 import threading
 import traceback
@@ -38,13 +37,17 @@ async def test_another_process_that_keeps_the_lock(sqlite: Database):
 
 
 @pytest.mark.parametrize("writes", [True, False])
-async def test_a_close_leaves_no_log_behind(migrated_sqlite: str, writes: bool):
+def test_a_close_leaves_no_log_behind(migrated_sqlite: str, writes: bool):
     """Of two connections that close at the same moment each takes the other for one that stays."""
     database = Database(migrated_sqlite)
     if writes:
-        await database.write(add("a"))
+        database.write_sync(add("a"))
     held = threading.Barrier(2)
-    await asyncio.gather(*(database.read(lambda _: held.wait(10)) for _ in range(2)))
+
+    async def read() -> None:
+        await asyncio.gather(*(database.read(lambda _: held.wait(10)) for _ in range(2)))
+
+    asyncio.run(read())
     log = Path(f"{database.sqlite_path}-wal")
     assert log.exists()
     together = threading.Barrier(2)
@@ -57,7 +60,7 @@ async def test_a_close_leaves_no_log_behind(migrated_sqlite: str, writes: bool):
 
     event.listen(sa.Pool, "close", close)
     try:
-        await database.close()
+        database.close_sync()
     finally:
         event.remove(sa.Pool, "close", close)
     assert together.broken
