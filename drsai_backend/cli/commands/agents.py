@@ -39,13 +39,10 @@ def agents_convert(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A YAML or JSON file of another framework's agent.")],
     format: Annotated[
         str | None,
-        typer.Option(
-            "--from", help="agent-entity, function-list or action-books. Default: found out.", metavar="FORMAT"
-        ),
+        typer.Option("--from", metavar="FORMAT", help="agent-entity, function-list, action-books; default: found out."),
     ] = None,
     out: Annotated[
-        str | None,
-        typer.Option("-o", "--out", metavar="OUT", help="Where to write it (.yaml, .json). Default: stdout."),
+        str | None, typer.Option("-o", "--out", metavar="OUT", help="A .yaml or .json file; default: stdout.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON, which has no comments.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,

@@ -43,9 +43,7 @@ def convert(text: str, file: str = "", format: str | None = None) -> Converted:
     source = parse(_as_yaml(text), file, of="an agent's fields")
     found = _format(source, format)
     if any(True for _ in halves(source.data)):
-        raise DefinitionError(
-            [Problem("has half an emoji (\\ud83d without its other half), which is no text", (), file)]
-        )
+        raise DefinitionError([Problem("has half a character (\\ud83d without its other half)", (), file)])
     draft = Draft(source, Secrets(source.data), agent_name(Path(file).stem, "agent"))
     found.convert(draft)
     model = draft.agent.get("model")

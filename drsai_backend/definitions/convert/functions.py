@@ -74,11 +74,9 @@ def _convert(draft: Draft) -> None:
         draft.put("prompt", draft.prompt(given.system_message, ("system_message",)), ("system_message",))
     if given.llm is not None:
         _model(draft, given.llm)
-    for place in ("llm", "generate_cfg"), ("extra_generate_cfg",):
-        data: Any = draft.source.data
-        for step in place:
-            data = (data or {}).get(step)
-        _parameters(draft, data or {}, place)
+    if given.llm is not None:
+        _parameters(draft, given.llm.generate_cfg, ("llm", "generate_cfg"))
+    _parameters(draft, given.extra_generate_cfg or {}, ("extra_generate_cfg",))
     if given.llm is not None:
         finish_profile(draft)
     for index, entry in enumerate(given.function_list or ()):

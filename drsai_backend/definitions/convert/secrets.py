@@ -1,6 +1,6 @@
 """Secrets that a configuration holds in clear: found by the names of their fields and by their own form.
 
-A secret that was found in one place is hidden wherever else it stands. Names of environment variables take their places.
+A secret that was found in one place is hidden wherever else it stands. The name of a variable takes its place.
 """
 
 from __future__ import annotations
@@ -13,22 +13,9 @@ from drsai_backend.definitions.source import FieldPath
 
 _LEAST: Final = 6
 """Characters of a secret that is looked for elsewhere, too. Anything shorter is in all texts."""
-_WORDS: Final = frozenset(
-    [
-        "apikey",
-        "appkey",
-        "authorization",
-        "bearer",
-        "cookie",
-        "credential",
-        "credentials",
-        "passwd",
-        "password",
-        "pwd",
-        "secret",
-        "secrets",
-        "token",
-    ]
+_WORDS: Final = (
+    *("apikey", "appkey", "authorization", "bearer", "cookie", "credential", "credentials"),
+    *("passwd", "password", "pwd", "secret", "secrets", "token"),
 )
 _BEFORE_KEY: Final = frozenset(
     ["access", "api", "app", "auth", "client", "encryption", "licence", "license", "private", "secret", "subscription"]

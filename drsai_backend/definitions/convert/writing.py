@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import yaml
 
@@ -75,11 +75,11 @@ def halves(data: object) -> Iterator[str]:
         if re.search("[\ud800-\udfff]", data):
             yield data
     elif isinstance(data, dict):
-        for key, value in data.items():  # pyright: ignore[reportUnknownVariableType]
+        for key, value in cast("JsonObject", data).items():
             yield from halves(key)
             yield from halves(value)
     elif isinstance(data, list):
-        for value in data:  # pyright: ignore[reportUnknownVariableType]
+        for value in cast("list[object]", data):
             yield from halves(value)
 
 
