@@ -12,7 +12,7 @@ from drsai_backend.definitions.check import parse_definitions, suggestion, wrong
 from drsai_backend.definitions.convert import books, entity, functions
 from drsai_backend.definitions.convert.base import Draft, Format, agent_name
 from drsai_backend.definitions.convert.secrets import Secrets
-from drsai_backend.definitions.convert.writing import Converted, halves, write_data
+from drsai_backend.definitions.convert.writing import Converted, escaped, halves, write_data
 from drsai_backend.definitions.schema import Definitions
 from drsai_backend.definitions.source import DefinitionError, FieldPath, Problem, Source, parse, read_text
 from drsai_backend.json_types import JsonObject
@@ -72,7 +72,7 @@ def _as_yaml(text: str) -> str:
 
     def write(found: re.Match[str]) -> str:
         if found[1] is not None:
-            return found[1]
+            return escaped(found[1])
         if found[2] is None:
             return " "
         return f"{found[2]}{'' if '.' in found[2] else '.0'}e{found[3] or '+'}{found[4]}"

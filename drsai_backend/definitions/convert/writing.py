@@ -15,7 +15,6 @@ from drsai_backend.definitions.source import Problem
 from drsai_backend.json_types import JsonObject
 
 _WIDTH: Final = 118
-_BAD: Final = re.compile("[\ud800-\udfff\ufffe\uffff\ufeff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +60,19 @@ class Converted:
 
     def json(self) -> str:
         """A file of definitions. JSON has no comments."""
-        return json.dumps(self.data, ensure_ascii=False, indent=2) + "\n"
+        return escaped(json.dumps(self.data, ensure_ascii=False, indent=2)) + "\n"
 
 
 def write_data(data: JsonObject) -> str:
     """Data as YAML."""
     return _dump(data)
+
+
+def escaped(text: str) -> str:
+    """JSON without the characters that YAML does not take, or takes for the end of a line."""
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(each if each.isprintable() or each in "\n\r\t" else _escape(each) for each in text)
 
 
 def halves(data: object) -> Iterator[str]:
@@ -85,7 +91,12 @@ def halves(data: object) -> Iterator[str]:
 
 def _visible(text: str) -> str:
     """A line that stays one, whatever others wrote into it."""
-    return "".join(each if each.isprintable() and not _BAD.match(each) else f"\\u{ord(each):04x}" for each in text)
+    return "".join(each if each.isprintable() else _escape(each) for each in text)
+
+
+def _escape(character: str) -> str:
+    """As JSON writes it."""
+    return json.dumps(character)[1:-1] if ord(character) > 127 else f"\\u{ord(character):04x}"
 
 
 class _Dumper(yaml.SafeDumper):
