@@ -67,11 +67,15 @@ def parse_definitions(data: JsonObject) -> tuple[Definitions | None, list[tuple[
     try:
         return Definitions.model_validate(data), []
     except ValidationError as error:
-        return None, list(_explained(error, data, Definitions))
+        return None, list(explained(error, data, Definitions))
 
 
-def _explained(error: ValidationError, data: JsonObject, kind: type[BaseModel]) -> Iterator[tuple[FieldPath, str]]:
-    """Of a union, the alternative that got furthest."""
+def explained(error: ValidationError, data: JsonObject, kind: type[BaseModel]) -> Iterator[tuple[FieldPath, str]]:
+    """What is wrong with the form of some data, as paths and sentences. Of a union, the alternative that got furthest.
+
+    Args:
+        error: of `kind.model_validate(data)`.
+    """
     found = [(_path_in(data, each), each) for each in error.errors(include_url=False, include_input=False)]
     told: set[FieldPath] = set()
     for path, each in found:
@@ -172,6 +176,9 @@ def wrong_names(
             for field, used in agent.strategy.calls().items():
                 if used not in known:
                     yield _of_strategy(path, field), f"the agent has no tool {used!r}{suggestion(used, known)}"
+        for place in ("memory", "knowledge"):
+            if getattr(agent, place) is not None:
+                yield (*path, place), f"{place} is not available yet: leave `{place}` out"
         for variable in unknown_variables(agent.prompt):
             yield (*path, "prompt"), f"there is no variable {{{{{variable}}}}}"
     for name, entry in given.tools.items():
