@@ -48,8 +48,8 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/tools"): {"name": "other", "config": TOOL},
     ("put", "/v1/tools/{name}"): {"config": TOOL},
     ("post", "/v1/tools/{name}/invoke"): {},
-    ("post", "/api/v1/agent/execute"): {"task": "My name is Ann.", "mode": "simple"},
-    ("post", "/api/v1/agent/execute-stream"): {"task": "My name is Ann.", "mode": "simple"},
+    ("post", "/api/v1/agent/execute"): {"task": "What is 2 + 2?", "mode": "simple"},
+    ("post", "/api/v1/agent/execute-stream"): {"task": "What is 2 + 2?", "mode": "simple"},
     ("post", "/mcp"): {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
 }
 QUERIES: dict[tuple[str, str], dict[str, str]] = {

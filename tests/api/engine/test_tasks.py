@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from autogen_core import FunctionCall
 
 from tests.api.engine.conftest import World
+from tests.support.scripted import Answer
 
 
 async def test_a_task_with_tools(world: World) -> None:
@@ -143,3 +145,32 @@ async def test_a_request_that_is_repeated_is_one_task(world: World) -> None:
     assert (await world.ask("POST", "/execute", **keyed)).json() == first
     other: dict[str, Any] = {**keyed, "json": {"task": "Add.", "mode": "tools", "max_steps": 3}}
     assert (await world.ask("POST", "/execute", **other)).status_code in (400, 409, 422)
+
+
+@pytest.mark.parametrize("mode", ["tools", "react"])
+async def test_max_steps_reached_ends_with_what_there_is_and_says_so(world: World, mode: str) -> None:
+    def on_and_on(messages: Any, options: Any) -> Answer:
+        if mode == "tools" and options["tools"]:
+            return [FunctionCall(f"c{len(messages)}", '{"expression": "1 + 1"}', "calculator")]
+        if mode == "react" and world.model.calls < 3:
+            return 'Thought: Again.\nAction: calculator\nAction Input: {"expression": "1 + 1"}'
+        return "Thought: Enough.\nFinal Answer: So far it is 2." if mode == "react" else "So far it is 2."
+
+    world.model.rule = on_and_on
+    task = (await world.execute(mode=mode, max_steps=3)).json()
+    assert (task["status"], task["final_answer"], task["step_count"]) == ("max_steps_reached", "So far it is 2.", 3)
+    assert [step["action"] for step in task["steps"]] == ["calculator", "calculator", None]
+    assert [step["observation"] for step in task["steps"]] == ["2", "2", None]
+    events = [each for _, each in await world.events(f"/tasks/{task['task_id']}/stream")]
+    assert events[-2]["status"] == "max_steps_reached"
+
+
+async def test_a_task_that_fails_says_so(world: World) -> None:
+    world.model.rule = lambda messages, options: RuntimeError("secret")
+    task = (await world.execute()).json()
+    assert (task["status"], task["final_answer"]) == ("failed", "")
+    assert task["error"]
+    assert task["steps"][-1]["error"] == task["error"]
+    assert "secret" not in str(task)
+    events = [each for _, each in await world.events(f"/tasks/{task['task_id']}/stream")]
+    assert [each["type"] for each in events[-3:-1]] == ["error", "final"]
