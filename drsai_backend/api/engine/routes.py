@@ -22,7 +22,7 @@ from drsai_backend.api.objects import run_headers
 from drsai_backend.api.step_events import AfterStepEvent, LastStepEventId, mark_of
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
-from drsai_backend.definitions.modes import modes_of
+from drsai_backend.definitions.modes import TEAMS, modes_of
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.threads.queries import RunFilter
 
@@ -197,9 +197,7 @@ def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
         wanted = [each for each, name in STATES.items() if name == status] if status else None
         first = oldest if since is None else max(since, oldest)
         last = None if until is None else min(max(until, oldest), now)
-        only = RunFilter(
-            teams, wanted, oldest if since is None else max(since, oldest), until and min(max(until, oldest), now)
-        )
+        only = RunFilter(TEAMS, wanted, first, last)
         page = await engine.list_runs(who, None, after=after, limit=limit, only=only)
         texts = await engine.first_texts(who.owner, [run.run_id for run in page.items])
         found = [summary(run, texts.get(run.run_id)) for run in page.items]

@@ -110,7 +110,8 @@ class Derivation:
         elif begun_by(row):
             self._said(row, kind, source, now)
         self._last = now
-        limit = (config.get("metadata") or {}).get("limit")
+        metadata: JsonObject = config.get("metadata") or {}
+        limit = metadata.get("limit")
         if limit and self.steps and self.steps[-1].source == source:
             self.steps[-1].limit = str(limit)
 
