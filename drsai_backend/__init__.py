@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from drsai_backend.errors import ToolError, TransientToolError
     from drsai_backend.runs import Answer
     from drsai_backend.state import decode_state, encode_state
+    from drsai_backend.strategies.plan_execute import PlanExecuteTeam
+    from drsai_backend.strategies.router import Flow, RouterOptions, RouterTeam
     from drsai_backend.teams.answering import answered_by
     from drsai_backend.teams.client_tools.definitions import ClientTool, ClientTools, ToolOutput
     from drsai_backend.teams.client_tools.policy import client_tools
@@ -67,11 +69,15 @@ __all__ = [
     "DrSaiAgentMixin",
     "DrSaiGroupChat",
     "FileOutput",
+    "Flow",
     "GraphFlow",
     "MagenticOneGroupChat",
+    "PlanExecuteTeam",
     "ReactAgent",
     "RegisteredTools",
     "RoundRobinGroupChat",
+    "RouterOptions",
+    "RouterTeam",
     "RunContext",
     "RunLimits",
     "RunStatus",
@@ -118,6 +124,8 @@ _HOMES: Final = {
     "drsai": ("DrSai",),
     "runs": ("Answer",),
     "state": ("decode_state", "encode_state"),
+    "strategies.plan_execute": ("PlanExecuteTeam",),
+    "strategies.router": ("Flow", "RouterOptions", "RouterTeam"),
     "errors": ("ToolError", "TransientToolError"),
     "tools.builtin": ("BuiltinTools", "builtin_tools"),
     "tools.registered.workbench": ("RegisteredTools",),

@@ -158,12 +158,31 @@ class Models:
                     made = [chance.choice(names) for _ in range(chance.choice((1, 1, 2)))]
                     return Reply(tool_calls=[self._call(name, number, i, chance) for i, name in enumerate(made)])
                 return Reply(f"The keeper did it n{number} after {rounds} rounds of tools")
+            case "travel":
+                return self._planned(number, request, chance)
             case "asker":
                 if request.messages[-1].get("name") == "person" or "person" in texts[-1][:20]:
                     return Reply(f"Thank you n{number} and DONE")
                 return Reply(f"What is it n{number} that you want?")
             case _:
                 return Reply(f"{agent} says n{number} and " + " ".join(["more"] * chance.randrange(8)))
+
+    def _planned(self, number: int, request: ModelRequest, chance: Random) -> Reply:
+        if "You make the plan" in request.system:
+            if chance.random() < 0.1:
+                return Reply(f"No plan n{number}")
+            ids = [f"{number}_{index}" for index in range(chance.randrange(1, 5))]
+            steps: list[Any] = []
+            for at, name in enumerate(ids):
+                needs = [each for each in ids[:at] if chance.random() < 0.4]
+                steps.append({"id": name, "do": f"act on n{number} {name}", "needs": needs})
+            return Reply({"steps": steps})
+        if "You do one step" in request.system:
+            if request.messages[-1]["role"] != "tool" and chance.random() < 0.7:
+                return Reply(tool_calls=[self._call(chance.choice(request.tools), number, 0, chance)])
+            word = chance.choice(["Did it"] * 6 + ["FAILED: it"] * 2 + ["REPLAN: it"])
+            return Reply(f"{word} n{number}")
+        return Reply(f"The traveller n{number} is back")
 
     def _call(self, name: str, number: int, index: int, chance: Random) -> ToolCall:
         token = f"n{number}.{index}"

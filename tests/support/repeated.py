@@ -35,8 +35,8 @@ class Story:
     """What became of a run, and what is stored of it.
 
     `crash_at`: the number of the write, counted over the whole story, at which the process ends; `durable`: that write
-    was still done. `tools` are the client's, of which each returns its name and its arguments. `provided` are fields of
-    the run's context.
+    was still done. Writes are those of steps, and with `cuts_turns` those of turns. `tools` are the client's, of which
+    each returns its name and its arguments. `provided` are fields of the run's context.
     """
 
     build: Callable[[], BuiltTeam] | Callable[[RunContext], BuiltTeam]
@@ -45,6 +45,7 @@ class Story:
     provided: Mapping[str, Any] = field(default_factory=dict[str, Any])
     crash_at: int | None = None
     durable: bool = False
+    cuts_turns: bool = False
     stored: Stored = field(default_factory=Stored)
     steps: dict[tuple[str, str], Step] = field(default_factory=dict)
     answers: list[dict[str, Any]] = field(default_factory=list)
@@ -102,6 +103,12 @@ class Story:
         on_turn = run.on_turn
 
         async def turn_stored(turn: Any) -> None:
+            self.writes += self.cuts_turns
+            crash = self.cuts_turns and self.writes == self.crash_at
+            if crash:
+                self.cut = ("turn",)
+                if not self.durable:
+                    raise Crash
             await on_turn(turn)
             self.shown += run.seen
             run.seen.clear()
@@ -109,6 +116,8 @@ class Story:
             self.steps.clear()
             self.answers.clear()
             broker.turn_done()
+            if crash:
+                raise Crash
 
         run.on_turn = turn_stored
         async with asyncio.timeout(30):

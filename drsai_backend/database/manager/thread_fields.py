@@ -1,5 +1,8 @@
 """`Thread.tasks`, `team_result` and `meta`: `ThreadField` rows.
 
+`tasks` is what the messages of the thread's latest run tell of a plan (`datamodel.task_lists`), unless somebody stored
+other ones. So there is one truth: the statuses are those of the stored turn, wherever a process was cut off.
+
 `team_result` is the result of the thread's latest run, told by its `Run` row, unless somebody stored another: it stands
 until the next run. The engine writes no result of its own: what the result says is in the run's row and its messages
 already, and a copy would cost every run a statement and a row.
@@ -14,8 +17,10 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.manager.model import Values
+from drsai_backend.database.runs.paths import Line, on_path
 from drsai_backend.database.values import batches, clean_json, digest
-from drsai_backend.datamodel import Run, RunStatus, Thread, ThreadField, table_of
+from drsai_backend.datamodel import AutoGenMessage, Run, RunStatus, Thread, ThreadField, table_of
+from drsai_backend.datamodel.task_lists import MARK, fold
 from drsai_backend.errors import Conflict
 from drsai_backend.json_types import JsonObject
 
@@ -25,15 +30,29 @@ _OF_RUN: Final = ("status", "stop_reason", "first_seq", "last_seq", "usage", "st
 _thread = table_of(Thread)
 _run = table_of(Run)
 _field = table_of(ThreadField)
+_message = table_of(AutoGenMessage)
 
 # Built once: to put a statement together takes longer than to run it.
 _fields_of = sa.select(_field.c.thread_key, _field.c.name, _field.c.value).where(
     _field.c.thread_key.in_(sa.bindparam("keys", expanding=True)), _field.c.name.in_(FIELDS)
 )
 _latest_runs = (
-    sa.select(_thread.c.id, _thread.c.run_id.label("latest"), *(_run.c[name] for name in _OF_RUN))
+    sa.select(_thread.c.id, _thread.c.branch, _thread.c.run_id.label("latest"), *(_run.c[name] for name in _OF_RUN))
     .outerjoin(_run, _run.c.run_id == _thread.c.run_id)
     .where(_thread.c.id.in_(sa.bindparam("keys", expanding=True)))
+)
+_is_marked = _message.c.config["metadata"][MARK].as_string().is_not(None)
+_marked_of = (
+    sa.select(_message.c.thread_key, _message.c.seq, _message.c.config)
+    .join(_thread, _thread.c.id == _message.c.thread_key)
+    .join(_run, _run.c.run_id == _thread.c.run_id)
+    .where(
+        _message.c.thread_key.in_(sa.bindparam("keys", expanding=True)),
+        _thread.c.branch.is_(None),
+        _message.c.seq >= _run.c.first_seq,
+        _is_marked,
+    )
+    .order_by(_message.c.thread_key, _message.c.seq)
 )
 
 
@@ -45,8 +64,19 @@ def read_fields(session: Session, keys: Sequence[int]) -> dict[int, Values]:
     for part in batches(keys):
         for key, name, value in connection.execute(_fields_of, {"keys": part}):
             found[key][name] = value
+        marked: dict[int, list[tuple[int, JsonObject]]] = {}
+        for key, seq, config in connection.execute(_marked_of, {"keys": part}):
+            marked.setdefault(key, []).append((seq, config))
         for row in connection.execute(_latest_runs, {"keys": part}):
             fields = found[row.id]
+            if row.latest is not None and row.branch is not None:
+                marked[row.id] = _marked_on_path(session, Line(row.id, row.branch), row.latest)
+            if row.id in marked and "tasks" not in fields:
+                lists = fold(marked[row.id])
+                if row.status is not None and RunStatus(row.status).is_final:
+                    for each in lists:
+                        each.cut()
+                fields["tasks"] = [each.rows() for each in lists]
             own = fields.pop("team_result", None)
             if own is not None and own["run_id"] == row.latest:
                 fields["team_result"] = own["value"]
@@ -60,6 +90,13 @@ def read_fields(session: Session, keys: Sequence[int]) -> dict[int, Values]:
                     "files": [],
                 }
     return found
+
+
+def _marked_on_path(session: Session, line: Line, run_id: str) -> list[tuple[int, JsonObject]]:
+    """Of a thread that was rewound: the marked messages of a run on its current branch."""
+    query = on_path(_message, line, "seq", _message.c.seq, _message.c.config)
+    rows = session.connection().execute(query.where(_message.c.run_id == run_id, _is_marked).order_by(_message.c.seq))
+    return [(row.seq, row.config) for row in rows]
 
 
 def write_fields(session: Session, key: int, run_id: str | None, changed: Values, loaded: Values) -> bool:

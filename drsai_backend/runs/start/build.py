@@ -42,7 +42,7 @@ from drsai_backend.teams.client_tools.workbench import give_tools
 from drsai_backend.teams.context import BuiltTeam, RunContext, TeamFactory, build_team
 from drsai_backend.teams.limits import LimitReached, RunLimits
 from drsai_backend.teams.replay.provided import choosing, tool_run_of
-from drsai_backend.teams.replay.steps import Step, TurnSteps
+from drsai_backend.teams.replay.steps import OwnSteps, Step, TurnSteps
 from drsai_backend.teams.replay.tool_calls import ToolCalls
 from drsai_backend.teams.replay.workbench import RecordedWorkbench
 from drsai_backend.teams.resources import Held
@@ -209,6 +209,8 @@ def inject(
         if isinstance(part, RunBound):
             bind(part, context, broker.ask)
         agent = steps.agent(path)
+        if isinstance(part, OwnSteps):
+            part.bind_steps(agent)
         manages = is_a(part, BaseGroupChat)
         speaks = not manages or is_a(part, MagenticOneGroupChat)
         workbenches: list[Workbench] | None = getattr(part, "_workbench", None)

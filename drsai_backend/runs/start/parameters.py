@@ -98,7 +98,7 @@ def allot(
         ignored = ("tools", *ignored)
     if choice is not None:
         _check_choice(answering, choice, request.team)
-    speakers = sum(1 for _ in leaf_agents(team))
+    speakers = sum(1 for each in leaf_agents(team) if not getattr(each, "only_thinks", False))
     continuing = None if request.continues is None else _continuing(team, continues, request.continues)
     formed = _formed(answering, params)
     chooser = None if choice is None else answering

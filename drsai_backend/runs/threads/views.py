@@ -33,7 +33,10 @@ class ThreadDetail(ThreadSummary):
     error_message: str | None = Field(default=None, description="Why its latest run failed; safe to show.")
     input_request: JsonObject | None = Field(default=None, description="What a person is asked, when it waits.")
     team_result: JsonObject | None = Field(default=None, description="The `TeamResult` of its latest run.")
-    tasks: list[JsonObject] | JsonObject | None = Field(default=None, description="For programs of one's own.")
+    tasks: list[JsonObject] | JsonObject | None = Field(
+        default=None,
+        description="The plans of the latest run, with the statuses of their steps; or what a program has stored.",
+    )
     meta: JsonObject | None = Field(default=None, description="For programs of one's own.")
     run_id: str | None = Field(default=None, description="The latest run.")
     control: str | None = Field(default=None, description="What the live run is asked to do and has not done yet.")

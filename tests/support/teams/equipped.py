@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Annotated, Any
 
-from drsai_backend import AssistantAgent, Depends, RoundRobinGroupChat, RunContext, tool
+from drsai_backend import AssistantAgent, Depends, PlanExecuteTeam, RoundRobinGroupChat, RunContext, tool
 from drsai_backend.agents.contexts import CompactionContext
 from drsai_backend.tools import FileOutput, ToolRun
 from drsai_backend.tools.http import HttpTool
@@ -104,4 +104,11 @@ def short(context: RunContext) -> AssistantAgent:
     return _agent(context, "sam", model_context=shown)
 
 
-teams = {"office": office, "marking": marking, "spare": spare, "short": short}
+def travel(context: RunContext) -> PlanExecuteTeam:
+    """A plan, whose steps have tools."""
+    tools: list[Any] = [transfer, balance]
+    least = {"max_steps": 9, "retries": 1, "replans": 1}
+    return PlanExecuteTeam(context.model_client(), tools, name="travel", system_message="You are travel.", **least)
+
+
+teams = {"office": office, "marking": marking, "spare": spare, "short": short, "travel": travel}

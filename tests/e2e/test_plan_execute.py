@@ -1,0 +1,308 @@
+"""`plan_execute` as its clients see it: over HTTP, with a scripted model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drsai_backend import PlanExecuteTeam, RunContext, requires_approval, tool
+from drsai_backend.definitions import Means, load
+from tests.e2e.conftest import Serve, Service
+from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
+
+DEFINED = """
+tools:
+  fare: {python: "tests.e2e.test_plan_execute:fare"}
+  pay: {python: "tests.e2e.test_plan_execute:pay"}
+agents:
+  clerk: {prompt: You are a clerk., tools: [fare, pay], strategy: plan_execute}
+  careful: {strategy: {kind: plan_execute, check: true, replans: 1}}
+  short: {strategy: {kind: plan_execute, max_steps: 3, retries: 1, replans: 0, at_once: 1}}
+  other: {prompt: You are another one.}
+teams:
+  crew: {kind: round_robin, participants: [clerk, other], max_turns: 2}
+serve: [clerk, careful, short, crew]
+"""
+
+
+@tool
+async def fare(city: str) -> str:
+    """The fare to a city."""
+    return f"{len(city) * 10} euros"
+
+
+@tool
+@requires_approval
+async def pay(what: str) -> str:
+    """Pay for something."""
+    PAID.append(what)
+    return f"paid {what}"
+
+
+PAID: list[str] = []
+
+
+def plan(*steps: tuple[str, str, Sequence[str]]) -> str:
+    return json.dumps({"steps": [{"id": id_, "do": do, "needs": [*needs]} for id_, do, needs in steps]})
+
+
+def _done(step: str, request: ModelRequest) -> str:
+    return f"{step} is done"
+
+
+class Models:
+    """A planner that gives `plans`, one after the other, and executors that answer by what their step is."""
+
+    def __init__(self, model: ModelServer, *plans: str, do: Callable[[str, ModelRequest], Any] | None = None) -> None:
+        self.plans = [*plans]
+        self.do = do or _done
+        self.planned: list[ModelRequest] = []
+        self.done: list[tuple[str, str]] = []
+        self.summed: list[ModelRequest] = []
+        self.most = self.now = 0
+        model.script("You make the plan", self.make)
+        model.script("You do one step", self.step)
+        model.script(None, self.sum_up)
+
+    def make(self, request: ModelRequest) -> Any:
+        self.planned.append(request)
+        return self.plans.pop(0)
+
+    async def step(self, request: ModelRequest) -> Any:
+        told = next(each["content"] for each in request.messages if each["role"] == "user")
+        do = told.rpartition(":\n")[2].strip()
+        if request.messages[-1]["role"] == "user":
+            self.done.append((do, told))
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0.01)
+        self.now -= 1
+        return self.do(do, request)
+
+    def sum_up(self, request: ModelRequest) -> Any:
+        self.summed.append(request)
+        return "Here is the answer."
+
+    @property
+    def steps(self) -> list[str]:
+        return [do for do, _ in self.done]
+
+
+@pytest.fixture
+async def service(serve: Serve, tmp_path: Path) -> Service:
+    PAID.clear()
+    file = tmp_path / "team.yaml"
+    file.write_text(DEFINED)
+    return await serve(load(str(file), Means(("tests.e2e",))))
+
+
+async def ask(service: Service, team: str, text: str = "Go.", **more: Any) -> Any:
+    body = {"model": team, "messages": [{"role": "user", "content": text}], "thread_id": "t", "user": "u", **more}
+    answer = await service.http.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["choices"][0]["message"]
+
+
+async def tasks_of(service: Service) -> list[Any]:
+    answer = await service.http.get("/v1/threads/t", params={"user": "u"})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["tasks"]
+
+
+def statuses(tasks: Any) -> dict[str, tuple[str, int]]:
+    return {each["task_id"]: (each["meta"]["status"], each["meta"]["attempts"]) for each in tasks["tasks"]}
+
+
+DIAMOND = plan(("1", "rome", []), ("2", "oslo", []), ("3", "compare", ["1", "2"]))
+
+
+async def test_a_plan_is_made_and_followed(service: Service, model: ModelServer) -> None:
+    models = Models(model, DIAMOND, plan(("1", "bern", [])))
+    said = await ask(service, "clerk", "Which fare is lower?")
+    assert said["content"] == "Here is the answer."
+    thoughts = said["reasoning_content"]
+    assert "1. rome\n2. oslo\n3. compare (needs 1, 2)" in thoughts
+    assert "Step 3 done:\n\ncompare is done" in thoughts
+    assert (sorted(models.steps[:2]), models.steps[2:], models.most) == (["oslo", "rome"], ["compare"], 2)
+    # Each sees the task, its step and the results that the step needs, and nothing else.
+    told = dict(models.done)
+    assert "Which fare is lower?" in told["rome"]
+    assert "oslo" not in told["rome"]
+    assert "rome is done" in told["compare"]
+    assert "oslo is done" in told["compare"]
+    assert "fare: The fare to a city." in json.dumps(models.planned[0].messages)
+    assert models.planned[0].body["response_format"]["json_schema"]["schema"]["required"] == ["steps"]
+    assert "You are a clerk." in models.summed[0].system
+    assert "compare is done" in models.summed[0].last
+    [tasks] = await tasks_of(service)
+    assert (tasks["content"], tasks["meta"]) == ("Which fare is lower?", {"status": "done", "team": "clerk"})
+    assert statuses(tasks) == {"1": ("done", 1), "2": ("done", 1), "3": ("done", 1)}
+    assert [(each["previous_id"], each["next_id"]) for each in tasks["tasks"]] == [(None, "2"), ("1", "3"), ("2", None)]
+
+    # The second task makes a plan of its own, and knows what was said, but not what was done for the first.
+    await ask(service, "clerk", "And Bern?")
+    assert "Here is the answer." in json.dumps(models.planned[1].messages)
+    assert "compare" not in json.dumps(models.planned[1].messages)
+    assert "compare" not in json.dumps(models.summed[1].messages)
+    assert [statuses(each) for each in await tasks_of(service)] == [{"1": ("done", 1)}]
+
+
+async def test_the_answer_is_streamed_and_nothing_else_is_text(service: Service, model: ModelServer) -> None:
+    Models(model, DIAMOND)
+    body = {"model": "clerk", "messages": [{"role": "user", "content": "Go."}], "stream": True}
+    answer = await service.http.post("/v1/chat/completions", json=body)
+    data = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")]
+    deltas = [choice["delta"] for each in map(json.loads, data) for choice in each["choices"]]
+    pieces = [each["content"] for each in deltas if each.get("content")]
+    assert "".join(pieces) == "Here is the answer."
+    assert len(pieces) > 1
+    assert "rome is done" in "".join(each.get("reasoning_content") or "" for each in deltas)
+
+
+async def test_a_step_is_tried_again_and_the_plan_is_changed(service: Service, model: ModelServer) -> None:
+    def do(step: str, request: ModelRequest) -> str:
+        return "FAILED: closed" if step == "shop" else f"{step} is done"
+
+    first = plan(("1", "walk", []), ("2", "shop", ["1"]), ("3", "home", ["2"]))
+    models = Models(model, first, plan(("4", "web", ["1"])), do=do)
+    await ask(service, "clerk")
+    assert models.steps == ["walk", "shop", "shop", "shop", "shop", "web"]
+    assert "An earlier attempt at your step failed: closed" in models.done[2][1]
+    assert "An earlier attempt" not in models.done[1][1]
+    again = models.planned[1].last
+    assert "Step 2 failed: closed" in again
+    assert "Step 1 (done): walk\nwalk is done" in again
+    assert "ids from 4 on" in again
+    [tasks] = await tasks_of(service)
+    assert statuses(tasks) == {"1": ("done", 1), "2": ("failed", 4), "3": ("replaced", 0), "4": ("done", 1)}
+    assert tasks["meta"]["status"] == "done"
+
+
+async def test_a_step_says_that_the_plan_has_to_be_another_one(service: Service, model: ModelServer) -> None:
+    def do(step: str, request: ModelRequest) -> str:
+        return "REPLAN: no flights" if step == "rome" else "ok"
+
+    models = Models(model, DIAMOND, plan(("7", "rail", [])), do=do)
+    await ask(service, "clerk")
+    assert sorted(models.steps) == ["oslo", "rail", "rome"]
+    assert "no flights" in models.planned[1].last
+
+
+async def test_the_limit_of_steps(service: Service, model: ModelServer) -> None:
+    def do(step: str, request: ModelRequest) -> str:
+        return "FAILED: no" if step == "a" else "ok"
+
+    Models(model, plan(("1", "a", []), ("2", "b", []), ("3", "c", [])), do=do)
+    said = await ask(service, "short")
+    note = "Not everything was done: step 1 failed; step 3 was not done, because the limit of 3 steps was reached."
+    assert said["content"] == f"Here is the answer.\n\n{note}"
+    [tasks] = await tasks_of(service)
+    assert statuses(tasks) == {"1": ("failed", 2), "2": ("done", 1), "3": ("skipped", 0)}
+    assert tasks["meta"]["status"] == "incomplete"
+    run = (await service.http.get("/v1/threads/t", params={"user": "u"})).json()["run_id"]
+    ended = (await service.http.get(f"/v1/runs/{run}", params={"user": "u"})).json()
+    assert (ended["status"], ended["stop_reason"]) == ("completed", note)
+
+
+async def test_a_plan_that_cannot_be_followed_goes_back(service: Service, model: ModelServer) -> None:
+    models = Models(model, plan(("1", "a", ["2"]), ("2", "b", ["1"])), "Hm.", plan(("1", "a", [])))
+    assert (await ask(service, "clerk"))["content"] == "Here is the answer."
+    assert "'1', '2' wait for each other" in models.planned[1].last
+    assert "no JSON object" in models.planned[2].last
+    models.plans = ["?", "?", "?"]
+    said = await ask(service, "clerk", "Once more.")
+    assert said["content"] == "Here is the answer."
+    assert "No plan could be made" in said["reasoning_content"]
+    assert len(models.planned) == 6
+
+
+async def test_a_task_without_steps(service: Service, model: ModelServer) -> None:
+    models = Models(model, plan())
+    assert (await ask(service, "clerk", "Hello"))["content"] == "Here is the answer."
+    assert [each["content"] for each in models.summed[0].messages[1:]] == ["Hello"]
+
+
+async def test_a_person_checks_the_plan(service: Service, model: ModelServer) -> None:
+    models = Models(model, DIAMOND, plan(("4", "rail", [])), plan(("1", "x", [])), plan(("1", "y", [])))
+    said = await ask(service, "careful")
+    assert "3. compare (needs 1, 2)" in said["content"]
+    assert models.steps == []
+    [tasks] = await tasks_of(service)
+    assert tasks["meta"]["status"] == "planned"
+    assert {status for status, _ in statuses(tasks).values()} == {"waiting"}
+    # What is neither of the words is what the user wants instead.
+    said = await ask(service, "careful", "By rail, please.")
+    assert "4. rail" in said["content"]
+    assert "By rail, please." in models.planned[1].last
+    said = await ask(service, "careful", 'edit {"steps": [{"id": "4", "do": "bus", "needs": ["9"]}]}')
+    assert "needs step '9', which is not there" in said["content"]
+    said = await ask(service, "careful", 'edit {"steps": [{"id": "4", "do": "bus", "needs": []}]}')
+    assert said["content"] == "Here is the answer."
+    assert models.steps == ["bus"]
+    [tasks] = await tasks_of(service)
+    assert statuses(tasks) == {"1": ("replaced", 0), "2": ("replaced", 0), "3": ("replaced", 0), "4": ("done", 1)}
+
+    await ask(service, "careful", "Next.")
+    assert (await ask(service, "careful", "approve"))["content"] == "Here is the answer."
+    assert models.steps == ["bus", "x"]
+    await ask(service, "careful", "Next.")
+    said = await ask(service, "careful", "reject")
+    assert said["content"] == "The plan was rejected, so nothing was done."
+    assert (len(models.planned), len(models.summed)) == (4, 2)
+    [tasks] = await tasks_of(service)
+    assert (tasks["meta"]["status"], statuses(tasks)) == ("rejected", {"1": ("skipped", 0)})
+
+
+async def test_a_tool_that_needs_approval_repeats_its_step_alone(service: Service, model: ModelServer) -> None:
+    def do(step: str, request: ModelRequest) -> Any:
+        if request.messages[-1]["role"] == "tool":
+            return request.last
+        name, argument = ("pay", "what") if step == "rome" else ("fare", "city")
+        return Reply(tool_calls=[ToolCall(name, {argument: step})])
+
+    models = Models(model, DIAMOND, do=do)
+    await ask(service, "clerk")
+    [tasks] = await tasks_of(service)
+    assert statuses(tasks) == {"1": ("running", 1), "2": ("running", 1), "3": ("waiting", 0)}
+    assert (sorted(models.steps), PAID) == (["oslo", "rome"], [])
+    assert (await ask(service, "clerk", "approve"))["content"] == "Here is the answer."
+    # No model is asked again for what was done in the turn before the question.
+    assert (sorted(models.steps), PAID, len(models.planned)) == (["compare", "oslo", "rome"], ["rome"], 1)
+    assert "paid rome" in models.summed[0].last
+
+
+async def test_inside_another_team(service: Service, model: ModelServer) -> None:
+    models = Models(model, DIAMOND)
+    said = await ask(service, "crew")
+    assert "rome" not in said["content"]
+    assert said["content"].count("Here is the answer.") == 2
+    [tasks] = await tasks_of(service)
+    assert statuses(tasks)["3"] == ("done", 1)
+    # The other one hears the answer, and nothing of how it was found.
+    assert "compare" not in json.dumps(models.summed[1].messages)
+    assert "Here is the answer." in json.dumps(models.summed[1].messages)
+
+
+@pytest.mark.parametrize("way", ["json_schema", "json_object", "function", "text"])
+async def test_how_a_model_is_asked_for_a_plan(serve: Serve, model: ModelServer, way: str) -> None:
+    def team(context: RunContext) -> PlanExecuteTeam:
+        client = context.model_client()
+        known = {**client.model_info, "structured_output": way == "json_schema"}
+        known |= {"json_output": way in ("json_schema", "json_object"), "function_calling": way == "function"}
+        client.inner._model_info = known  # type: ignore[attr-defined]  # as of a model of one's own
+        return PlanExecuteTeam(client, name="team")
+
+    service = await serve({"team": team})
+    models = Models(model, DIAMOND)
+    if way == "function":
+        models.plans = [Reply(tool_calls=[ToolCall("make_plan", DIAMOND)])]  # type: ignore[list-item]
+    assert (await ask(service, "team"))["content"] == "Here is the answer."
+    body = models.planned[0].body
+    assert body.get("response_format", {}).get("type") == (way if way.startswith("json") else None)
+    assert [each["function"]["name"] for each in body.get("tools", ())] == (["make_plan"] if way == "function" else [])
+    assert len(models.steps) == 3
