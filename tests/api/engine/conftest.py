@@ -32,6 +32,9 @@ def adding(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
     return [FunctionCall(f"c{len(results)}", json.dumps({"expression": f"{len(results)} + 1"}), "calculator")]
 
 
+TOOLS = ["calculator", "convert_units", "ask_person"]
+
+
 class OneModel(ModelProvider):
     """Every agent asks the same scripted model."""
 
@@ -79,7 +82,7 @@ def identify(request: Request) -> Principal:
 @pytest.fixture
 async def world(database_url: str) -> AsyncIterator[World]:
     model = ScriptedClient(adding, thought="Hm.")
-    drsai = DrSai(None, database_url, settings=settings(), model_provider=OneModel(model))
+    drsai = DrSai(None, database_url, settings=settings(engine_tools=TOOLS), model_provider=OneModel(model))
     async with drsai:
         app = drsai.app(identify)
         transport = httpx.ASGITransport(app)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx
 import pytest
 from autogen_core import FunctionCall
 
+from drsai_backend import DrSai
+from drsai_backend.runs import Answer as Answered
 from tests.api.engine.conftest import World
 from tests.support.scripted import Answer
+from tests.support.threads import settings
 
 
 async def test_a_task_with_tools(world: World) -> None:
@@ -166,7 +170,10 @@ async def test_max_steps_reached_ends_with_what_there_is_and_says_so(world: Worl
 
 
 async def test_a_task_that_fails_says_so(world: World) -> None:
-    world.model.rule = lambda messages, options: RuntimeError("secret")
+    def fails(messages: Any, options: Any) -> Answer:
+        return RuntimeError("secret")
+
+    world.model.rule = fails
     task = (await world.execute()).json()
     assert (task["status"], task["final_answer"]) == ("failed", "")
     assert task["error"]
@@ -174,3 +181,55 @@ async def test_a_task_that_fails_says_so(world: World) -> None:
     assert "secret" not in str(task)
     events = [each for _, each in await world.events(f"/tasks/{task['task_id']}/stream")]
     assert [each["type"] for each in events[-3:-1]] == ["error", "final"]
+
+
+async def test_a_task_that_asks_a_person(world: World) -> None:
+    def asks(messages: Any, options: Any) -> Answer:
+        if type(messages[-1]).__name__ == "UserMessage":
+            return [FunctionCall("c0", '{"question": "Which city?"}', "ask_person")]
+        return f"You said {messages[-1].content[0].content}."
+
+    world.model.rule = asks
+    task = (await world.execute(conversation_id="c", tools=["ask_person"])).json()
+    assert (task["status"], task["final_answer"]) == ("awaiting_input", "")
+    path = f"/tasks/{task['task_id']}/stream"
+    *_, (_, asked), (last, final), (_, done) = await world.events(path)
+    assert (asked["type"], final["status"], done) == ("input_request", "awaiting_input", "[DONE]")
+    assert await world.events(path, params={"after": last}) == []  # until it is answered
+    answer = Answered(asked["input_request"]["id"], "Rome")
+    handle = await world.drsai.answer("ann", "c", answer, tenant="acme")
+    await handle.wait()
+    rest = [each for _, each in await world.events(path, params={"after": last})]
+    assert [each["type"] for each in rest[:3]] == ["observation", "step_end", "step_start"]
+    assert (rest[-2]["status"], rest[-2]["content"]) == ("success", "You said Rome.")
+
+
+async def test_every_mode_does_a_task_offline(database_url: str) -> None:
+    async with DrSai(None, database_url, settings=settings()) as drsai:
+        transport = httpx.ASGITransport(drsai.app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://test/api/v1/agent") as http:
+            modes = (await http.get("/tools")).json()["modes"]
+            assert {"react", "simple", "tools"} <= set(modes)
+            for mode in modes:
+                task = (await http.post("/execute", json={"task": "What is 2 + 3?", "mode": mode})).json()
+                assert task["status"] in ("success", "max_steps_reached"), task
+                assert task["final_answer"]
+                assert [step["step"] for step in task["steps"]] == [*range(1, task["step_count"] + 1)]
+                assert task["steps"][-1]["final_answer"] == task["final_answer"]
+
+
+async def test_an_operator_may_offer_less(database_url: str) -> None:
+    none = settings(engine_modes=[], engine_tools=[])
+    async with DrSai(None, database_url, settings=none) as drsai:
+        transport = httpx.ASGITransport(drsai.app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://test/api/v1/agent") as http:
+            assert (await http.get("/tools")).json() == {"tools": [], "total": 0, "modes": []}
+            refused = await http.post("/execute", json={"task": "x", "mode": "simple"})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "mode")
+    chat = {"model": "engine:simple", "messages": [{"role": "user", "content": "x"}]}
+    async with DrSai(None, database_url, settings=settings()) as drsai:
+        transport = httpx.ASGITransport(drsai.app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+            # It is no model of a chat, whatever that says of tools.
+            assert (await http.post("/v1/chat/completions", json=chat)).status_code == 404
+            assert "engine" not in (await http.get("/v1/models")).text
