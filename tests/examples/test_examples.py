@@ -205,6 +205,16 @@ def test_custom_group_chat(commands: Commands, tmp_path: Path) -> None:
     assert output.endswith("health: 2\nmoney: 2\ntravel: 2\n")
 
 
+def test_task_client(commands: Commands, tmp_path: Path) -> None:
+    lines = [line.strip() for line in run(commands, "task_client.py", tmp_path).splitlines()]
+    assert lines[0] == "step 1: calculator -> 5"
+    assert lines[2] == "success: 2 steps, 1 call of a tool"
+    broken = lines.index("(the connection breaks)")
+    assert lines[3:broken] == ["task", "step_start", "action"]
+    assert lines[broken + 1] == "observation 42"
+    assert [line for line in lines if line.startswith("simple")] == ["simple: Say hello. success"]
+
+
 def test_openai_client_stream(commands: Commands, tmp_path: Path) -> None:
     output = run(commands, "openai_client_stream.py", tmp_path)
     assert output.count("**writer**") == output.count("**reviewer**") == 2
