@@ -11,6 +11,7 @@ from starlette.types import Lifespan
 
 from drsai_backend.access.audit import AuditLog
 from drsai_backend.access.key_store import ApiKeys
+from drsai_backend.api.agents import agent_routes
 from drsai_backend.api.anthropic.endpoint import CountTokensRoute, MessagesRoute
 from drsai_backend.api.audit import audit_routes
 from drsai_backend.api.auth import Access
@@ -111,6 +112,7 @@ def create_app(
     routes.extend(audit_routes(AuditLog(engine.db.database)).routes)
     routes.extend(webhook_routes(engine.webhooks).routes)
     routes.extend(tool_routes(engine.tools, bodies).routes)
+    routes.extend(agent_routes(engine.agents, bodies).routes)
     if keys is not None:
         routes.extend(key_routes(keys, engine.webhooks, bodies).routes)
         routes.extend(user_routes(Users(engine, keys, settings)).routes)
