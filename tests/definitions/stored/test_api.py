@@ -93,8 +93,8 @@ async def test_validate_only_stores_nothing(world: World) -> None:
 
 
 ENDPOINT = {"url": "https://a.example/", "headers": {"Authorization": "x"}}
-HTTP = {"http": {"name": "t", "description": "d", "endpoint": ENDPOINT}}
-WRONG = {
+HTTP: dict[str, Any] = {"http": {"name": "t", "description": "d", "endpoint": ENDPOINT}}
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "definition.agents.helper.promt": ({"agents": {"helper": {"promt": "x"}}}, "did you mean 'prompt'?"),
     "definition": ({"agents": {"help": {}}}, "did you mean 'help'?"),
     "definition.include": ({**agent(), "include": ["other.yaml"]}, "is for files"),
