@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from drsai_backend.cli import agents, chat, database, demo, mcp, serve
+    from drsai_backend.cli.stored import agents as stored_agents
     from drsai_backend.cli.stored import audit, files, keys, threads, tools, travel, users, webhooks
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "main",
     "mcp",
     "serve",
+    "stored_agents",
     "threads",
     "tools",
     "travel",
@@ -34,7 +36,8 @@ __all__ = [
     "webhooks",
 ]
 
-_STORED: Final = frozenset(("audit", "files", "keys", "threads", "tools", "travel", "users", "webhooks"))
+_STORED: Final = ("audit", "files", "keys", "threads", "tools", "travel", "users", "webhooks")
+_MODULES: Final = {**{name: f"stored.{name}" for name in _STORED}, "stored_agents": "stored.agents"}
 
 
 def __getattr__(name: str) -> object:
@@ -42,7 +45,7 @@ def __getattr__(name: str) -> object:
         # What is imported stays. The garbage collector would look at it again and again: a quarter of the time.
         gc.disable()
         try:
-            return importlib.import_module(f"{__name__}.stored.{name}" if name in _STORED else f"{__name__}.{name}")
+            return importlib.import_module(f"{__name__}.{_MODULES.get(name, name)}")
         finally:
             gc.freeze()
             gc.enable()
