@@ -28,6 +28,7 @@ from drsai_backend.datamodel.audit import By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.definitions.modes import add_modes
+from drsai_backend.definitions.stored.calls import AgentCalls
 from drsai_backend.errors import DrSaiError
 from drsai_backend.models import ModelClientFactory, ModelProvider
 from drsai_backend.runs import Engine, Handle, InputMessage, ModelParams, OnBusy, OnQuestion, RunRequest
@@ -79,6 +80,7 @@ class DrSai(ThreadCalls):
         webhooks: what webhooks were told, and the secrets that sign it.
         files: what users keep, and tools for them: created, listed, read, deleted.
         tools: the registered tools of tenants: listed, put, deleted, tried, counted.
+        agents: the stored definitions of agents and teams: listed, put, deleted, rolled back.
         settings: what it was made with; `engine`, `models` and `database` are the parts that it is made of.
 
     Raises:
@@ -129,6 +131,7 @@ class DrSai(ThreadCalls):
         self.webhooks = self.engine.webhooks
         self.files = self.engine.files
         self.tools = ToolCalls(self.engine.tools, by)
+        self.agents = AgentCalls(self.engine.agents, by)
         configure(settings.mcp_servers)
         self._mcp = self._jobs = None
         if worker:

@@ -23,6 +23,7 @@ from typing import Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 from drsai_backend.database import SyncDatabaseManager
 from drsai_backend.database.files import FileInfo, Place
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.definitions.stored.calls import AgentCalls
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, NotOpened
 from drsai_backend.files import Files
@@ -174,6 +175,17 @@ class SyncTools(_Part[ToolCalls]):
     statistics = _asks(ToolCalls.statistics)
 
 
+class SyncAgents(_Part[AgentCalls]):
+    """`DrSai.agents` for threads."""
+
+    list = _asks(AgentCalls.list)
+    get = _asks(AgentCalls.get)
+    put = _asks(AgentCalls.put)
+    delete = _asks(AgentCalls.delete)
+    versions = _asks(AgentCalls.versions)
+    roll_back = _asks(AgentCalls.roll_back)
+
+
 class SyncDrSai:
     """The calls of a `DrSai` for programs without asyncio, from any thread. Use it as `with drsai.sync as sync`.
 
@@ -183,6 +195,7 @@ class SyncDrSai:
     Attributes:
         files: `DrSai.files`, with the same calls.
         tools: `DrSai.tools`, with the same calls.
+        agents: `DrSai.agents`, with the same calls.
 
     Raises (all calls):
         NotOpened: it is not open, or was closed while the call waited. What is stored stays, and runs are resumed by
@@ -196,6 +209,7 @@ class SyncDrSai:
 
         self.files = SyncFiles(self, drsai.files)
         self.tools = SyncTools(self, drsai.tools)
+        self.agents = SyncAgents(self, drsai.agents)
 
     @property
     def db(self) -> SyncDatabaseManager:

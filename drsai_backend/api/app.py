@@ -11,6 +11,7 @@ from starlette.types import Lifespan
 
 from drsai_backend.access.audit import AuditLog
 from drsai_backend.access.key_store import ApiKeys
+from drsai_backend.api.agents import agent_routes
 from drsai_backend.api.anthropic.endpoint import CountTokensRoute, MessagesRoute
 from drsai_backend.api.audit import audit_routes
 from drsai_backend.api.auth import Access
@@ -117,6 +118,7 @@ def create_app(
     tasks = Tasks(engine, settings)
     routes.append(WebSocketRoute(f"{PREFIX}/ws", TaskSocket(tasks, bodies, access, hosts, settings.cors_origins)))
     routes.extend(engine_routes(tasks, bodies, ping=ping_seconds).routes)
+    routes.extend(agent_routes(engine.agents, bodies).routes)
     if keys is not None:
         routes.extend(key_routes(keys, engine.webhooks, bodies).routes)
         routes.extend(user_routes(Users(engine, keys, settings)).routes)

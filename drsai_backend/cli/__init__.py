@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from drsai_backend.cli import agents, chat, database, demo, mcp, serve
+    from drsai_backend.cli.stored import agents as stored_agents
     from drsai_backend.cli.stored import audit, files, keys, steps, threads, tools, travel, users, webhooks
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "mcp",
     "serve",
     "steps",
+    "stored_agents",
     "threads",
     "tools",
     "travel",
@@ -35,7 +37,8 @@ __all__ = [
     "webhooks",
 ]
 
-_STORED: Final = frozenset(("audit", "files", "keys", "steps", "threads", "tools", "travel", "users", "webhooks"))
+_STORED: Final = ("audit", "files", "keys", "steps", "threads", "tools", "travel", "users", "webhooks")
+_MODULES: Final = {**{name: f"stored.{name}" for name in _STORED}, "stored_agents": "stored.agents"}
 
 
 def __getattr__(name: str) -> object:
@@ -43,7 +46,7 @@ def __getattr__(name: str) -> object:
         # What is imported stays. The garbage collector would look at it again and again: a quarter of the time.
         gc.disable()
         try:
-            return importlib.import_module(f"{__name__}.stored.{name}" if name in _STORED else f"{__name__}.{name}")
+            return importlib.import_module(f"{__name__}.{_MODULES.get(name, name)}")
         finally:
             gc.freeze()
             gc.enable()

@@ -46,6 +46,7 @@ _KINDS: Final = {
     "storedanswer": "stored_answers",
     "storedfile": "files",
     "filecontent": "file_contents",
+    "storeddefinition": "definitions",
 }
 """What the rows of a table are called where they are counted; others go by the name of their table."""
 
@@ -96,7 +97,8 @@ def list_users(session: Session, tenant: str, *, after: str | None = None, limit
     """
     found: set[str] = set()
     for table in owned_tables().values():
-        user, theirs = table.c.user_id, table.c.tenant == tenant
+        # What is a tenant's own is nobody's.
+        user, theirs = table.c.user_id, sa.and_(table.c.tenant == tenant, table.c.user_id != "")
         # By code points, as Python compares them, whatever the database's language.
         ordered = sa.collate(user, "C") if session.get_bind().dialect.name == "postgresql" else user
         query = sa.select(ordered).where(theirs, *(() if after is None else (ordered > after,))).distinct()

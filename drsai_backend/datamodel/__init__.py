@@ -19,6 +19,7 @@ from drsai_backend.datamodel.lifecycle import TRANSITIONS, RunStatus, check_tran
 from drsai_backend.datamodel.registered_tool import RegisteredTool, ToolStatistic
 from drsai_backend.datamodel.run import JournalEntry, QueuedInput, Run, TeamResult, TurnStep
 from drsai_backend.datamodel.sharing import Right, ThreadShare
+from drsai_backend.datamodel.stored_definition import StoredDefinition
 from drsai_backend.datamodel.thread import (
     AgentJson,
     AutoGenMessage,
@@ -54,6 +55,7 @@ __all__ = [
     "RunWebhook",
     "SingleTask",
     "StoredAnswer",
+    "StoredDefinition",
     "StoredFile",
     "Tasks",
     "TeamResult",

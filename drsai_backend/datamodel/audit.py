@@ -44,6 +44,10 @@ class Action(StrEnum):
     TOOL_REGISTERED = "tool.registered"
     TOOL_CHANGED = "tool.changed"
     TOOL_DELETED = "tool.deleted"
+    AGENT_CREATED = "agent.created"
+    AGENT_UPDATED = "agent.updated"
+    AGENT_DELETED = "agent.deleted"
+    AGENT_ROLLED_BACK = "agent.rolled_back"
     SECRETS_ROTATED = "secrets.rotated"
     AUDIT_PRUNED = "audit.pruned"
 

@@ -44,6 +44,7 @@ class Run(Record, table=True):
         _partial("ix_run_deadline", "deadline IS NOT NULL", "deadline"),
         _partial("ix_run_waits_for", "status = 'awaiting_input'", "waits_in", "waits_for"),
         _partial("ix_run_point", "point IS NOT NULL", "point"),
+        _partial("ix_run_definition", "definition IS NOT NULL", "definition"),
         _partial("ix_run_waiting", f"status IN {tuple(status.value for status in WAITING)}", "thread_key"),
     )
 
@@ -116,6 +117,11 @@ class Run(Record, table=True):
     calls: list[JsonObject] | None = json_field(
         description="Its newest model calls, as far as they came from model profiles; see "
         "`drsai_backend.models.endpoints.answers.CallRecord`."
+    )
+    definition: int | None = Field(
+        default=None,
+        sa_type=big_key(),  # pyright: ignore[reportArgumentType]
+        description="The `storeddefinition` that its team was built from; None: its team is no stored one.",
     )
 
 

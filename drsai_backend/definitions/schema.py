@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from drsai_backend.definitions.termination import Termination
 from drsai_backend.strategies import StrategyChoice, Tools
+from drsai_backend.teams.permissions import wrong_permissions
 from drsai_backend.tools.http import HttpToolConfig
 
 NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
@@ -20,6 +21,18 @@ Name: TypeAlias = Annotated[str, Field(pattern=NAME)]
 MAX_ITERATIONS: Final = 99
 MAX_PROMPT: Final = 200_000
 """Characters of a prompt."""
+
+
+_WHO_MAY: Final = "Scopes, and roles as `role:name`: whoever asks it needs all of them."
+
+
+def _known_permissions(given: list[str]) -> list[str]:
+    for _, sentence in wrong_permissions(given):
+        raise ValueError(sentence)
+    return given
+
+
+Permissions: TypeAlias = Annotated[list[str], AfterValidator(_known_permissions)]
 
 
 class Part(BaseModel):
@@ -227,6 +240,7 @@ class AgentDefinition(Part):
     memory: Memory | None = Field(default=None, description="Not available yet.")
     knowledge: Knowledge | None = Field(default=None, description="Not available yet.")
     stream: bool = Field(default=True, description="Show the answer while it is made.")
+    permissions: Permissions = Field(default_factory=list, max_length=32, description=_WHO_MAY)
 
     @model_validator(mode="after")
     def _of_strategy(self) -> AgentDefinition:
@@ -260,6 +274,7 @@ class TeamBase(Part):
     max_turns: int | None = Field(default=None, ge=1)
     answered_by: Name | None = Field(default=None, description="The participant whose words are the answer.")
     limits: Limits | None = None
+    permissions: Permissions = Field(default_factory=list, max_length=32, description=_WHO_MAY)
 
     @model_validator(mode="after")
     def _of_participants(self) -> TeamBase:

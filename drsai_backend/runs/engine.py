@@ -37,6 +37,9 @@ from drsai_backend.database.retention import delete_thread, prune
 from drsai_backend.database.runs.values import Also
 from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.definitions.build import Means
+from drsai_backend.definitions.stored.serving import Offer, ServedTeams
+from drsai_backend.definitions.stored.store import StoredDefinitions
 from drsai_backend.errors import InvalidRequest, NotFound, ShuttingDown, ThreadBusy
 from drsai_backend.files import Files
 from drsai_backend.models import ModelClientFactory
@@ -62,9 +65,10 @@ from drsai_backend.runs.threads.stored import StoredThreads
 from drsai_backend.runs.threads.views import RunView, ThreadDetail
 from drsai_backend.runs.warm import WarmThreads
 from drsai_backend.state.travel import Place
-from drsai_backend.teams.client_tools.policy import ToolPolicy
-from drsai_backend.teams.limits import RunLimits
-from drsai_backend.teams.registry import TeamRegistry
+from drsai_backend.teams.client_tools.policy import ToolPolicy, policy_of
+from drsai_backend.teams.context import TeamFactory
+from drsai_backend.teams.limits import RunLimits, limits_of
+from drsai_backend.teams.registry import RegisteredTeam, TeamRegistry
 from drsai_backend.teams.resources import Resources
 from drsai_backend.tools.registered.http import HttpKind
 from drsai_backend.tools.registered.mcp import McpKind
@@ -89,6 +93,8 @@ class Engine(StoredThreads):
         webhooks: the deliveries and secrets of webhooks.
         files: the files of users.
         tools: the tools that tenants have registered.
+        agents: the definitions of agents and teams that users, tenants and the operator have stored.
+        served: what can be asked: the registry's teams and the stored definitions.
     """
 
     def __init__(
@@ -109,23 +115,27 @@ class Engine(StoredThreads):
         self.webhooks = Webhooks(db, settings)
         self.files = Files(db.database, settings)
         allowed = tuple(settings.allowed_addresses)
+        means = Means.of(settings)
+        self.served = ServedTeams(teams, db, means)
+        self.agents = StoredDefinitions(db, means, lambda name: name in teams, self.served.changed)
         self.tools = ToolRegistry(db, {"http": HttpKind(allowed), "mcp": McpKind(allowed)})
         self._sender = Sender(db, settings)
         given = (db, models, self._warm, self.worker_id, lease, settings.outage_seconds)
         how = (settings.other_model == "continue", settings.resume_by_history, self._sender.wake)
         how = (*how, self.files, self.tools, settings)
-        self._starter = RunStarter(Services(*given, self.limits_of, self._resources, self.tool_policy_of, *how))
-        self._loading = Loading(db.database, self._starter, teams)
+        parts = (self._limits_of, self._resources, self._tool_policy_of, *how, self.served.of_run)
+        self._starter = RunStarter(Services(*given, *parts))
+        self._loading = Loading(db.database, self._starter, self.served)
         self._recogniser: Recogniser | None = None
         if settings.resume_by_history:
             self._recogniser = Recogniser(db.database, self._warm, self, settings.other_model == "continue")
         self._recovery: Recovery
         self._running = Running(db.database, self._warm, self._feeds.changed, lambda key: self._recovery.freed(key))
-        self._recovery = Recovery(db, teams, self._starter, self._running, self.worker_id, settings)
+        self._recovery = Recovery(db, self.served, self._starter, self._running, self.worker_id, settings)
         self._commands = Commands(db, self._starter, self._running, self._recovery, self._warm, self.webhooks)
         forks = Forks(db.database, self)
         self._intake = Intake(
-            db.database, teams, feeds, self._starter, self._running, self._commands, forks, self._recogniser
+            db.database, self.served, feeds, self._starter, self._running, self._commands, forks, self._recogniser
         )
         self.repeats = Repeats(db.database, settings.join_repeats, self._intake, self._running.live)
         """What chat clients that repeat their requests by themselves are answered."""
@@ -165,17 +175,36 @@ class Engine(StoredThreads):
         self._warm.clear()
 
     def limits_of(self, team: str) -> RunLimits:
-        """What a run of that team may use. Raises UnknownModel."""
-        return self.teams.get(team).limits.over(self._limits)
+        """What a run of that team of the registry may use. Raises UnknownModel."""
+        return self._limits_of(self.teams.get(team).factory)
+
+    def _limits_of(self, factory: TeamFactory) -> RunLimits:
+        return limits_of(factory).over(self._limits)
+
+    def _tool_policy_of(self, factory: TeamFactory) -> ToolPolicy:
+        return self.tool_policy(policy_of(factory))
 
     def stops_on_disconnect(self, team: str) -> bool:
-        """Whether a run of that team ends when its client leaves. Raises UnknownModel."""
-        own = self.teams.get(team).stop_on_disconnect
+        """Whether a run of that team ends when its client leaves."""
+        own = self.teams.get(team).stop_on_disconnect if team in self.teams else None
         return self._settings.on_disconnect == "cancel" if own is None else own
 
-    def tool_policy_of(self, team: str) -> ToolPolicy:
-        """What that team makes of its clients' tools. Raises UnknownModel."""
-        return self.teams.get(team).client_tools.over(self._settings.client_tools)
+    def tool_policy(self, own: ToolPolicy) -> ToolPolicy:
+        """What a team makes of its clients' tools, by what it says itself."""
+        return own.over(self._settings.client_tools)
+
+    async def check_team(self, request: RunRequest) -> None:
+        """Raises UnknownModel unless who asks may ask a team of that name; or InsufficientScope or Forbidden, which say
+        what they lack."""
+        await self._team_of(request)
+
+    async def _team_of(self, request: RunRequest) -> RegisteredTeam:
+        name = None if request.thread_id is None else request.name
+        return await self.served.find_for(request.principal, request.team, name)
+
+    async def offers(self, who: Principal) -> list[Offer]:
+        """The teams that somebody may ask."""
+        return await self.served.all(who)
 
     # --- runs ---------------------------------------------------------------------------------------------------
 
@@ -210,7 +239,8 @@ class Engine(StoredThreads):
         """`start`, of who was found to have the right."""
         if self._running.closing:
             raise ShuttingDown("this server is shut down; another one takes the request")
-        self.limits_of(request.team).check(request.limits)
+        team = await self._team_of(request)
+        self._limits_of(team.factory).check(request.limits)
         if request.webhook_url is not None:
             if not request.background:
                 text = "`webhook_url` is for runs of the background: say `background: true`"
@@ -220,7 +250,7 @@ class Engine(StoredThreads):
             text = f"`on_busy: {request.on_busy}` cannot be combined with `background`, whose inputs wait in the queue"
             raise InvalidRequest(text, param="on_busy")
         tools = request.client_tools
-        if tools is not None and not tools.is_of_agent and self.tool_policy_of(request.team).mode == "refuse":
+        if tools is not None and not tools.is_of_agent and self.tool_policy(team.client_tools).mode == "refuse":
             raise InvalidRequest(f"model {request.team!r} takes no tools of its clients: leave them out", param="tools")
         if request.on_question is None:
             request = replace(request, on_question=self._settings.on_question)
@@ -258,7 +288,8 @@ class Engine(StoredThreads):
 
     async def outlook(self, request: RunRequest) -> Outlook:
         """What can be told of a request's run before it begins; see `RunStarter.outlook`. Raises what its team does."""
-        return await self._starter.outlook(request, self.teams.get(request.team).factory)
+        team = await self._team_of(request)
+        return await self._starter.outlook(request, team.factory)
 
     # --- controls -----------------------------------------------------------------------------------------------
 

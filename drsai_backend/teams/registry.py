@@ -26,6 +26,7 @@ from drsai_backend.teams.context import TeamFactory, problems, takes_context
 from drsai_backend.teams.disconnect import NAME as STOP_ON_DISCONNECT
 from drsai_backend.teams.disconnect import stops_on_disconnect
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits, limits_of
+from drsai_backend.teams.permissions import permissions_of
 
 _OURS = ("limits", SETTING, "client_tools", STOP_ON_DISCONNECT)
 _NAME = re.compile(r"[\w][\w.:/@+-]{0,127}")
@@ -36,7 +37,7 @@ _FORM = "a .py file, a module (`package.module` or `package.module:attribute`), 
 class RegisteredTeam:
     """A team's name, its factory, one line about it, and its own limits and policy for clients' tools, which stand in
     for the server's; so does `stop_on_disconnect`: whether a run ends when its client leaves (None: as the server
-    says)."""
+    says). `permissions`: the scopes and roles (`role:name`) that whoever asks it needs."""
 
     name: str
     factory: TeamFactory
@@ -45,6 +46,23 @@ class RegisteredTeam:
     client_tools: ToolPolicy = NO_POLICY
     stop_on_disconnect: bool | None = None
     is_listed: bool = True
+    permissions: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, name: str, factory: TeamFactory, description: str | None = None, *, is_listed: bool = True
+    ) -> RegisteredTeam:
+        """The team of a factory. The description is the first line of the factory's docstring when omitted."""
+        return cls(
+            name,
+            factory,
+            description or _describe(factory),
+            limits_of(factory),
+            policy_of(factory),
+            stops_on_disconnect(factory),
+            is_listed,
+            permissions_of(factory),
+        )
 
 
 class TeamRegistry:
@@ -67,15 +85,7 @@ class TeamRegistry:
             raise ConfigurationError(f"there are two teams of the name {name}")
         for problem in factory_problems(name, factory):
             raise ConfigurationError(f"team {name!r}: {problem}")
-        self._teams[name] = RegisteredTeam(
-            name,
-            factory,
-            description or _describe(factory),
-            limits_of(factory),
-            policy_of(factory),
-            stops_on_disconnect(factory),
-            is_listed,
-        )
+        self._teams[name] = RegisteredTeam.of(name, factory, description, is_listed=is_listed)
 
     def names(self) -> list[str]:
         """The names of those that are listed, in order."""

@@ -12,6 +12,7 @@ from typing import Any
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.definitions.stored.serving import Offer
 from drsai_backend.errors import DrSaiError, NotFound, StaleAnswer, UnknownModel
 from drsai_backend.runs.events import Logged, Position, RunEnded
 from drsai_backend.runs.messages import new_messages
@@ -25,6 +26,7 @@ from drsai_backend.runs.threads.views import (
     ThreadPage,
     ThreadSummary,
 )
+from drsai_backend.teams.client_tools.policy import ToolPolicy
 from tests.api.scripts import FakeHandle, Script, Step, echo, follow, said, writers
 
 
@@ -95,6 +97,7 @@ class FakeEngine:
         self.db = FakeDatabase()
         self.webhooks: Any = None
         self.tools: Any = None
+        self.agents: Any = None
         self.files: Any = None
 
     def play(self, *steps: Step, speakers: int = 1, name: str = "scripted") -> str:
@@ -104,6 +107,16 @@ class FakeEngine:
 
     def check_open(self) -> None:
         pass
+
+    async def check_team(self, request: RunRequest) -> None:
+        if request.team not in self.scripts:
+            raise UnknownModel(f"there is no model {request.team!r} here", param="model")
+
+    async def offers(self, who: Principal) -> list[Offer]:
+        return [Offer(name, self.teams.description(name)) for name in self.scripts]
+
+    def tool_policy(self, own: ToolPolicy) -> ToolPolicy:
+        return own
 
     def stops_on_disconnect(self, team: str) -> bool:
         return False

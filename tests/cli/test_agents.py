@@ -65,3 +65,40 @@ def test_the_schema_for_editors(agents: Run) -> None:
     assert list(validator.iter_errors({**good, "include": ["other.yaml"]})) == []
     assert list(validator.iter_errors({"agents": {"ann": {"promt": "Hi."}}}))
     assert list(validator.iter_errors({"agents": {"ann": {"tools": [{"builtin": "x", "mcp": "y"}]}}}))
+
+
+def test_definitions_are_applied_compared_rolled_back_and_tried(
+    commands: Commands, migrated_sqlite: str, tmp_path: Path
+) -> None:
+    env = {"DRSAI_DATABASE_URL": migrated_sqlite, "DRSAI_DEMO_DELAY": "0"}
+
+    def typed(*arguments: str) -> Command:
+        return commands.run("agents", *arguments, cwd=tmp_path, env=env)
+
+    file = tmp_path / "team.yaml"
+    file.write_text("agents:\n  bob: {description: Greets., prompt: Hi.}\n")
+    assert "bob can be stored" in typed("apply", "team.yaml", "bob", "--check").stdout
+    applied = typed("apply", "team.yaml", "bob", "--for", "all")
+    assert "bob, for all, is version 1; servers have it within two seconds" in applied.stdout, applied.stderr
+    same = typed("diff", "team.yaml", "bob", "--for", "all")
+    assert "bob is stored as it is in team.yaml" in same.stdout
+    file.write_text("agents:\n  bob: {description: Greets., prompt: Bye.}\n")
+    changed = typed("diff", "team.yaml", "bob", "--for", "all").stdout.splitlines()
+    assert '-      "prompt": "Hi."' in changed
+    assert '+      "prompt": "Bye."' in changed
+    typed("apply", "team.yaml", "bob", "--for", "all").wait()
+    back = typed("rollback", "bob", "1", "--for", "all")
+    assert "bob is version 3, equal to 1" in back.stdout, back.stderr
+    history = typed("history", "bob").stdout.splitlines()
+    assert [line.split("  ")[0] for line in history] == ["version 3", "version 2", "version 1"]
+    assert ("as version 1" in history[0], "served" in history[0]) == (True, True)
+    [row] = json.loads(typed("list", "--json").stdout)
+    assert (row["name"], row["visibility"], row["version"]) == ("bob", "all", 3)
+    assert '"prompt": "Hi."' in typed("show", "bob").stdout
+    for source in (("bob",), ("team.yaml", "bob")):
+        tried = typed("try", *source, "Hello.")
+        assert (tried.wait(), bool(tried.stdout.strip())) == (0, True), tried.stderr
+    assert commands.run("threads", "list", "--json", cwd=tmp_path, env=env).stdout.strip() in ("", "[]")
+    assert "deleted bob" in typed("delete", "bob", "--for", "all", "--yes").stdout
+    gone = typed("show", "bob")
+    assert (gone.wait(), "there is no agent 'bob'" in gone.stderr) == (1, True)

@@ -34,6 +34,7 @@ from drsai_backend.datamodel import (
 )
 from drsai_backend.datamodel.audit import CLI, Action, By
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.definitions.stored.store import DefinitionSpec
 from drsai_backend.errors import DatabaseError, InvalidRequest, NotFound, StaleAnswer, ThreadBusy
 from drsai_backend.state.portable import export_thread, import_thread
 from drsai_backend.tools.registered.registry import ToolSpec
@@ -215,9 +216,13 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
     assert asked.input_request is not None
     approved = Answer(str(asked.input_request["id"]), None, "approve")
     file = await drsai.files.create(Owner("acme", "ann"), "a.txt", b"a")
-    registrar = Principal("ann", "acme", frozenset({Scope.TOOLS_REGISTER}))
+    registrar = Principal("ann", "acme", frozenset({Scope.TOOLS_REGISTER, Scope.AGENTS_WRITE}))
     tool = partial(ToolSpec, kind="http", config={"description": "x", "endpoint": {"url": "https://a.example/"}})
     await drsai.engine.tools.register(registrar, tool("asks"))
+    agents, agent = drsai.engine.agents, DefinitionSpec("asks", {"agents": {"asks": {}}})
+    for replaces in (False, True):
+        await agents.put(registrar, agent, replaces=replaces)
+    more = DefinitionSpec("more", {"agents": {"more": {}}})
     await _refuse_entries(drsai)
     before = await _stored(drsai)
     ann = Principal("ann", "acme")
@@ -245,6 +250,10 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
         "tool.registered": lambda: drsai.engine.tools.register(registrar, tool("more")),
         "tool.changed": lambda: drsai.engine.tools.register(registrar, tool("asks"), replaces=True),
         "tool.deleted": lambda: drsai.engine.tools.unregister(registrar, "asks"),
+        "agent.created": lambda: agents.put(registrar, more, replaces=False),
+        "agent.updated": lambda: agents.put(registrar, agent, replaces=True),
+        "agent.rolled_back": lambda: agents.roll_back(registrar, "asks", 1),
+        "agent.deleted": lambda: agents.delete(registrar, "asks"),
         "user.deleted": lambda: drsai.keys.delete_of(Owner("acme", "ann"), may_be_last=True),
     }
     for action, act in acts.items():

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Final, TypeVar, cast
@@ -43,7 +43,7 @@ from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import DrSaiError, InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.tokens import TOKENS_PER_IMAGE, TOKENS_PER_MESSAGE, estimate_text
-from drsai_backend.runs import Engine, Handle
+from drsai_backend.runs import Engine, Handle, RunRequest
 
 _Asked = TypeVar("_Asked", bound=Prompt)
 _STATUSES: Final = {
@@ -131,7 +131,7 @@ class MessagesRoute(ChatRoute):
         }
 
     async def read(self, body: JsonObject, scope: ASGIScope) -> Exchange:
-        reading = partial(_read, body, self.check_model)
+        reading = partial(_read, body)
         made, asked = await self._bodies.off_loop(reading) if _is_heavy(body) else reading()
         try:
             call = await self.parse(made.body, scope)
@@ -171,13 +171,15 @@ class CountTokensRoute(ChatRoute):
     async def _count(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         check_query(scope, _QUERY)
         caller = await self._access.authenticate(scope, self.scope)
-        self._access.acting(caller, scope, None).require(self.scope)
+        who = self._access.acting(caller, scope, None)
+        who.require(self.scope)
         async with (
             self._bodies.read(scope, receive) as body,
             with_files(self._bodies, self._engine.files, body, partial(self._named_in, caller, body, scope)),
         ):
-            counting = partial(_count, body, self.check_model)
-            count = await self._bodies.off_loop(counting) if _is_heavy(body) else counting()
+            counting = partial(_count, body)
+            model, count = await self._bodies.off_loop(counting) if _is_heavy(body) else counting()
+            await self._engine.check_team(RunRequest(model, [], who))
         await json_response({"input_tokens": count})(scope, receive, send)
 
 
@@ -193,13 +195,12 @@ def _checked(kind: type[_Asked], body: JsonObject) -> _Asked:
         raise refusal(error, body, TEXTS) from None
 
 
-def _read(body: JsonObject, check_model: Callable[[str], None]) -> tuple[Translation, MessagesBody]:
+def _read(body: JsonObject) -> tuple[Translation, MessagesBody]:
     """A request, and the same in the words of Chat Completions. Raises InvalidRequest."""
     for name in _OF_CHAT:
         if body.get(name) is not None:
             raise InvalidRequest(f"`{name}` is no field of this API", param=name)
     asked = _checked(MessagesBody, body)
-    check_model(asked.model)
     made = translate(asked)
     rest = dict(asked.model_extra or {})
     if rest.pop("context_management", None):
@@ -208,9 +209,9 @@ def _read(body: JsonObject, check_model: Callable[[str], None]) -> tuple[Transla
     return made, asked
 
 
-def _count(body: JsonObject, check_model: Callable[[str], None]) -> int:
+def _count(body: JsonObject) -> tuple[str, int]:
+    """The model that is asked, and the estimate."""
     asked = _checked(Prompt, body)
-    check_model(asked.model)
     said = translate_prompt(asked).body
     messages: list[JsonObject] = said.get("messages", [])
     tools: list[JsonObject] = said.get("tools", [])
@@ -222,7 +223,8 @@ def _count(body: JsonObject, check_model: Callable[[str], None]) -> int:
         tokens += sum(estimate_text(part["text"]) if "text" in part else TOKENS_PER_IMAGE for part in parts)
         calls: list[JsonObject] = [call["function"] for call in message.get("tool_calls", ())]
         tokens += sum(estimate_text(call["name"]) + estimate_text(call["arguments"]) for call in calls)
-    return tokens + sum(estimate_text(json.dumps(tool["function"], ensure_ascii=False)) for tool in tools)
+    tokens += sum(estimate_text(json.dumps(tool["function"], ensure_ascii=False)) for tool in tools)
+    return asked.model, tokens
 
 
 _Name = Annotated[str | None, Header(alias="X-Thread-Id", json_schema_extra=NAME_SCHEMA)]

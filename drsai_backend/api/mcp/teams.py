@@ -30,7 +30,7 @@ import drsai_backend
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.mcp.answers import decision_of, refused, told
 from drsai_backend.datamodel import RunStatus
-from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, StaleAnswer
+from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, StaleAnswer, UnknownModel
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Answer, Engine, Handle, InputMessage, RunEnded, RunEvent, RunRequest
 from drsai_backend.runs.events import MessageDone
@@ -96,7 +96,7 @@ class TeamTools:
         )
 
     def _names(self) -> dict[str, str]:
-        """The teams by the names of their tools."""
+        """The operator's teams by the names of their tools. A stored definition has a name that a tool may have."""
         names: dict[str, str] = {}
         for team in self._engine.teams.names():
             name = _UNUSABLE.sub("_", team)
@@ -107,10 +107,16 @@ class TeamTools:
 
     async def _list(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         schema = Arguments.model_json_schema()
-        about = self._engine.teams.description
+        names = {team: name for name, team in self._names().items()}
         tools = [
-            Tool(name=name, title=team, description=about(team) or f"Ask the team {team}.", input_schema=schema)
-            for name, team in self._names().items()
+            Tool(
+                name=names.get(offer.name, offer.name),
+                title=offer.name,
+                description=offer.description or f"Ask the team {offer.name}.",
+                input_schema=schema,
+            )
+            for offer in await self._engine.offers(self._who(context))
+            if offer.name in names or offer.name not in names.values()
         ]
         return ListToolsResult(tools=tools)
 
@@ -125,11 +131,14 @@ class TeamTools:
             return CallToolResult(content=[text], is_error=True)
 
     async def _ask(self, context: Context, tool: str, given: JsonObject) -> CallToolResult:
-        team = self._names().get(tool)
-        if team is None:
-            raise NotFound(f"there is no tool {tool!r}", param="name")
-        arguments, who = _read(given), self._who(context)
+        who = self._who(context)
+        team = self._names().get(tool, tool)
+        arguments = _read(given)
         who.require(Scope.CHAT)
+        try:
+            await self._engine.check_team(RunRequest(team, [], who, thread_id=arguments.thread_id))
+        except UnknownModel:
+            raise NotFound(f"there is no tool {tool!r}", param="name") from None
         said: list[MessageDone] = []
         events, thread_id, run_id, ended = await self._begin(who, team, arguments)
         if ended is None:

@@ -101,7 +101,6 @@ class CompletionsRoute(ChatRoute):
 
     async def read(self, body: JsonObject, scope: ASGIScope) -> Exchange:
         asked = _checked(body)
-        self.check_model(asked.model)
         prompt, echo = _prompt_of(asked), asked.echo
         chat = {name: value for name, value in body.items() if name not in CompletionBody.model_fields}
         chat |= {name: body[name] for name in ("model", "stream") if name in body}

@@ -14,10 +14,11 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from drsai_backend.access.principal import Scope
+from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.json import json_response
 from drsai_backend.api.http.parameters import new_router
+from drsai_backend.definitions.stored.serving import Offer
 from drsai_backend.errors import InvalidRequest, UnknownModel
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelClientFactory
@@ -29,11 +30,15 @@ _Limit = Annotated[int | None, Query(ge=1, le=1000, description="Most entries; d
 _Id = Annotated[str | None, Query(min_length=1, max_length=255, description="The id of an entry. Anthropic's.")]
 
 
+_Reader = Annotated[Principal, allowed(Scope.AGENTS_READ)]
+
+
 def model_routes(engine: Engine, models: ModelClientFactory | None = None) -> APIRouter:
     """The routes. `models`: what is known of the model comes from there."""
-    router = new_router("/v1/models", tags=["models"], dependencies=[allowed(Scope.AGENTS_READ)])
+    router = new_router("/v1/models", tags=["models"])
 
-    def entry(name: str) -> JsonObject:
+    def entry(offer: Offer) -> JsonObject:
+        name = offer.name
         created = engine.teams.created
         told: JsonObject = {
             "id": name,
@@ -41,18 +46,23 @@ def model_routes(engine: Engine, models: ModelClientFactory | None = None) -> AP
             "created": created,
             "owned_by": "drsai",
             "name": name,
-            "description": engine.teams.description(name),
+            "description": offer.description,
             "type": "model",
             "display_name": name,
             "created_at": datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z"),
         }
         facts = None if models is None else models.facts()
-        return told if facts is None else told | _known(facts, offers=engine.tool_policy_of(name).mode == "offer")
+        return (
+            told
+            if facts is None
+            else told | _known(facts, offers=engine.tool_policy(offer.client_tools).mode == "offer")
+        )
 
     @router.get("")
-    async def list_models(limit: _Limit = None, after_id: _Id = None, before_id: _Id = None) -> Response:
-        """The teams that are served, as OpenAI and Anthropic list models."""
-        names = engine.teams.names()
+    async def list_models(who: _Reader, limit: _Limit = None, after_id: _Id = None, before_id: _Id = None) -> Response:
+        """The teams that whoever asks may ask, as OpenAI and Anthropic list models."""
+        offers = {offer.name: offer for offer in await engine.offers(who)}
+        names = list(offers)
         first, last = 0, len(names)
         for param, given in (("after_id", after_id), ("before_id", before_id)):
             if given is not None and given not in names:
@@ -66,7 +76,7 @@ def model_routes(engine: Engine, models: ModelClientFactory | None = None) -> AP
         shown = names[first:last][:limit]
         body = {
             "object": "list",
-            "data": [entry(name) for name in shown],
+            "data": [entry(offers[name]) for name in shown],
             "first_id": shown[0] if shown else None,
             "last_id": shown[-1] if shown else None,
             "has_more": len(names[first:last]) > len(shown) or (before_id is not None and first > 0),
@@ -74,11 +84,12 @@ def model_routes(engine: Engine, models: ModelClientFactory | None = None) -> AP
         return json_response(body)
 
     @router.get("/{model:path}")
-    async def get_model(model: str) -> Response:
+    async def get_model(model: str, who: _Reader) -> Response:
         """One team."""
-        if model not in engine.teams.names():
-            raise UnknownModel(f"there is no model {model!r} here; GET /v1/models lists them", param="model")
-        return json_response(entry(model))
+        for offer in await engine.offers(who):
+            if offer.name == model:
+                return json_response(entry(offer))
+        raise UnknownModel(f"there is no model {model!r} here; GET /v1/models lists them", param="model")
 
     return router
 

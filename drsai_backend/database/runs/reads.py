@@ -100,6 +100,7 @@ class RunRow(TypedDict):
     finish: JsonObject | None
     request_id: str | None
     principal: JsonObject | None
+    definition: int | None
 
 
 class QueuedRow(TypedDict):

@@ -228,7 +228,7 @@ def join(_: str) -> sa.ClauseElement:
 
 
 _RARE = ("background", "retries", "retry_turn", "deadline", "error_message", "stop_reason", "stop_code", "finish")
-_LATER = ("turns", "seconds", "usage_before", "told", "waits_in", "waits_for", "point", "calls")
+_LATER = ("turns", "seconds", "usage_before", "told", "waits_in", "waits_for", "point", "calls", "definition")
 insert_run = Prepared(lambda _: _insert(run, "id", "finished_at", "joined", *_LATER, *_RARE))
 _UNSAID = ("answers", "usage", "limits", "principal", *_LATER, *_RARE)
 insert_joined = Prepared(lambda _: _insert(run, "id", *_UNSAID))
@@ -240,6 +240,7 @@ advance = Prepared(lambda _: _held_thread.values(**_ADVANCE).returning(thread.c.
 start_queued = Prepared(
     lambda _: _this_run.values(**_TAKEN_UP, started_at=sa.bindparam("updated"), first_seq=sa.bindparam("new_first"))
 )
+began_with = Prepared(lambda _: _this_run.values(definition=sa.bindparam("new_definition")))
 progress = Prepared(lambda _: _this_run.values(**_PROGRESS))
 _SPENT = {name: _PROGRESS[name] for name in ("usage", "calls", "seconds", "updated_at")}
 spent = Prepared(lambda _: _this_run.values(**_SPENT))

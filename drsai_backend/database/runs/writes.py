@@ -98,6 +98,8 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
     if begin.user_input is not None:
         steps.append((statements.store_user_input, {**common, **begin.user_input}))
     steps += _run_steps(begin, lease, common)
+    if begin.definition is not None:
+        steps.append((statements.began_with, {"run": begin.run_id, "new_definition": begin.definition}))
     if begin.clear_steps:
         steps.append((statements.clear_steps, {"key": lease.key}))
     steps += _message_steps(lease, begin.messages, now)

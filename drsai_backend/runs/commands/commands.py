@@ -160,7 +160,7 @@ class Commands:
             head = await self.head(name)
             if head.status is RunStatus.PAUSED:
                 control = "steer" if head.queued else None
-                if not self._recovery.knows(head):
+                if not await self._recovery.knows(head):
                     with self._recovery.looking_after(head.key):
                         unpaused = await self._db.database.write(lambda session, head=head: unpause(session, head))
                     if unpaused:

@@ -11,6 +11,7 @@ from typing import Final
 
 from drsai_backend.database import Database
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.definitions.stored.serving import ServedTeams
 from drsai_backend.errors import Conflict, InvalidRequest, StaleAnswer, ThreadBusy
 from drsai_backend.runs.commands.commands import Commands, Queued
 from drsai_backend.runs.events import Position
@@ -25,7 +26,6 @@ from drsai_backend.runs.start.plan import fingerprint
 from drsai_backend.runs.start.results import stale_results, waiting_for
 from drsai_backend.runs.start.starter import Busy, Moved, RunStarter
 from drsai_backend.teams.context import TeamFactory
-from drsai_backend.teams.registry import TeamRegistry
 
 _ATTEMPTS: Final = 20
 
@@ -35,7 +35,7 @@ class Intake:
     """The requests of one engine. Without `_recogniser` no history is recognised."""
 
     _database: Database
-    _teams: TeamRegistry
+    _teams: ServedTeams
     _feeds: Feeds
     _starter: RunStarter
     _running: Running
@@ -48,7 +48,8 @@ class Intake:
         if request.continues is not None and request.background:
             text = "an answer is not continued in the background: leave `background` out"
             raise InvalidRequest(text, param="background")
-        factory = self._teams.get(request.team).factory
+        placed = request.name if request.thread_id else None
+        factory = (await self._teams.find_for(request.principal, request.team, placed)).factory
         asked, is_waited_for = request, True
         if asked.tool_results:
             request, is_waited_for = await waiting_for(self._database, asked)
@@ -142,7 +143,8 @@ class Intake:
         if found.row["status"] is RunStatus.CREATED:
             # Who stored it may not have learnt so, and nobody have been told.
             await self._commands.wake(found.head.key)
-        outlook = await self._starter.outlook(request, self._teams.get(request.team).factory)
+        team = await self._teams.find_for(request.principal, request.team, request.name)
+        outlook = await self._starter.outlook(request, team.factory)
         return self._followed((found.run_id, outlook, found.created), request, found.start)
 
     async def _start(self, request: RunRequest, factory: TeamFactory, *, is_new: bool) -> Handle:

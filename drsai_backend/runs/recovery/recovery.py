@@ -31,6 +31,7 @@ from drsai_backend.database.runs.reads import QueuedRow, RunRow, ThreadHead, que
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.lifecycle import SUSPENDED
+from drsai_backend.definitions.stored.serving import ServedTeams
 from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, DrSaiError, OtherModel, UnknownModel
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.commands.stored_request import from_json, request_of_thread
@@ -43,7 +44,6 @@ from drsai_backend.runs.start.plan import unanswered
 from drsai_backend.runs.start.read import ResumeOptions
 from drsai_backend.runs.start.starter import Busy, RunStarter, StartedRun
 from drsai_backend.teams.context import TeamFactory
-from drsai_backend.teams.registry import TeamRegistry
 
 log = logging.getLogger("drsai.recovery")
 
@@ -80,7 +80,7 @@ class Recovery:
     """Looks at threads for one engine."""
 
     _db: DatabaseManager
-    _teams: TeamRegistry
+    _teams: ServedTeams
     _starter: RunStarter
     _running: Running
     _worker_id: str
@@ -96,9 +96,12 @@ class Recovery:
         """Whether nobody runs this RUNNING thread any more."""
         return not self._running.is_taken(head.name) and is_orphan(head, self._worker_id)
 
-    def knows(self, head: ThreadHead) -> bool:
+    async def knows(self, head: ThreadHead) -> bool:
         """Whether this process serves the thread's team. Another worker may."""
-        return head.team in self._teams
+        if head.team in self._teams.registry:
+            return True
+        run = await self._run_of(head)  # A stored definition is served by every worker.
+        return run is not None and run["definition"] is not None
 
     async def sweep(self) -> list[int]:
         """The keys of the threads that want a look: one query, which touches live and waiting runs only."""
@@ -130,13 +133,13 @@ class Recovery:
             self._running.turn_away(head.name, key)
             return
         if head.status is RunStatus.RUNNING:
-            if self.is_orphan(head) and self.knows(head):
+            if self.is_orphan(head) and await self.knows(head):
                 await self.recover(head)
         elif head.control == "cancel" and head.status in SUSPENDED:
             # It came too late for the run to end by itself.
             await self.end(head, RunStatus.STOPPED, reason="The run was stopped.")
         elif head.status is RunStatus.AWAITING_INPUT:
-            if not await self._end_unanswered(head) and head.queued and self.knows(head):
+            if not await self._end_unanswered(head) and head.queued and await self.knows(head):
                 await self._answer_from_queue(head)
         elif head.queued and head.status is not RunStatus.PAUSED:
             await self._start_next(head)
@@ -191,7 +194,8 @@ class Recovery:
         name = head.name
         assert head.team is not None
         try:
-            factory = self._teams.get(head.team).factory
+            run = await self._run_of(head)
+            factory = (await self._teams.of_run(head.team, None if run is None else run["definition"])).factory
             request = await request_of_thread(self._db, head.team, Principal.load(name.owner, None), name)
             if self._running.is_taken(name):
                 return None
@@ -259,7 +263,7 @@ class Recovery:
         question = head.input_request or {}
         if question.get("kind") != "approval":
             await self.end(head, RunStatus.STOPPED, reason=UNANSWERED)
-        elif self.knows(head):
+        elif await self.knows(head):
             denied = NoAnswer(question["id"], decision="deny", reason=_reason(question))
             await self._taken_up(
                 head,
@@ -302,10 +306,10 @@ class Recovery:
             assert run is not None
             log_context.bind(run["request_id"], head.thread_id, run_id)
             team = run["team"]
-            registered = self._teams.get(team)
             key = None if row["api_key"] is None else self._db.secrets.decrypt(row["api_key"])
             asked_by = Principal.load(name.owner, run["principal"])
             request = from_json(row["request"], team=team, principal=asked_by, name=name, api_key=key)
+            registered = await self._teams.find_for(asked_by, team, name)
             if self._running.is_taken(name):
                 self._running.turn_away(name, head.key)
             elif not self._is_full():

@@ -93,7 +93,7 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
         limits = RunLimits(**(run["limits"] or {})).lowered(limits)
         context.meter.start_from(run["usage"] or {}, cast("list[CallRecord] | None", run["calls"]))
         turns, seconds = run["turns"], run["seconds"] + seconds
-    bounds = Bounds(services.limits(request.team).lowered(limits), context.meter, turns, seconds)
+    bounds = Bounds(services.limits(given.factory).lowered(limits), context.meter, turns, seconds)
     broker = InputBroker(list(plan.answers or []), asker=principal.user_id)
     context.meter.check = partial(_may_ask, bounds, broker)
     log_context.bind(log_context.current_request(), request.name.thread_id, run_id)
@@ -106,7 +106,7 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
         members,
         request,
         given.factory,
-        services.tool_policy(request.team),
+        services.tool_policy(given.factory),
         services.models.continues,
         returned=bool(broker.results),
     )

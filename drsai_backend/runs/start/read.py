@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import cast
@@ -38,17 +38,19 @@ from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.messages import is_received
+from drsai_backend.teams.registry import RegisteredTeam
 from drsai_backend.teams.resources import Resources
 from drsai_backend.tools.registered.registry import ToolRegistry
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What an engine starts its runs with. `limits` gives what runs of a team may use, by its name; `outage` is for how
-    many seconds a write waits for a database that is away; `tool_policy` is what a team makes of its clients' tools;
-    `may_move`: a thread may go over to another team; `by_history`: histories are recognised; `on_events` is called when
-    events for webhooks may be there; `files` are those of users, `tools` the registered
-    ones; `settings` are for teams that are built."""
+    """What an engine starts its runs with. `limits` gives what runs of a team may use, by its factory; `outage` is for
+    how many seconds a write waits for a database that is away; `tool_policy` is what a team makes of its clients'
+    tools; `may_move`: a thread may go over to another team; `by_history`: histories are recognised; `on_events` is
+    called when events for webhooks may be there; `files` are those of users, `tools` the registered ones; `settings`
+    are for teams that are built; `team_of_run` is the team of a run that has begun, by its name and the key of its
+    stored definition."""
 
     db: DatabaseManager
     models: ModelClientFactory
@@ -56,15 +58,16 @@ class Services:
     worker_id: str
     lease: timedelta
     outage: float
-    limits: Callable[[str], RunLimits]
+    limits: Callable[[TeamFactory], RunLimits]
     resources: Resources
-    tool_policy: Callable[[str], ToolPolicy]
+    tool_policy: Callable[[TeamFactory], ToolPolicy]
     may_move: bool = True
     by_history: bool = True
     on_events: Callable[[], None] = lambda: None
     files: Files | None = None
     tools: ToolRegistry | None = None
     settings: Settings | None = None
+    team_of_run: Callable[[str, int | None], Awaitable[RegisteredTeam]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

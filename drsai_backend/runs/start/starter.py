@@ -29,6 +29,7 @@ from drsai_backend.database.runs.values import Also, FirstWrite, Lease, NewRun, 
 from drsai_backend.database.runs.writes import begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE
+from drsai_backend.definitions.stored.serving import StoredTeam
 from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest, NotFound
 from drsai_backend.runs.audited import answered, started_as
 from drsai_backend.runs.events import MessageDone
@@ -171,7 +172,7 @@ class RunStarter:
         team, members = await self._team_for(request, factory)
         check_types(team, request.messages)
         refuse_unseen_images(team, request.messages)
-        policy = services.tool_policy(request.team)
+        policy = services.tool_policy(factory)
         return allot(team, members, request, factory, policy, services.models.continues).outlook
 
     async def history(self, request: RunRequest, factory: TeamFactory) -> list[BaseChatMessage]:
@@ -195,8 +196,16 @@ class RunStarter:
         share_message_types(members, nested_teams(members))
         return team, members
 
+    async def _as_begun(self, given: Input, thread: StoredThread | None, made: Plan) -> Input:
+        """The input, with the team as it was when the run began that is resumed."""
+        run, find = None if thread is None else thread.run, self._services.team_of_run
+        if run is None or not made.resumes or run["definition"] is None or find is None:
+            return given
+        return replace(given, factory=(await find(run["team"], run["definition"])).factory)
+
     async def _take(self, given: Input, thread: StoredThread | None, made: Plan) -> StartedRun:
         services, database, held = self._services, self._services.db.database, Held()
+        given = await self._as_begun(given, thread, made)
         try:
             built = await build(services, given, thread, made, held)
             loaded = await load(built, thread, made)
@@ -297,6 +306,7 @@ def _first_write(
         "clear_steps": thread is not None and bool(thread.steps) and not plan.resumes,
         "at": built.at,
         "newest": None if request.known is None else request.known.newest,
+        "definition": given.factory.key if isinstance(given.factory, StoredTeam) else None,
     }
     keyed = request.idempotency_key or request.own_key
     answer_id = None if plan.run_id is None or not keyed else new_run_id()

@@ -23,6 +23,7 @@ from drsai_backend.datamodel.audit import Action
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.lifecycle import IDLE
 from drsai_backend.datamodel.owner import ThreadName
+from drsai_backend.definitions.stored.serving import ServedTeams
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound, ThreadBusy
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.messages import sign, title_of
@@ -32,7 +33,6 @@ from drsai_backend.runs.start.starter import RunStarter
 from drsai_backend.state import travel
 from drsai_backend.state.travel import Place
 from drsai_backend.teams.recording.recorder import dump_message, storable
-from drsai_backend.teams.registry import TeamRegistry
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -62,7 +62,7 @@ class Load:
 class Loading:
     """Loads histories for one engine."""
 
-    def __init__(self, database: Database, starter: RunStarter, teams: TeamRegistry) -> None:
+    def __init__(self, database: Database, starter: RunStarter, teams: ServedTeams) -> None:
         self._database = database
         self._starter = starter
         self._teams = teams
@@ -86,7 +86,7 @@ class Loading:
         if team is None:
             raise InvalidRequest("`model` is required: nobody has answered on this thread yet", param="model")
         request = RunRequest(team, given, principal=who, owner=name.user_id, thread_id=name.thread_id)
-        told = await self._starter.history(request, self._teams.get(team).factory)
+        told = await self._starter.history(request, (await self._teams.find(who, team)).factory)
         rows = _storable(told, None if name.owner == who.owner else who.user_id)
         for attempt in range(1, _ATTEMPTS + 1):
             try:

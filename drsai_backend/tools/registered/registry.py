@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,6 +15,7 @@ from autogen_core.tools import ToolResult
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database import registered_tools as stored
+from drsai_backend.database.definitions.recent import Recent
 from drsai_backend.database.registered_tools import CallCounts, StoredTool
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
@@ -30,12 +30,9 @@ from drsai_backend.tools.threads import in_thread
 MAX_CONFIG: Final = 64 * 1024
 """Bytes of JSON that a config, and the credentials of a tool, may have."""
 MAX_SECRETS: Final = 20
-STALE_SECONDS: Final = 1.0
-"""For how long a process believes what it has read of a tool that is served."""
 SEPARATOR: Final = "__"
 """Between the name of a server and that of a tool of it."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_REMEMBERED: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ class ToolRegistry:
     def __init__(self, db: DatabaseManager, kinds: Mapping[str, ToolKind]) -> None:
         self._db = db
         self._kinds = kinds
-        self._known: dict[tuple[str, str], tuple[float, StoredTool | None]] = {}
+        self._recent = Recent(self._read)
         self.statistics = CallStatistics(db.database)
 
     # --- the tools of a tenant -----------------------------------------------------------------------------------
@@ -100,7 +97,7 @@ class ToolRegistry:
             replaces=replaces,
         )
         made = await self._db.database.write(write)
-        self._known.pop((who.tenant, spec.name), None)
+        self._recent.forget((who.tenant, spec.name))
         return made
 
     async def unregister(self, who: Principal, name: str) -> None:
@@ -112,7 +109,7 @@ class ToolRegistry:
         """
         who.require(Scope.TOOLS_REGISTER)
         await self._db.database.write(partial(stored.unregister, tenant=who.tenant, name=name, actor=who.actor))
-        self._known.pop((who.tenant, name), None)
+        self._recent.forget((who.tenant, name))
 
     async def get(self, who: Principal, name: str) -> StoredTool:
         """A tool of the tenant. Raises NotFound: there is none of that name."""
@@ -185,17 +182,15 @@ class ToolRegistry:
         return found
 
     async def _find_served(self, tenant: str, names: Collection[str]) -> dict[str, StoredTool]:
-        now = time.monotonic()
-        missing = [name for name in names if self._known.get((tenant, name), (-1.0, None))[0] < now]
-        if missing:
-            read = await self._db.database.read(partial(stored.find_tools, tenant=tenant, names=missing))
-            while len(self._known) + len(missing) > _REMEMBERED and self._known:
-                self._known.pop(next(iter(self._known)))
-            for name in missing:
-                # Read before it is written down, so that its second begins before the read.
-                self._known[tenant, name] = (now + STALE_SECONDS, read.get(name))
-        known = {name: self._known[tenant, name][1] for name in names if (tenant, name) in self._known}
-        return {name: tool for name, tool in known.items() if tool is not None}
+        found = await self._recent.find([(tenant, name) for name in names])
+        return {name: tool for (_, name), tool in found.items()}
+
+    async def _read(self, keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], StoredTool]:
+        """The tools of these names, of one tenant."""
+        tenant = next(iter(keys))[0]
+        names = [name for _, name in keys]
+        found = await self._db.database.read(partial(stored.find_tools, tenant=tenant, names=names))
+        return {(tenant, name): tool for name, tool in found.items()}
 
     def make(self, tenant: str, tool: StoredTool) -> ToolBase | CountedWorkbench:
         """A tool that can be called, or several; the calls are counted."""

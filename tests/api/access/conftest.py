@@ -24,10 +24,12 @@ from drsai_backend.api.auth import needed_scope, open_to_all
 from drsai_backend.api.openai.chat.endpoint import ChatRoute
 from drsai_backend.datamodel import AgentJson, Thread, WebhookDelivery, table_of
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.definitions.stored.store import DefinitionSpec
 from drsai_backend.tools.registered.registry import ToolSpec
 from tests.support.threads import settings
 
 TOOL: Any = {"description": "Asks.", "endpoint": {"url": "https://tool.invalid/", "timeout": 1}, "retries": 0}
+AGENT: Any = {"agents": {"ask": {"prompt": "Ask."}}}
 HELLO = {"model": "assistant", "messages": [{"role": "user", "content": "My name is Ann."}]}
 BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/chat/completions"): {**HELLO, "thread_id": "new"},
@@ -50,6 +52,9 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/tools/{name}/invoke"): {},
     ("post", "/api/v1/agent/execute"): {"task": "What is 2 + 2?", "mode": "simple"},
     ("post", "/api/v1/agent/execute-stream"): {"task": "What is 2 + 2?", "mode": "simple"},
+    ("post", "/v1/agents"): {"name": "other", "definition": {"agents": {"other": {}}}},
+    ("put", "/v1/agents/{name}"): {"definition": AGENT},
+    ("post", "/v1/agents/{name}/rollback"): {"to": 1},
     ("post", "/mcp"): {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
 }
 QUERIES: dict[tuple[str, str], dict[str, str]] = {
@@ -195,6 +200,8 @@ async def prepare(url: str) -> tuple[dict[str, str], dict[str, str]]:
         }
         registrar = Principal("ann", tenant="acme", scopes=frozenset(Scope))
         await drsai.engine.tools.register(registrar, ToolSpec("ask", "http", TOOL))
+        for replaces in (False, True):
+            await drsai.engine.agents.put(registrar, DefinitionSpec("ask", AGENT), replaces=replaces)
         hook = {"run_id": result.run_id, "url": "https://127.0.0.1/", "endpoint": "https://127.0.0.1:443"}
         whose = {"tenant": "acme", "user_id": "ann", "subscriber": "ann", "kind": "run", "type": "run.completed"}
         [thread] = await drsai.db.get(Thread, {"tenant": "acme", "user_id": "ann", "thread_id": "t"})

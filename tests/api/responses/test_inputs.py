@@ -31,7 +31,7 @@ RESULT = {"type": "function_call_output", "call_id": "c1", "output": "seen"}
 
 
 def read(**body: Any) -> ResponseBody:
-    asked = parse(ResponseBody, {"model": "team", **body}, ["team"], 100)
+    asked = parse(ResponseBody, {"model": "team", **body}, 100)
     check(asked)
     return asked
 

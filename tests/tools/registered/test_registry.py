@@ -195,9 +195,9 @@ async def test_another_process_serves_a_change_within_two_seconds(world: World, 
         registry = other.drsai.engine.tools
         assert (await registry.find("acme", ["weather"]))["weather"].version == 1
         await world.ask("PUT", "/weather", {"config": config(site, "/y/{city}"), "secrets": {"KEY": "k"}})
-        for name in registry._known:
-            ends, tool = registry._known[name]
-            registry._known[name] = (ends - 1.0, tool)  # A second goes by.
+        for name in registry._recent._known:
+            ends, tool = registry._recent._known[name]
+            registry._recent._known[name] = (ends - 1.0, tool)  # A second goes by.
         assert (await registry.find("acme", ["weather"]))["weather"].version == 2
 
 

@@ -35,7 +35,7 @@ from drsai_backend.api.openai.chat.side_call import answer_on_the_side
 from drsai_backend.api.openai.chat.wire import BROKEN, COMPLETION_SCHEMA, failure
 from drsai_backend.api.openai.files.named import with_files
 from drsai_backend.datamodel.thread import NAME_SCHEMA
-from drsai_backend.errors import DrSaiError, IllegalTransition, NotFound, UnknownModel
+from drsai_backend.errors import DrSaiError, IllegalTransition, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Engine, Handle, RunEnded, RunEvent
 
@@ -81,18 +81,12 @@ class ChatRoute(APIRoute):
         }
 
     async def read(self, body: JsonObject, scope: ASGIScope) -> Exchange:
-        """The request, understood. Raises UnknownModel and InvalidRequest as `parse_call`."""
+        """The request, understood. Raises InvalidRequest as `parse_call`."""
         return Exchange(await self.parse(body, scope))
 
-    def check_model(self, model: str) -> None:
-        """Raises UnknownModel unless a team of that name is served."""
-        if model not in self._engine.teams.names():
-            raise UnknownModel(f"there is no model {model!r} here; GET /v1/models lists them", param="model")
-
     async def parse(self, body: JsonObject, scope: ASGIScope) -> ChatCall:
-        """The call that a body of Chat Completions is. Raises UnknownModel and InvalidRequest as `parse_call`."""
-        models = self._engine.teams.names()
-        return await parse_call(body, scope, self._bodies, models=models, max_messages=self._max_messages)
+        """The call that a body of Chat Completions is. Raises InvalidRequest as `parse_call`."""
+        return await parse_call(body, scope, self._bodies, max_messages=self._max_messages)
 
     async def _answer(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         check_query(scope, self.query)
@@ -104,6 +98,7 @@ class ChatRoute(APIRoute):
             exchange = await self.read(body, scope)
             call = self._asked_by(caller, exchange.call, scope)
             del body
+            await self._engine.check_team(call.request)
             handle, kind = None, None
             if self.takes_housekeeping and call.request.continues is None:
                 kind = self._engine.side_calls.kind_of(call.request.messages, call.housekeeping)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final, Literal, NamedTuple, cast
 
@@ -18,7 +18,7 @@ from drsai_backend.api.openai.chat.tools import CALL_CHOICE, CHOICE, CallChoice,
 from drsai_backend.api.openai.messages import Message, ModelKey, Wire, has_images, read_messages, read_results
 from drsai_backend.config import usable_key
 from drsai_backend.datamodel.thread import check_name
-from drsai_backend.errors import InvalidRequest, UnknownModel
+from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import CallableUrl
 from drsai_backend.runs import OnBusy, OnQuestion, RunRequest
@@ -136,13 +136,10 @@ class ChatCall(NamedTuple):
         return [*tools, *(name for name in fields if name != "tools")]
 
 
-async def parse_call(
-    body: JsonObject, scope: Scope, bodies: Bodies, *, models: Collection[str], max_messages: int
-) -> ChatCall:
+async def parse_call(body: JsonObject, scope: Scope, bodies: Bodies, *, max_messages: int) -> ChatCall:
     """Check a request's body and headers; what takes long in a thread of `bodies`.
 
     Raises:
-        UnknownModel: `model` is none of `models`.
         InvalidRequest: something cannot be used; `param` names the field or header.
     """
     given = body.get("messages")
@@ -150,17 +147,15 @@ async def parse_call(
     if len(messages) > max_messages:
         text = f"`messages` has {len(messages)} messages; this server accepts {max_messages}"
         raise InvalidRequest(text, param="messages")
-    parse = partial(_parse, body, scope, models)
+    parse = partial(_parse, body, scope)
     return await bodies.off_loop(parse) if len(messages) > _FEW or has_images(messages) else parse()
 
 
-def _parse(body: JsonObject, scope: Scope, models: Collection[str]) -> ChatCall:
+def _parse(body: JsonObject, scope: Scope) -> ChatCall:
     try:
         chat = ChatBody.model_validate(body)
     except ValidationError as error:
         raise refusal(error, body, _TEXTS) from None
-    if chat.model not in models:
-        raise UnknownModel(f"there is no model {chat.model!r} here; GET /v1/models lists them", param="model")
     beside = (("stream", chat.stream), ("on_disconnect", chat.on_disconnect == "cancel"))
     for field, value in (*beside, ("housekeeping", chat.housekeeping)):
         if chat.background and value:

@@ -37,6 +37,7 @@ from drsai_backend.datamodel.base import utcnow
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
+from drsai_backend.runs import RunRequest
 
 Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 Deleter = Annotated[Principal, allowed(Scope.THREADS_DELETE)]
@@ -135,8 +136,9 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
         """Seal the messages of `input` into one item, which stands for them in later requests. No model is asked, and
         nothing is left out."""
         async with bodies.read(request.scope, request.receive) as body:
-            asked = parse(CompactBody, body, responses.engine.teams.names(), responses.max_items)
+            asked = parse(CompactBody, body, responses.max_items)
             who = acting(request, caller, user, asked.user)
+            await responses.engine.check_team(RunRequest(asked.model, [], who))
             output = await responses.compact(who, asked)
         shown = {"id": output[0]["id"], "object": "response.compaction", "created_at": int(utcnow().timestamp())}
         return json_response({**shown, "output": output, "usage": usage_of({})})

@@ -92,7 +92,7 @@ class Responses:
 
     def read(self, body: JsonObject) -> ResponseBody:
         """The checked body of a request. Raises as `inputs.parse` and `inputs.check`."""
-        asked = parse(ResponseBody, body, self.engine.teams.names(), self.max_items)
+        asked = parse(ResponseBody, body, self.max_items)
         check(asked)
         return asked
 
@@ -108,6 +108,7 @@ class Responses:
             DrSaiError: as `Engine.start`; then nothing was stored.
         """
         made, tools = parameters(call.asked), read_tools(call.asked.tools, call.asked.tool_choice)
+        await self.engine.check_team(RunRequest(call.asked.model, [], call.who))
         read = await self.items.read(await self.items.expand(call.who, placed(call.asked.input)))
         if read.approval is None:
             check_last(read, "input")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final, TypeVar, cast
 
@@ -21,7 +21,7 @@ from drsai_backend.api.openai.responses.request.body import (
 )
 from drsai_backend.api.openai.responses.request.items import Placed, ReadItems
 from drsai_backend.api.openai.responses.request.tools import shown_tool
-from drsai_backend.errors import InvalidRequest, NotFound, UnknownModel
+from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import InputMessage
 
@@ -33,11 +33,10 @@ class PreviousNotFound(NotFound, code="previous_response_not_found", status=400)
     """The response to be continued is none of this user's, or was not stored."""
 
 
-def parse(kind: type[_Body], body: JsonObject, models: Collection[str], max_items: int) -> _Body:
+def parse(kind: type[_Body], body: JsonObject, max_items: int) -> _Body:
     """The checked body of a request.
 
     Raises:
-        UnknownModel: `model` is none of `models`.
         InvalidRequest: something cannot be used; `param` names the field.
     """
     given = body.get("input")
@@ -45,12 +44,9 @@ def parse(kind: type[_Body], body: JsonObject, models: Collection[str], max_item
     if len(items) > max_items:
         raise InvalidRequest(f"`input` has {len(items)} items; this server accepts {max_items}", param="input")
     try:
-        asked = kind.model_validate(body)
+        return kind.model_validate(body)
     except ValidationError as error:
         raise refusal(error, body, texts_of(kind)) from None
-    if asked.model not in models:
-        raise UnknownModel(f"there is no model {asked.model!r} here; GET /v1/models lists them", param="model")
-    return asked
 
 
 def fingerprint_of(body: JsonObject) -> str:

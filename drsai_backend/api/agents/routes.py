@@ -1,0 +1,173 @@
+"""`/v1/agents`: definitions of agents and teams that users and tenants store, and that are asked by name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.auth import Body, allowed, described, read_fields
+from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.parameters import Limit, after_of, new_router
+from drsai_backend.database.definitions.stored import DefinitionVersion
+from drsai_backend.definitions.schema import NAME, json_schema
+from drsai_backend.definitions.stored.store import DefinitionSpec, StoredDefinitions, Visibility, visibility_of
+from drsai_backend.json_types import JsonObject
+
+Writer = Annotated[Principal, allowed(Scope.AGENTS_WRITE)]
+Reader = Annotated[Principal, allowed(Scope.AGENTS_READ)]
+After = Annotated[str | None, after_of(r"^[A-Za-z_][A-Za-z0-9_]{0,63}\.[0-9]{1,18}$")]
+_NAME: Final[JsonObject] = {"type": "string", "pattern": NAME}
+AgentName = Annotated[str, Path(json_schema_extra=_NAME)]
+Seen = Annotated[
+    Visibility | None, Query(description="That of the user, of the tenant, or for all. Default: the one that is asked.")
+]
+Own = Annotated[Visibility, Query(description="Whose it is: the user's, the tenant's, or for all.")]
+Version = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="An older version; default: what is served.")]
+Expected = Annotated[
+    int | None, Query(ge=1, le=2**31 - 1, description="The version that is served; 409 if it is another.")
+]
+_VISIBILITY: Final[JsonObject] = {"enum": ["user", "tenant", "all"]}
+_VERSION: Final[JsonObject] = {
+    "type": "object",
+    "required": ["id", "object", "visibility", "version", "definition", "created_at", "created_by", "restores"],
+    "properties": {
+        "id": {"type": "string", "description": "The name that it is asked by, as `model`."},
+        "object": {"const": "agent"},
+        "visibility": _VISIBILITY,
+        "version": {"type": "integer", "minimum": 1},
+        "is_served": {"type": "boolean"},
+        "definition": {"type": "object", "description": "`agents`, `teams`, `tools`, as in a file."},
+        "created_at": {"type": "integer", "description": "Unix time in seconds, of this version."},
+        "created_by": {"type": "string"},
+        "restores": {"type": ["integer", "null"], "description": "The older version that this one is equal to."},
+    },
+}
+_DELETED: Final[JsonObject] = {
+    "type": "object",
+    "required": ["id", "object", "deleted"],
+    "properties": {"id": {"type": "string"}, "object": {"const": "agent.deleted"}, "deleted": {"const": True}},
+}
+_CHECKED: Final[JsonObject] = {
+    "type": "object",
+    "required": ["id", "object", "valid"],
+    "properties": {"id": {"type": "string"}, "object": {"const": "agent.checked"}, "valid": {"const": True}},
+}
+_MADE: Final[JsonObject] = {"oneOf": [_VERSION, _CHECKED]}
+
+
+class DefinitionBody(Body):
+    """A definition, and for whom it is."""
+
+    definition: dict[str, Any] = Field(description="`agents`, `teams` and `tools`; GET /v1/agents/schema has them.")
+    visibility: Visibility = Field(default="user", description="For whom it is; `tenant` takes `admin`.")
+    validate_only: bool = Field(default=False, description="Say what is wrong, and store nothing.")
+
+
+class NewAgentBody(DefinitionBody):
+    """A definition that is new."""
+
+    name: str = Field(description="The agent or team of the definition that is asked.", json_schema_extra=_NAME)
+
+
+class AgentBody(DefinitionBody):
+    """A version of a definition."""
+
+    version: int | None = Field(
+        default=None, ge=1, le=2**31 - 1, description="The version that is replaced; 409 if it is another by now."
+    )
+
+
+class RollbackBody(Body):
+    """Which version is to be served again."""
+
+    to: int = Field(ge=1, le=2**31 - 1, description="The number of the older version.")
+    visibility: Visibility = Field(default="user", description="Whose definition it is.")
+    version: int | None = Field(
+        default=None, ge=1, le=2**31 - 1, description="The version that is served now; 409 if it is another."
+    )
+
+
+def agent_routes(agents: StoredDefinitions, bodies: Bodies) -> APIRouter:
+    """Whoever asks here sees their own definitions, their tenant's, and those for all."""
+    router = new_router("/v1/agents", tags=["agents"])
+
+    @router.post("", status_code=201, responses=answers(201, _MADE), openapi_extra=described(NewAgentBody))
+    async def create_agent(request: Request, who: Writer) -> Response:
+        """Store a definition. Every worker serves it within two seconds."""
+        body = await read_fields(bodies, request, NewAgentBody)
+        spec = DefinitionSpec(body.name, body.definition, body.visibility)
+        if body.validate_only:
+            await agents.check(who, spec)
+            return json_response(_checked(body.name))
+        return json_response(_object(await agents.put(who, spec, replaces=False)), 201)
+
+    @router.get("", responses=answers(200, page_of(_VERSION)))
+    async def list_agents(who: Reader, limit: Limit = 20, after: After = None, visibility: Seen = None) -> Response:
+        """The definitions that one may ask, by name."""
+        page = await agents.list(who, after, limit, visibility)
+        return list_response([_object(each) for each in page.items], page.next)
+
+    @router.get("/schema", responses=answers(200, {"type": "object"}))
+    async def get_schema(who: Reader) -> Response:
+        """The JSON Schema of a definition."""
+        return json_response(json_schema())
+
+    @router.get("/{name}", responses=answers(200, _VERSION))
+    async def get_agent(name: AgentName, who: Reader, visibility: Seen = None, version: Version = None) -> Response:
+        """One definition, as it is served, or an older version of it."""
+        return json_response(_object(await agents.get(who, name, visibility, version)))
+
+    @router.put("/{name}", responses=answers(200, _MADE), openapi_extra=described(AgentBody))
+    async def replace_agent(name: AgentName, request: Request, who: Writer) -> Response:
+        """Store another version of a definition. A live run keeps the one that it began with."""
+        body = await read_fields(bodies, request, AgentBody)
+        spec = DefinitionSpec(name, body.definition, body.visibility, body.version)
+        if body.validate_only:
+            await agents.check(who, spec)
+            return json_response(_checked(name))
+        return json_response(_object(await agents.put(who, spec, replaces=True)))
+
+    @router.delete("/{name}", responses=answers(200, _DELETED))
+    async def delete_agent(
+        name: AgentName, who: Writer, visibility: Own = "user", version: Expected = None
+    ) -> Response:
+        """Delete a definition. Nobody begins a run with it any more; a run that began with it ends with it."""
+        await agents.delete(who, name, visibility, version=version)
+        return json_response({"id": name, "object": "agent.deleted", "deleted": True})
+
+    @router.get("/{name}/versions", responses=answers(200, page_of(_VERSION)))
+    async def list_agent_versions(name: AgentName, who: Reader, visibility: Seen = None) -> Response:
+        """The versions of a definition that are kept, newest first."""
+        return list_response([_object(each) for each in await agents.versions(who, name, visibility)], None)
+
+    @router.post("/{name}/rollback", responses=answers(200, _VERSION), openapi_extra=described(RollbackBody))
+    async def roll_agent_back(name: AgentName, request: Request, who: Writer) -> Response:
+        """Serve an older version again: it becomes a new one."""
+        body = await read_fields(bodies, request, RollbackBody)
+        made = await agents.roll_back(who, name, body.to, body.visibility, version=body.version)
+        return json_response(_object(made))
+
+    return router
+
+
+def _checked(name: str) -> JsonObject:
+    return {"id": name, "object": "agent.checked", "valid": True}
+
+
+def _object(version: DefinitionVersion) -> JsonObject:
+    return {
+        "id": version.name,
+        "object": "agent",
+        "visibility": visibility_of(version.owner),
+        "version": version.version,
+        "is_served": version.ended_at is None,
+        "definition": version.definition,
+        "created_at": int(version.created_at.timestamp()),
+        "created_by": version.created_by,
+        "restores": version.restores,
+    }

@@ -1,0 +1,180 @@
+"""`DrSai.agents`: the verbs of `/v1/agents`, for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pydantic import BaseModel, Field
+
+from drsai_backend.access.principal import ANONYMOUS, Principal
+from drsai_backend.database.definitions.stored import DefinitionVersion
+from drsai_backend.datamodel.audit import By
+from drsai_backend.datamodel.owner import DEFAULT_TENANT
+from drsai_backend.datamodel.thread import check_name
+from drsai_backend.definitions.stored.store import DefinitionSpec, StoredDefinitions, Visibility, visibility_of
+from drsai_backend.errors import NotFound
+from drsai_backend.json_types import JsonObject
+
+
+class AgentInfo(BaseModel):
+    """A version of a stored definition."""
+
+    name: str
+    visibility: Visibility
+    version: int
+    is_served: bool
+    definition: JsonObject
+    created_at: datetime
+    created_by: str
+    restores: int | None = Field(default=None, description="The older version that this one is equal to.")
+
+    @classmethod
+    def of(cls, version: DefinitionVersion) -> AgentInfo:
+        """That of a stored version."""
+        return cls(
+            name=version.name,
+            visibility=visibility_of(version.owner),
+            version=version.version,
+            is_served=version.ended_at is None,
+            definition=version.definition,
+            created_at=version.created_at,
+            created_by=version.created_by,
+            restores=version.restores,
+        )
+
+
+class AgentInfoPage(BaseModel):
+    """Definitions by name. `next` is the `after` of the page that follows, if any."""
+
+    items: list[AgentInfo]
+    next: str | None = None
+
+
+class AgentCalls:
+    """The stored definitions of agents and teams, for a program that is trusted to say who asks.
+
+    Args:
+        agents: does what is asked.
+        by: what the audit log says of who acts.
+
+    Raises (all calls with a name, but `put`):
+        NotFound: there is no such definition of that user, tenant, or for all.
+    """
+
+    def __init__(self, agents: StoredDefinitions, by: By) -> None:
+        self._agents = agents
+        self._by = by
+
+    async def list(
+        self,
+        *,
+        visibility: Visibility | None = None,
+        user_id: str = ANONYMOUS,
+        tenant: str = DEFAULT_TENANT,
+        after: str | None = None,
+        limit: int = 20,
+    ) -> AgentInfoPage:
+        """A page of the definitions that a user may ask, by name. `visibility`: their own (`user`), their tenant's, or
+        those for `all`; None: all three. Raises InvalidRequest: `after` is no `next` of a page."""
+        page = await self._agents.list(self._trusted(user_id, tenant), after, limit, visibility)
+        return AgentInfoPage(items=[AgentInfo.of(each) for each in page.items], next=page.next)
+
+    async def get(
+        self,
+        name: str,
+        *,
+        visibility: Visibility | None = None,
+        version: int | None = None,
+        user_id: str = ANONYMOUS,
+        tenant: str = DEFAULT_TENANT,
+    ) -> AgentInfo:
+        """One definition: the one that the user asks by this name, or that of a `visibility`; as it is served, or an
+        older `version`."""
+        return AgentInfo.of(await self._agents.get(self._trusted(user_id, tenant), name, visibility, version))
+
+    async def put(
+        self,
+        name: str,
+        definition: JsonObject,
+        *,
+        visibility: Visibility = "user",
+        version: int | None = None,
+        validate_only: bool = False,
+        user_id: str = ANONYMOUS,
+        tenant: str = DEFAULT_TENANT,
+    ) -> AgentInfo | None:
+        """Store a definition, or another version of it. Every worker serves it within two seconds, to runs that begin
+        after that.
+
+        Args:
+            name: the agent or team of the definition that is asked.
+            definition: `agents`, `teams` and `tools`, as in a file; docs/agents.md has the fields.
+            visibility: for whom it is: the user, their tenant, or all.
+            version: the version that is replaced; None: whichever there is, or none.
+            validate_only: check it, and store nothing.
+            user_id: who stores it.
+            tenant: the user's tenant.
+
+        Returns:
+            What was stored; None: nothing was.
+
+        Raises:
+            InvalidRequest: it cannot be used; the text says all that is wrong.
+            Conflict: this server serves a team of that name itself; it is not at `version` any more; there are too
+                many; or somebody else has just made or deleted it.
+        """
+        who = self._trusted(user_id, tenant)
+        spec = DefinitionSpec(name, definition, visibility, version)
+        if validate_only:
+            await self._agents.check(who, spec)
+            return None
+        is_new = False
+        if version is None:
+            try:
+                await self._agents.get(who, name, visibility)
+            except NotFound:
+                is_new = True
+        return AgentInfo.of(await self._agents.put(who, spec, replaces=not is_new))
+
+    async def delete(
+        self,
+        name: str,
+        *,
+        visibility: Visibility = "user",
+        version: int | None = None,
+        user_id: str = ANONYMOUS,
+        tenant: str = DEFAULT_TENANT,
+    ) -> None:
+        """Delete a definition. Runs that began with it end with it. Raises Conflict: it is not at `version`."""
+        await self._agents.delete(self._trusted(user_id, tenant), name, visibility, version=version)
+
+    async def versions(
+        self,
+        name: str,
+        *,
+        visibility: Visibility | None = None,
+        user_id: str = ANONYMOUS,
+        tenant: str = DEFAULT_TENANT,
+    ) -> Sequence[AgentInfo]:
+        """The versions of a definition that are kept, newest first: at most 100."""
+        found = await self._agents.versions(self._trusted(user_id, tenant), name, visibility)
+        return [AgentInfo.of(each) for each in found]
+
+    async def roll_back(
+        self,
+        name: str,
+        to: int,
+        *,
+        visibility: Visibility = "user",
+        version: int | None = None,
+        user_id: str = ANONYMOUS,
+        tenant: str = DEFAULT_TENANT,
+    ) -> AgentInfo:
+        """Serve an older version again, which becomes a new one. Raises Conflict: `to` is what is served, or what is
+        served is not `version`."""
+        who = self._trusted(user_id, tenant)
+        return AgentInfo.of(await self._agents.roll_back(who, name, to, visibility, version=version))
+
+    def _trusted(self, user_id: str, tenant: str) -> Principal:
+        return Principal(check_name(user_id, "user_id"), check_name(tenant, "tenant"), by=self._by)

@@ -1,0 +1,118 @@
+"""What a stored definition may say: what a file may, but for what a file takes from its machine."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from typing import Any, Final, cast
+
+from drsai_backend.definitions.check import parse_definitions, suggestion, wrong_names
+from drsai_backend.definitions.schema import NAME, Definitions, HttpEndpointTool
+from drsai_backend.definitions.source import FieldPath, Problem
+from drsai_backend.errors import InvalidRequest
+from drsai_backend.json_types import JsonObject
+from drsai_backend.tools.builtin import NAMES
+
+MAX_BYTES: Final = 256 * 1024
+"""Of a definition as JSON."""
+_SHOWN: Final = 10
+_RESERVED: Final = "schema"
+_NAME: Final = re.compile(NAME)
+_VARIABLE: Final = re.compile(r"\$\{[A-Za-z_]\w*(:-[^}]*)?\}")
+_CREDENTIAL: Final = re.compile(r"(?i)^(authorization|proxy-authorization|cookie|.*(api[-_]?key|token|secret).*)$")
+
+
+def checked(name: str, given: JsonObject, python: Collection[str] = ()) -> Definitions:
+    """The definitions of a stored document.
+
+    Args:
+        name: the agent or team that is served; the document defines it, and what else it needs.
+        given: `agents`, `teams` and `tools`, as in a file.
+        python: packages and modules whose functions may be tools.
+
+    Raises:
+        InvalidRequest: it cannot be used: all that is wrong, with its fields; `param` is the first of them.
+    """
+    if _NAME.fullmatch(name) is None:
+        text = "`name` must be 1 to 64 letters, digits and `_`, and not begin with a digit"
+        raise InvalidRequest(text, param="name")
+    if name == _RESERVED:
+        raise InvalidRequest(
+            f"`name` must not be {_RESERVED!r}: GET /v1/agents/{_RESERVED} is the schema", param="name"
+        )
+    _check_size(given)
+    problems = [Problem(message, path) for path, message in _of_files(given)]
+    given = {field: value for field, value in given.items() if field != "include"}
+    definitions, wrong = parse_definitions(given)
+    if definitions is not None:
+        wrong = [*wrong_names(definitions, NAMES, python), *_wrong_served(name, definitions), *_in_clear(definitions)]
+    problems += [Problem(message, path) for path, message in wrong]
+    if problems or definitions is None:
+        raise _refusal(problems)
+    return definitions.model_copy(update={"serve": [name]})
+
+
+def _check_size(given: JsonObject) -> None:
+    try:
+        text = json.dumps(given, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest("`definition` must not hold lone surrogates", param="definition") from None
+    if len(text) > MAX_BYTES:
+        raise InvalidRequest(f"`definition` has {len(text)} bytes, and may have {MAX_BYTES}", param="definition")
+    if b"\\u0000" in text.replace(b"\\\\", b""):
+        raise InvalidRequest("`definition` must not hold NUL characters", param="definition")
+
+
+def _refusal(problems: list[Problem]) -> InvalidRequest:
+    shown = [f"`{_field(each)}` {each.message}" for each in problems[:_SHOWN]]
+    more = len(problems) - len(shown)
+    return InvalidRequest("; ".join(shown) + (f"; and {more} more" if more else ""), param=_field(problems[0])[:200])
+
+
+def _field(problem: Problem) -> str:
+    return ".".join(each for each in ("definition", problem.field) if each)
+
+
+def _of_files(given: JsonObject) -> Iterator[tuple[FieldPath, str]]:
+    if "include" in given:
+        yield ("include",), "is for files: put what it includes into the definition"
+    for path, text in _texts(given, ()):
+        if (found := _VARIABLE.search(text)) is not None:
+            yield path, f"has {found.group()}: variables of the environment are for files, which the operator writes"
+
+
+def _texts(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
+    """All texts of a document, and where they are."""
+    waiting: list[tuple[Any, FieldPath]] = [(value, path)]
+    while waiting:
+        value, path = waiting.pop()
+        if isinstance(value, str):
+            yield path, value
+        elif isinstance(value, dict):
+            waiting += [(each, (*path, key)) for key, each in reversed(cast("JsonObject", value).items())]
+        elif isinstance(value, list):
+            waiting += [(each, (*path, index)) for index, each in enumerate(cast("list[Any]", value))]
+
+
+def _wrong_served(name: str, given: Definitions) -> Iterator[tuple[FieldPath, str]]:
+    parts = {*given.agents, *given.teams}
+    if parts and name not in parts:
+        yield (), f"defines no agent or team {name!r}, the name that it is stored under{suggestion(name, parts)}"
+    if given.serve is not None and given.serve != [name]:
+        yield ("serve",), f"must be left out, or have {name!r} alone: a stored definition is asked by one name"
+
+
+def _in_clear(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
+    """Credentials that would be stored as they are."""
+    entries: list[tuple[FieldPath, object]] = [(("tools", name), each) for name, each in given.tools.items()]
+    for name, agent in given.agents.items():
+        entries += [(("agents", name, "tools", index), each) for index, each in enumerate(agent.tools)]
+    for path, entry in entries:
+        if not isinstance(entry, HttpEndpointTool):
+            continue
+        for field, endpoint in (("endpoint", entry.http.endpoint), ("check", entry.http.check)):
+            for header in () if endpoint is None else endpoint.headers:
+                if _CREDENTIAL.match(header):
+                    where: FieldPath = (*path, "http", field, "headers", header)
+                    yield where, "would be stored in clear: register the tool (POST /v1/tools), which keeps its secrets"

@@ -1,0 +1,174 @@
+"""What can be asked: the operator's teams, and the stored definitions that whoever asks may use."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from drsai_backend.access.principal import Principal
+from drsai_backend.database import DatabaseManager
+from drsai_backend.database.definitions import stored
+from drsai_backend.database.definitions.recent import Recent
+from drsai_backend.database.definitions.stored import DefinitionVersion
+from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.definitions.build import DefinedTeam, Means
+from drsai_backend.definitions.schema import Definitions
+from drsai_backend.definitions.stored.document import checked
+from drsai_backend.errors import InvalidRequest, TeamBuildError, UnknownModel
+from drsai_backend.json_types import JsonObject
+from drsai_backend.teams.client_tools.policy import NO_POLICY, ToolPolicy
+from drsai_backend.teams.permissions import check_permissions, lacks
+from drsai_backend.teams.registry import RegisteredTeam, TeamRegistry
+
+_BUILT: Final = 256
+_LISTED: Final = 3 * stored.MAX_DEFINITIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What is told of a team before anybody asks it."""
+
+    name: str
+    description: str
+    permissions: tuple[str, ...] = ()
+    client_tools: ToolPolicy = NO_POLICY
+
+
+def _offer(version: DefinitionVersion) -> Offer:
+    """That of a stored version, which was checked when it was stored."""
+    given = version.definition
+    part: JsonObject = given.get("agents", {}).get(version.name) or given.get("teams", {}).get(version.name) or {}
+    line = str(part.get("description", "")).strip().split("\n", 1)[0].strip()
+    return Offer(version.name, line, tuple(part.get("permissions", ())))
+
+
+class StoredTeam(DefinedTeam):
+    """The factory of a version of a stored definition.
+
+    Attributes:
+        key: of the version, by which a run that is resumed finds it.
+    """
+
+    def __init__(self, version: DefinitionVersion, given: Definitions, means: Means) -> None:
+        super().__init__(version.name, given, means)
+        self.key = version.id
+
+
+class ServedTeams:
+    """The teams of a registry and the stored definitions of a database. One object per process and event loop.
+
+    Args:
+        registry: the operator's own teams; no stored definition takes the place of one.
+        db: not closed by this object.
+        means: what the operator lets definitions use.
+    """
+
+    def __init__(self, registry: TeamRegistry, db: DatabaseManager, means: Means) -> None:
+        self.registry = registry
+        self._db = db
+        self._means = means
+        self._recent: Recent[tuple[Owner, str], DefinitionVersion] = Recent(self._read)
+        self._offers: dict[int, Offer] = {}
+        self._built: OrderedDict[int, RegisteredTeam] = OrderedDict()
+
+    async def find(self, who: Principal, name: str) -> RegisteredTeam:
+        """The team that somebody asks by its name. A stored definition is at most a second older than the stored one.
+
+        Raises:
+            UnknownModel: there is none, or it is another's.
+            InsufficientScope, Forbidden: who asks lacks one of its `permissions`.
+            TeamBuildError: it is a stored definition that cannot be used any more.
+        """
+        team = await self._find(who, name)
+        check_permissions(who, name, team.permissions)
+        return team
+
+    async def _find(self, who: Principal, name: str) -> RegisteredTeam:
+        if name in self.registry:
+            return self.registry.get(name)
+        found = await self._recent.find([(who.owner, name)])
+        if not found:
+            return self.registry.get(name)  # Raises.
+        return self._team(next(iter(found.values())))
+
+    async def find_for(self, who: Principal, name: str, thread: ThreadName | None) -> RegisteredTeam:
+        """`find`, for a request that may answer the run of a thread: that run keeps the team that it began with, also
+        where nobody begins another with it any more."""
+        try:
+            return await self.find(who, name)
+        except UnknownModel:
+            key = None
+            if thread is not None:
+                key = await self._db.database.read(partial(stored.of_unfinished_run, thread=thread, team=name))
+            if key is None:
+                raise
+            return await self.of_run(name, key)
+
+    async def of_run(self, name: str, key: int | None) -> RegisteredTeam:
+        """The team of a run that has begun, in the version that it began with.
+
+        Args:
+            name: of the team.
+            key: of the stored definition (`Run.definition`); None: it is one of the registry.
+
+        Raises:
+            UnknownModel: it is not served here, or not kept any more.
+        """
+        if key is None:
+            return self.registry.get(name)
+        if key in self._built:
+            return self._built[key]
+        version = await self._db.database.read(partial(stored.by_id, key=key))
+        if version is None:
+            text = f"the definition of {name!r} that the run began with is not kept any more"
+            raise UnknownModel(text, param="model")
+        return self._team(version)
+
+    async def all(self, who: Principal) -> list[Offer]:
+        """What somebody may ask: the registry's in order, then the stored ones by name."""
+        own = [self.registry.get(name) for name in self.registry.names()]
+        offers = [Offer(each.name, each.description, each.permissions, each.client_tools) for each in own]
+        places = stored.visible_to(who.owner)
+        listed = await self._db.database.read(partial(stored.list_names, owners=places, limit=_LISTED))
+        missing = [key for _, _, key in listed if key not in self._offers]
+        if missing:
+            # A version never changes: it is read once.
+            read = await self._db.database.read(partial(stored.read_all, keys=missing))
+            while len(self._offers) + len(read) > _LISTED and self._offers:
+                self._offers.pop(next(iter(self._offers)))
+            self._offers |= {each.id: _offer(each) for each in read}
+        found: dict[str, Offer] = {}
+        for name, _, key in sorted(listed, key=lambda row: (row[0], places.index(row[1]))):
+            if name not in found and name not in self.registry and key in self._offers:
+                found[name] = self._offers[key]
+        return [each for each in (*offers, *found.values()) if lacks(who, each.permissions) is None]
+
+    def changed(self) -> None:
+        """Something was stored by this process: read anew."""
+        self._recent.forget_all()
+
+    async def _read(self, keys: Collection[tuple[Owner, str]]) -> dict[tuple[Owner, str], DefinitionVersion]:
+        found: dict[tuple[Owner, str], DefinitionVersion] = {}
+        for owner, name in keys:
+            of_name = await self._db.database.read(partial(stored.find, who=owner, names=[name]))
+            found |= {(owner, each.name): each for each in of_name.values()}
+        return found
+
+    def _team(self, version: DefinitionVersion) -> RegisteredTeam:
+        """A version's team; a version never changes, so it is checked once."""
+        team = self._built.get(version.id)
+        if team is None:
+            try:
+                given = checked(version.name, version.definition, self._means.python)
+            except InvalidRequest as error:
+                text = f"the stored definition {version.name!r} cannot be used any more: {error.message}"
+                raise TeamBuildError(text) from error
+            team = RegisteredTeam.of(version.name, StoredTeam(version, given, self._means))
+            self._built[version.id] = team
+            while len(self._built) > _BUILT:
+                self._built.popitem(last=False)
+        self._built.move_to_end(version.id)
+        return team

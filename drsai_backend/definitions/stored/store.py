@@ -1,0 +1,225 @@
+"""The definitions that users, tenants and operators store: made, changed, deleted, listed, rolled back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal, TypeAlias
+
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.database import DatabaseManager
+from drsai_backend.database.definitions import stored
+from drsai_backend.database.definitions.stored import NOBODY, OF_ALL, DefinitionVersion
+from drsai_backend.datamodel.audit import By
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.definitions.build import Means
+from drsai_backend.definitions.stored.document import checked
+from drsai_backend.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from drsai_backend.json_types import JsonObject
+from drsai_backend.tools.threads import in_thread
+
+Visibility: TypeAlias = Literal["user", "tenant", "all"]
+"""For whom a definition is: the user who stores it, their tenant, or all."""
+VISIBILITIES: Final[tuple[Visibility, ...]] = ("user", "tenant", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionSpec:
+    """A definition as somebody stores it.
+
+    Attributes:
+        name: by which it is asked.
+        definition: `agents`, `teams` and `tools`, as in a file.
+        visibility: for whom it is.
+        version: the version that is replaced; None: whichever there is.
+    """
+
+    name: str
+    definition: JsonObject
+    visibility: Visibility = "user"
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionPage:
+    """Definitions by name. `next` is the `after` of the page that follows, if any."""
+
+    items: list[DefinitionVersion]
+    next: str | None = None
+
+
+def visibility_of(owner: Owner) -> Visibility:
+    """For whom the definition of an owner is."""
+    return "user" if owner.user_id else "tenant" if owner.tenant else "all"
+
+
+class StoredDefinitions:
+    """The stored definitions of a database, for whoever asks.
+
+    Args:
+        db: not closed by this object.
+        means: what the operator lets definitions use.
+        is_taken: whether the operator serves a team of a name.
+        changed: called when something was stored here.
+
+    Raises (all that store something):
+        InsufficientScope: who asks lacks `agents:write`, or for a tenant's `admin`.
+        Forbidden: it is for all, and who asks is neither the operator's command line nor a program of theirs.
+    """
+
+    def __init__(
+        self, db: DatabaseManager, means: Means, is_taken: Callable[[str], bool], changed: Callable[[], None]
+    ) -> None:
+        self._db = db
+        self._means = means
+        self._is_taken = is_taken
+        self._changed = changed
+
+    async def put(self, who: Principal, spec: DefinitionSpec, *, replaces: bool) -> DefinitionVersion:
+        """Check and store a definition: a new one, or another version of one that is there. Every worker serves it
+        within two seconds, to runs that begin after that.
+
+        Raises:
+            InvalidRequest: it cannot be used; the text says all that is wrong.
+            Conflict: the operator serves a team of that name; there is one already (`replaces=False`), or it is not at
+                `spec.version` any more; or there are too many.
+            NotFound: there is none to be replaced.
+        """
+        owner = self._may_store(who, spec.visibility)
+        await self.check(who, spec)
+        change = stored.Change(
+            owner, spec.name, spec.definition, who.user_id, who.actor, replaces=replaces, expected=spec.version
+        )
+        made = await self._db.database.write(partial(stored.store, change=change))
+        self._changed()
+        return made
+
+    async def check(self, who: Principal, spec: DefinitionSpec) -> None:
+        """What `put` checks, without storing anything. Raises as `put` does, but for what is stored already."""
+        self._may_store(who, spec.visibility)
+        if self._is_taken(spec.name):
+            text = f"this server serves a team {spec.name!r} of its own: take another name"
+            raise Conflict(text, param="name")
+        # In a thread: a definition may be long.
+        await in_thread(partial(checked, spec.name, spec.definition, self._means.python))
+
+    async def delete(
+        self, who: Principal, name: str, visibility: Visibility = "user", *, version: int | None = None
+    ) -> None:
+        """Delete a definition. Runs that began with it keep it.
+
+        Raises:
+            NotFound: there is none of that name.
+            Conflict: it is not at `version` any more.
+        """
+        owner = self._may_store(who, visibility)
+        await self._db.database.write(partial(stored.delete, owner=owner, name=name, expected=version, actor=who.actor))
+        self._changed()
+
+    async def roll_back(
+        self,
+        who: Principal,
+        name: str,
+        to: int,
+        visibility: Visibility = "user",
+        *,
+        version: int | None = None,
+    ) -> DefinitionVersion:
+        """Store a new version that is equal to an older one.
+
+        Args:
+            to: the number of the older version.
+            version: the version that is replaced; None: whichever there is.
+
+        Raises:
+            NotFound: there is no such definition, or version.
+            InvalidRequest: the older version cannot be used any more.
+            Conflict: it is not at `version` any more, or `to` is what is served.
+        """
+        owner = self._may_store(who, visibility)
+        kept = await self._db.database.read(partial(stored.versions, owner=owner, name=name))
+        if not kept:
+            raise NotFound(f"there is no agent {name!r}", param="name")
+        older = next((each for each in kept if each.version == to), None)
+        if older is None:
+            text = f"there is no version {to} of agent {name!r}; there are {kept[-1].version} to {kept[0].version}"
+            raise NotFound(text, param="to")
+        if older.ended_at is None:
+            raise Conflict(f"version {to} of agent {name!r} is the one that is served", param="to")
+        await self.check(who, DefinitionSpec(name, older.definition, visibility))
+        change = stored.Change(
+            owner, name, older.definition, who.user_id, who.actor, replaces=True, expected=version, restores=to
+        )
+        made = await self._db.database.write(partial(stored.store, change=change))
+        self._changed()
+        return made
+
+    async def get(
+        self, who: Principal, name: str, visibility: Visibility | None = None, version: int | None = None
+    ) -> DefinitionVersion:
+        """A definition that somebody may see.
+
+        Args:
+            visibility: that for whom; None: the one that they ask by this name.
+            version: an older one; None: what is served.
+
+        Raises:
+            NotFound: there is none, or it is another's.
+        """
+        who.require(Scope.AGENTS_READ)
+        if visibility is not None:
+            found = await self._db.database.read(partial(stored.get, owner=_owner(who, visibility), name=name))
+        else:
+            by_name = await self._db.database.read(partial(stored.find, who=who.owner, names=[name]))
+            if name not in by_name:
+                raise NotFound(f"there is no agent {name!r}", param="name")
+            found = by_name[name]
+        if version is None or version == found.version:
+            return found
+        kept = await self._db.database.read(partial(stored.versions, owner=found.owner, name=name))
+        for each in kept:
+            if each.version == version:
+                return each
+        raise NotFound(f"there is no version {version} of agent {name!r}", param="version")
+
+    async def versions(
+        self, who: Principal, name: str, visibility: Visibility | None = None
+    ) -> list[DefinitionVersion]:
+        """The versions of a definition that are kept, newest first. Raises NotFound as `get`."""
+        found = await self.get(who, name, visibility)
+        return await self._db.database.read(partial(stored.versions, owner=found.owner, name=name))
+
+    async def list(
+        self,
+        who: Principal,
+        after: str | None = None,
+        limit: int = 20,
+        visibility: Visibility | None = None,
+    ) -> DefinitionPage:
+        """A page of the definitions that somebody may see, by name; of one name there may be one of each visibility.
+        Raises InvalidRequest where `after` is no cursor."""
+        who.require(Scope.AGENTS_READ)
+        owners = stored.visible_to(who.owner) if visibility is None else (_owner(who, visibility),)
+        place = stored.check_cursor(after)
+        keys = await self._db.database.read(partial(stored.list_served, owners=owners, after=place, limit=limit + 1))
+        items = await self._db.database.read(partial(stored.read_all, keys=keys[:limit]))
+        more = len(keys) > limit and bool(items)
+        return DefinitionPage(items, f"{items[-1].name}.{items[-1].id}" if more else None)
+
+    @staticmethod
+    def _may_store(who: Principal, visibility: Visibility) -> Owner:
+        who.require(Scope.AGENTS_WRITE)
+        if visibility == "tenant":
+            who.require(Scope.ADMIN)
+        if visibility == "all" and who.by is By.USER:
+            text = "a definition for all tenants is the operator's: `drsai agents apply --for all` stores one"
+            raise Forbidden(text, param="visibility")
+        return _owner(who, visibility)
+
+
+def _owner(who: Principal, visibility: Visibility) -> Owner:
+    if visibility not in VISIBILITIES:
+        names = ", ".join(VISIBILITIES)
+        raise InvalidRequest(f"`visibility` must be one of {names}, not {visibility!r}", param="visibility")
+    return {"user": who.owner, "tenant": Owner(who.tenant, NOBODY), "all": OF_ALL}[visibility]
