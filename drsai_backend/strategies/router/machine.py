@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, cast
 from drsai_backend.json_types import JsonObject
 from drsai_backend.strategies.router.flows import Ask, CallTool, Confirm, End, Flow, Goto, Say
 from drsai_backend.strategies.router.slots import NotTaken, read
-from drsai_backend.strategies.router.values import filled, rendered
+from drsai_backend.strategies.router.values import filled, rendered, shown
 from drsai_backend.strategies.router.words import SKIP, is_one_of, truth_of
 
 _AROUND: Final = " \t\n:=,.;!\u3002\uff1a\uff0c"
@@ -140,17 +140,10 @@ class Walk:
     async def _asked(self, step: Ask, text: str) -> AsyncGenerator[object, None]:
         progress = self.progress
         problem: str | None = None
-        if (step.optional or step.default is not None) and is_one_of(text, SKIP):
-            progress.slots[step.ask] = step.default
-        else:
-            found: Mapping[str, str] = {}
-            if self._find is not None and (step.type == "text" or not self._takes(step, text)):
-                found = await self._find(text, {step.ask: step, **self._open()})
-            self._fill_all({name: value for name, value in found.items() if name != step.ask})
-            try:
-                progress.slots[step.ask] = read(step, found.get(step.ask, text), self._today)
-            except NotTaken as error:
-                problem = str(error)
+        try:
+            progress.slots[step.ask] = await self._value(step, text)
+        except NotTaken as error:
+            problem = str(error)
         if problem is not None:
             async for item in self._again(step, problem):
                 yield item
@@ -159,6 +152,20 @@ class Walk:
         position = self.flow.position(back if back is not None else progress.step)
         async for item in self._from(position or 0):
             yield item
+
+    async def _value(self, step: Ask, text: str) -> Any:
+        """What an answer says of a slot; None: it is skipped. Other slots that the model finds in it are filled.
+
+        Raises:
+            NotTaken: it is no value of the slot.
+        """
+        if (step.optional or step.default is not None) and is_one_of(text, SKIP):
+            return None if step.default is None else read(step, shown(step.default), self._today)
+        found: Mapping[str, str] = {}
+        if self._find is not None and (step.type == "text" or not self._takes(step, text)):
+            found = await self._find(text, {step.ask: step, **self._open()})
+        self._fill_all({name: value for name, value in found.items() if name != step.ask})
+        return read(step, found.get(step.ask, text), self._today)
 
     async def _again(self, step: Ask, problem: str) -> AsyncGenerator[object, None]:
         progress = self.progress
@@ -216,6 +223,8 @@ class Walk:
                 continue
             rest = text[found.end() :].strip(_AROUND)
             rest = _LEAD.sub("", rest, count=1).strip(_AROUND)
+            if truth_of(rest) is False:  # "the day is wrong"
+                return slot, None
             try:
                 return slot, read(step, rest, self._today)
             except NotTaken:

@@ -38,7 +38,9 @@ AGE = {"ask": "age", "label": "years", "type": "integer", "prompt": "Age?"}
 
 async def test_confirming() -> None:
     talk = talk_of(NAME, AGE, {"confirm": "{{name}}, {{age}}?"}, {"end": "Hi {{name}}."})
-    assert await talk.through(["go", "Ann", "30", "Name is Bob", "years", "x", "31", "hm", "yes"]) == [
+    assert await talk.through(
+        ["go", "Ann", "30", "Name is Bob", "years", "x", "31", "hm", "The name is wrong", "Bob", "yes"]
+    ) == [
         "Name?",
         "Age?",
         "Ann, 30?",
@@ -47,6 +49,8 @@ async def test_confirming() -> None:
         "Please give one number.\n\nAge?",
         "Bob, 31?",
         "Please answer yes or no.\n\nBob, 31?",
+        "Name?",
+        "Bob, 31?",
         "Hi Bob.",
     ]
     assert (await talk.through(["go", "Ann", "30", "no"]))[-1] == "All right, I leave it at that."

@@ -99,6 +99,11 @@ def test_words() -> None:
     assert rest_after("continues", RESUME) is None
     assert truth_of("no, thanks") is False
     assert truth_of("nobody") is None
+    assert truth_of("Yes, but on Monday") is None
+    assert truth_of("yes yes") is None
+    assert truth_of("Ja, richtig. Danke!") is True
+    assert truth_of("好的\uff0c谢谢") is True
+    assert truth_of("please") is None
 
 
 def test_a_pattern_without_end() -> None:
