@@ -59,6 +59,22 @@ async def test_confirming() -> None:
     assert said[3:] == ["Please answer yes or no.\n\nAnn, 30?", "Name?", "Cid, 30?", "Hi."]
 
 
+async def test_a_change_that_makes_another_question_necessary() -> None:
+    room = {"ask": "room", "prompt": "Room?", "when": {"age": {"below": 18}}}
+    talk = talk_of(NAME, AGE, room, {"confirm": "{{name}}, {{age}}, {{room}}?"}, {"end": "Hi."})
+    said = await talk.through(["go", "Ann", "30", "years: 17", "7", "years", "40", "name", "Bob", "yes"])
+    assert said[2:] == [
+        "Ann, 30, ?",
+        "Room?",
+        "Ann, 17, 7?",
+        "Age?",
+        "Ann, 40, ?",
+        "Name?",
+        "Bob, 40, ?",
+        "Hi.",
+    ]
+
+
 async def test_branches_and_a_tool_that_fails() -> None:
     steps: list[dict[str, Any]] = [
         AGE,

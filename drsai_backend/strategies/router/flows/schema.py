@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from drsai_backend.strategies.router.flows.slots import MAX_TEXT, NotTaken, SlotType, is_date_bound, read
+from drsai_backend.strategies.router.flows.values import Comparison, Scalar, same, shown, variables_of
 from drsai_backend.strategies.router.patterns import MAX_PATTERN, wrong_with
-from drsai_backend.strategies.router.slots import MAX_TEXT, NotTaken, SlotType, is_date_bound, read
-from drsai_backend.strategies.router.values import Comparison, Scalar, same, shown, variables_of
 
 SLOT: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 SlotName: TypeAlias = Annotated[str, Field(pattern=SLOT)]
