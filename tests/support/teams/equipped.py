@@ -10,10 +10,13 @@ import os
 import sys
 from typing import Annotated, Any
 
+from autogen_core.tools import StaticStreamWorkbench
+
 from drsai_backend import (
     AssistantAgent,
     Depends,
     PlanExecuteTeam,
+    ReactAgent,
     RoundRobinGroupChat,
     RouterTeam,
     RunContext,
@@ -112,6 +115,13 @@ def short(context: RunContext) -> AssistantAgent:
     return _agent(context, "sam", model_context=shown)
 
 
+def scribe(context: RunContext) -> ReactAgent:
+    """An agent that writes its calls as text."""
+    tools = StaticStreamWorkbench([transfer, balance])
+    client = context.model_client()
+    return ReactAgent("scribe", client, workbench=tools, max_steps=4, system_message="You are scribe.")
+
+
 _PAYING: dict[str, Any] = {
     "description": "Pays, after two questions.",
     "steps": [
@@ -155,4 +165,12 @@ def travel(context: RunContext) -> PlanExecuteTeam:
     return PlanExecuteTeam(context.model_client(), tools, name="travel", system_message="You are travel.", **least)
 
 
-teams = {"office": office, "marking": marking, "spare": spare, "short": short, "travel": travel, "front": front}
+teams = {
+    "office": office,
+    "marking": marking,
+    "spare": spare,
+    "short": short,
+    "scribe": scribe,
+    "travel": travel,
+    "front": front,
+}
