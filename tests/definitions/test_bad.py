@@ -135,6 +135,12 @@ BAD: dict[str, tuple[str, int | None, str, str]] = {
         "agents.ann.strategy.flows.f.steps[0]",
         "'today'",
     ),
+    "a default that is no value": (
+        AGENT + FLOW + "            - {ask: n, type: integer, max: 5, prompt: How many, default: 6}\n",
+        10,
+        "agents.ann.strategy.flows.f.steps[0]",
+        "at most 5",
+    ),
     "a flow that calls another tool": (
         AGENT + "    tools: [calculator]\n" + FLOW + "            - {tool: calculater}\n",
         11,

@@ -12,7 +12,7 @@ from autogen_core.models import FunctionExecutionResult
 from autogen_core.tools import StaticStreamWorkbench, ToolResult, Workbench
 
 from drsai_backend.json_types import JsonObject
-from drsai_backend.strategies.router.values import shown
+from drsai_backend.strategies.router.flows.values import shown
 from drsai_backend.teams.replay.steps import OwnSteps
 
 MAX_RESULT: Final = 20_000

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from autogen_core.models import CreateResult, LLMMessage, SystemMessage, UserMessage
 
 from drsai_backend.json_types import JsonObject
-from drsai_backend.strategies.router.filling import object_in
+from drsai_backend.strategies.router.flows.filling import object_in
 
 Kind: TypeAlias = Literal["agent", "flow", "resume", "leave", "tool", "answer", "say"]
 FUNCTION: Final = "route"

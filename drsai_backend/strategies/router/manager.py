@@ -15,11 +15,11 @@ from autogen_core.models import ChatCompletionClient, UserMessage
 from drsai_backend.strategies.router.answerer import Answerer
 from drsai_backend.strategies.router.asking import ask
 from drsai_backend.strategies.router.decisions import Choice, Decision, Kind, Nonsense, read, request
-from drsai_backend.strategies.router.flow_agent import FlowAgent
+from drsai_backend.strategies.router.flows.agent import FlowAgent
+from drsai_backend.strategies.router.flows.values import filled
+from drsai_backend.strategies.router.flows.words import is_one_of, plain, rest_after
 from drsai_backend.strategies.router.options import RouterOptions, Target
 from drsai_backend.strategies.router.patterns import Patience
-from drsai_backend.strategies.router.values import filled
-from drsai_backend.strategies.router.words import is_one_of, plain, rest_after
 from drsai_backend.teams.replay.steps import AgentSteps
 
 _MAX_SHOWN: Final = 2000

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from drsai_backend.strategies.router.flows import SLOT, Flow, Says
+from drsai_backend.strategies.router.flows.schema import SLOT, Flow, Says
+from drsai_backend.strategies.router.flows.words import LEAVE, RESUME
 from drsai_backend.strategies.router.patterns import MAX_PATTERN, wrong_with
-from drsai_backend.strategies.router.words import LEAVE, RESUME
 
 _TARGETS: Final = ("agent", "flow", "tool", "say")
 Word: TypeAlias = Annotated[str, Field(min_length=1, max_length=60)]

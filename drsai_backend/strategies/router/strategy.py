@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, cast
 from pydantic import ConfigDict, Field
 
 from drsai_backend.strategies.base import AgentParts, AgentWords, StrategyBase
-from drsai_backend.strategies.router.flows import CallTool
+from drsai_backend.strategies.router.flows.schema import CallTool
 from drsai_backend.strategies.router.options import RouterOptions, Skill
 from drsai_backend.strategies.router.team import RouterTeam
 

@@ -18,7 +18,7 @@ from autogen_core.tools import BaseTool, StaticStreamWorkbench, Workbench
 
 from drsai_backend.errors import TeamBuildError
 from drsai_backend.strategies.router.answerer import Answerer
-from drsai_backend.strategies.router.flow_agent import FlowAgent
+from drsai_backend.strategies.router.flows.agent import FlowAgent
 from drsai_backend.strategies.router.manager import RouterManager, RouterParts
 from drsai_backend.strategies.router.options import RouterOptions
 from drsai_backend.teams.group_chats import DrSaiGroupChat

@@ -38,7 +38,9 @@ AGE = {"ask": "age", "label": "years", "type": "integer", "prompt": "Age?"}
 
 async def test_confirming() -> None:
     talk = talk_of(NAME, AGE, {"confirm": "{{name}}, {{age}}?"}, {"end": "Hi {{name}}."})
-    assert await talk.through(["go", "Ann", "30", "Name is Bob", "years", "x", "31", "hm", "yes"]) == [
+    assert await talk.through(
+        ["go", "Ann", "30", "Name is Bob", "years", "x", "31", "hm", "The name is wrong", "Bob", "yes"]
+    ) == [
         "Name?",
         "Age?",
         "Ann, 30?",
@@ -47,12 +49,30 @@ async def test_confirming() -> None:
         "Please give one number.\n\nAge?",
         "Bob, 31?",
         "Please answer yes or no.\n\nBob, 31?",
+        "Name?",
+        "Bob, 31?",
         "Hi Bob.",
     ]
     assert (await talk.through(["go", "Ann", "30", "no"]))[-1] == "All right, I leave it at that."
     back = talk_of(NAME, AGE, {"confirm": "{{name}}, {{age}}?", "no": "name", "edit": False}, {"end": "Hi."})
     said = await back.through(["go", "Ann", "30", "name: Bob", "no", "Cid", "ok"])
     assert said[3:] == ["Please answer yes or no.\n\nAnn, 30?", "Name?", "Cid, 30?", "Hi."]
+
+
+async def test_a_change_that_makes_another_question_necessary() -> None:
+    room = {"ask": "room", "prompt": "Room?", "when": {"age": {"below": 18}}}
+    talk = talk_of(NAME, AGE, room, {"confirm": "{{name}}, {{age}}, {{room}}?"}, {"end": "Hi."})
+    said = await talk.through(["go", "Ann", "30", "years: 17", "7", "years", "40", "name", "Bob", "yes"])
+    assert said[2:] == [
+        "Ann, 30, ?",
+        "Room?",
+        "Ann, 17, 7?",
+        "Age?",
+        "Ann, 40, ?",
+        "Name?",
+        "Bob, 40, ?",
+        "Hi.",
+    ]
 
 
 async def test_branches_and_a_tool_that_fails() -> None:

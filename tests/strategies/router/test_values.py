@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drsai_backend.strategies.router import Ask
+from drsai_backend.strategies.router.flows.slots import NotTaken, read
+from drsai_backend.strategies.router.flows.values import Comparison, filled, rendered
+from drsai_backend.strategies.router.flows.words import LEAVE, RESUME, is_one_of, rest_after, truth_of
 from drsai_backend.strategies.router.patterns import Patience
-from drsai_backend.strategies.router.slots import NotTaken, read
-from drsai_backend.strategies.router.values import Comparison, filled, rendered
-from drsai_backend.strategies.router.words import LEAVE, RESUME, is_one_of, rest_after, truth_of
 
 TODAY = dt.date(2026, 11, 23)
 TAKEN: list[tuple[dict[str, Any], str, Any]] = [
@@ -99,6 +99,11 @@ def test_words() -> None:
     assert rest_after("continues", RESUME) is None
     assert truth_of("no, thanks") is False
     assert truth_of("nobody") is None
+    assert truth_of("Yes, but on Monday") is None
+    assert truth_of("yes yes") is None
+    assert truth_of("Ja, richtig. Danke!") is True
+    assert truth_of("好的\uff0c谢谢") is True
+    assert truth_of("please") is None
 
 
 def test_a_pattern_without_end() -> None:

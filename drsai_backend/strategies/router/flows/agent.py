@@ -23,9 +23,9 @@ from autogen_core.tools import Workbench
 from drsai_backend.agents import DrSaiAgentMixin
 from drsai_backend.json_types import JsonObject
 from drsai_backend.strategies.router.calling import ToolCaller
-from drsai_backend.strategies.router.filling import find_values
-from drsai_backend.strategies.router.flows import Ask, Flow
-from drsai_backend.strategies.router.machine import Progress, ToolOutcome, Walk
+from drsai_backend.strategies.router.flows.filling import find_values
+from drsai_backend.strategies.router.flows.machine import Progress, ToolOutcome, Walk
+from drsai_backend.strategies.router.flows.schema import Ask, Flow
 
 Task: TypeAlias = Literal["start", "answer", "resume", "leave"]
 _STATE: Final = "FlowState"

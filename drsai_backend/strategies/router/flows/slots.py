@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
+from drsai_backend.strategies.router.flows.words import plain, truth_of
 from drsai_backend.strategies.router.patterns import Patience
-from drsai_backend.strategies.router.words import plain, truth_of
 
 SlotType: TypeAlias = Literal["text", "number", "integer", "boolean", "choice", "date", "email"]
 MAX_TEXT: Final = 2000

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from drsai_backend.strategies.router.flows.slots import MAX_TEXT, NotTaken, SlotType, is_date_bound, read
+from drsai_backend.strategies.router.flows.values import Comparison, Scalar, same, shown, variables_of
 from drsai_backend.strategies.router.patterns import MAX_PATTERN, wrong_with
-from drsai_backend.strategies.router.slots import MAX_TEXT, NotTaken, SlotType, is_date_bound
-from drsai_backend.strategies.router.values import Comparison, Scalar, same, variables_of
 
 SLOT: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 SlotName: TypeAlias = Annotated[str, Field(pattern=SLOT)]
@@ -114,6 +115,13 @@ class Ask(StepBase):
             raise ValueError(f"`pattern`: {wrong}")
         if self.min_length > self.max_length:
             raise ValueError("`min_length` is more than `max_length`")
+        if self.default is not None:
+            # What `today` is depends on when it is used.
+            unbound = self.model_copy(update={"min": None, "max": None}) if self.type == "date" else self
+            try:
+                read(unbound, shown(self.default), dt.date(2000, 1, 1))
+            except NotTaken as error:
+                raise ValueError(f"`default` is no value of the slot: {error}") from None
         return self
 
 
@@ -299,9 +307,3 @@ class Flow(BaseModel):
             for slot in (*step.when, *(each for text in step.texts for each in variables_of(text))):
                 if slot not in slots:
                     yield f"the step {name!r} speaks of {slot!r}, which no step of the flow fills"
-            default = step.default if isinstance(step, Ask) and step.type == "choice" else None
-            if default is not None and isinstance(step, Ask) and default not in list(step.synonyms):
-                yield f"`default` of {name!r} is none of its `choices`"
-
-
-__all__ = ["Ask", "CallTool", "Confirm", "End", "Flow", "Goto", "NotTaken", "Say", "Step"]

@@ -10,8 +10,8 @@ from autogen_core.models import ChatCompletionClient, LLMMessage, SystemMessage,
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.strategies.router.asking import ask
-from drsai_backend.strategies.router.flows import Ask, Flow
-from drsai_backend.strategies.router.values import shown
+from drsai_backend.strategies.router.flows.schema import Ask, Flow
+from drsai_backend.strategies.router.flows.values import shown
 from drsai_backend.teams.replay.steps import AgentSteps
 
 _FUNCTION: Final = "fill"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Final
 
@@ -31,6 +32,11 @@ RESUME: Final = (
     *("continue", "resume", "go on", "weiter", "fortsetzen", "continuer", "reprendre", "continuar", "продолжить"),
     *("继续", "続ける", "계속"),
 )
+_PARTS: Final = re.compile("[,.!;\u3001\u3002\uff0c\uff01\uff1b]")
+_POLITE: Final = re.compile(
+    r"(?:^|(?<=\s))(?:please|thanks|thank you|bitte|danke|merci|s'il vous plaît|por favor|gracias|obrigad[oa]|"
+    r"спасибо|пожалуйста)$|(?:谢谢|请|ください)$"
+)
 _STOPS: Final = " \t\n.!?,;:\u2026\u3002\uff01\uff1f\uff0c\uff1b\uff1a"
 
 
@@ -46,12 +52,11 @@ def is_one_of(text: str, words: Collection[str]) -> bool:
 
 
 def truth_of(text: str) -> bool | None:
-    """Yes or no; None: neither. A first word counts where the rest follows a comma: `yes, please`."""
-    said = plain(text)
+    """Yes or no, also said politely, or twice: `Yes, please`; None: neither. `Yes, but …` is neither."""
+    parts = [_POLITE.sub("", plain(part)).strip() for part in _PARTS.split(plain(text))]
+    said = [part for part in parts if part]
     for words, truth in ((YES, True), (NO, False)):
-        if said in words or any(said.startswith((f"{word},", f"{word} please", f"{word} thank")) for word in words):
-            return truth
-        if any(ord(word[0]) > 0x2E80 and said.startswith((f"{word}\uff0c", f"{word},")) for word in words):
+        if said and all(part in words for part in said):
             return truth
     return None
 

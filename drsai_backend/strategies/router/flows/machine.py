@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
 
 from drsai_backend.json_types import JsonObject
-from drsai_backend.strategies.router.flows import Ask, CallTool, Confirm, End, Flow, Goto, Say
-from drsai_backend.strategies.router.slots import NotTaken, read
-from drsai_backend.strategies.router.values import filled, rendered
-from drsai_backend.strategies.router.words import SKIP, is_one_of, truth_of
+from drsai_backend.strategies.router.flows.schema import Ask, CallTool, Confirm, End, Flow, Goto, Say
+from drsai_backend.strategies.router.flows.slots import NotTaken, read
+from drsai_backend.strategies.router.flows.values import filled, rendered, shown
+from drsai_backend.strategies.router.flows.words import SKIP, is_one_of, truth_of
 
 _AROUND: Final = " \t\n:=,.;!\u3002\uff1a\uff0c"
 _LEAD: Final = re.compile(
@@ -132,7 +132,7 @@ class Walk:
         position = self.flow.position(self.progress.step)
         step = None if position is None else self.flow.steps[position]
         if isinstance(step, Ask):
-            return self._takes(step, text) or (step.optional and is_one_of(text, SKIP))
+            return self._takes(step, text) or (_may_skip(step) and is_one_of(text, SKIP))
         return truth_of(text) is not None or self._changed(text) is not None
 
     # --- answers ------------------------------------------------------------------------------------------------
@@ -140,25 +140,32 @@ class Walk:
     async def _asked(self, step: Ask, text: str) -> AsyncGenerator[object, None]:
         progress = self.progress
         problem: str | None = None
-        if (step.optional or step.default is not None) and is_one_of(text, SKIP):
-            progress.slots[step.ask] = step.default
-        else:
-            found: Mapping[str, str] = {}
-            if self._find is not None and (step.type == "text" or not self._takes(step, text)):
-                found = await self._find(text, {step.ask: step, **self._open()})
-            self._fill_all({name: value for name, value in found.items() if name != step.ask})
-            try:
-                progress.slots[step.ask] = read(step, found.get(step.ask, text), self._today)
-            except NotTaken as error:
-                problem = str(error)
+        try:
+            progress.slots[step.ask] = await self._value(step, text)
+        except NotTaken as error:
+            problem = str(error)
         if problem is not None:
             async for item in self._again(step, problem):
                 yield item
             return
         back, progress.back, progress.tries = progress.back, None, 0
-        position = self.flow.position(back if back is not None else progress.step)
-        async for item in self._from(position or 0):
+        position = self.flow.position(progress.step if back is None else back) or 0
+        async for item in self._from(position) if back is None else self._changed_to(step.ask, position):
             yield item
+
+    async def _value(self, step: Ask, text: str) -> Any:
+        """What an answer says of a slot; None: it is skipped. Other slots that the model finds in it are filled.
+
+        Raises:
+            NotTaken: it is no value of the slot.
+        """
+        if _may_skip(step) and is_one_of(text, SKIP):
+            return None if step.default is None else read(step, shown(step.default), self._today)
+        found: Mapping[str, str] = {}
+        if self._find is not None and (step.type == "text" or not self._takes(step, text)):
+            found = await self._find(text, {step.ask: step, **self._open()})
+        self._fill_all({name: value for name, value in found.items() if name != step.ask})
+        return read(step, found.get(step.ask, text), self._today)
 
     async def _again(self, step: Ask, problem: str) -> AsyncGenerator[object, None]:
         progress = self.progress
@@ -183,14 +190,10 @@ class Walk:
         elif step.edit and (changed := self._changed(text)) is not None:
             slot, value = changed
             if value is None:
-                progress.slots.pop(slot, None)
-                back = progress.step
-                async for item in self._jump(self._step_of(slot)):
-                    yield item
-                progress.back = back if self.ended is None else None
+                yield self._ask_again(slot, position)
             else:
                 progress.slots[slot] = value
-                async for item in self._from(position):
+                async for item in self._changed_to(slot, position):
                     yield item
         elif truth is False and step.no is not None:
             async for item in self._jump(step.no):
@@ -206,6 +209,30 @@ class Walk:
                 return
             yield f"{self.flow.texts.yes_or_no}\n\n{rendered(step.confirm, progress.slots)}"
 
+    async def _changed_to(self, slot: str, position: int) -> AsyncGenerator[object, None]:
+        """Return to the step that asked for a change of this slot, by way of questions that it has made necessary.
+        Values of those that it has made void are dropped."""
+        slots = self.progress.slots
+        for step in self.flow.steps[:position]:
+            if not isinstance(step, Ask) or slot not in step.when:
+                continue
+            if not step.applies(slots):
+                slots.pop(step.ask, None)
+            elif step.ask not in slots:
+                yield self._ask_again(step.ask, position)
+                return
+        async for item in self._from(position):
+            yield item
+
+    def _ask_again(self, slot: str, position: int) -> str:
+        """The question for a slot, after which the flow returns to the step at `position`."""
+        names, progress = self.flow.names, self.progress
+        progress.slots.pop(slot, None)
+        progress.back = names[position]
+        progress.step = self._step_of(slot)
+        progress.kind, progress.tries = Ask.kind, 0
+        return self.question()
+
     def _changed(self, text: str) -> tuple[str, Any] | None:
         """The slot that a person wants to change, and its new value; None as the value: they did not say it."""
         for slot, step in sorted(self.flow.asked.items(), key=lambda each: -len(each[1].called)):
@@ -216,6 +243,8 @@ class Walk:
                 continue
             rest = text[found.end() :].strip(_AROUND)
             rest = _LEAD.sub("", rest, count=1).strip(_AROUND)
+            if truth_of(rest) is False:  # "the day is wrong"
+                return slot, None
             try:
                 return slot, read(step, rest, self._today)
             except NotTaken:
@@ -231,7 +260,7 @@ class Walk:
         step = self.flow.steps[position]
         if isinstance(step, Ask):
             self.progress.slots.pop(step.ask, None)
-        self.progress.tries = 0
+        self.progress.tries, self.progress.back = 0, None
         async for item in self._from(position):
             yield item
 
@@ -314,3 +343,7 @@ class Walk:
             for name, step in zip(self.flow.names, self.flow.steps, strict=True)
             if isinstance(step, Ask) and step.ask == slot
         )
+
+
+def _may_skip(step: Ask) -> bool:
+    return step.optional or step.default is not None
