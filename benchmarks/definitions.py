@@ -68,14 +68,11 @@ def pair(context: RunContext) -> drsai_backend.RoundRobinGroupChat:
 
 class _Served(Served):
     def __init__(self, url: str, factory: Factory, endpoint: str) -> None:
-        self._factory = factory
+        # Where `Served` has a method that makes the team.
+        self._team: Any = factory
         super().__init__(
             url, openai_base_url=endpoint, openai_api_key=SecretStr("k"), model="m", model_function_calling=True
         )
-
-    @property
-    def _team(self) -> Any:
-        return self._factory
 
 
 async def _compare(

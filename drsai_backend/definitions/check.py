@@ -142,7 +142,8 @@ def _right_field(path: FieldPath, data: JsonObject, kind: type[BaseModel]) -> st
     name = str(path[-1])
     if len(path) > 2 and isinstance(path[1], str):
         # One agent, team or tool by itself: there may be thousands.
-        data = {path[0]: {path[1]: data[path[0]][path[1]]}}
+        section = str(path[0])
+        data = {section: {path[1]: data[section][path[1]]}}
     for near in difflib.get_close_matches(name[:_LONGEST], _FIELDS, 5, 0.6):
         changed = copy.deepcopy(data)
         holder = cast("JsonObject", _at(changed, path[:-1]))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from functools import reduce
 from itertools import islice
+from operator import getitem
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from drsai_backend.definitions.build import Means, factories
 from drsai_backend.definitions.check import MOST_WRONG, parse_definitions, wrong_names
@@ -83,14 +85,10 @@ def as_written(file: str, python: Collection[str] = (), environment: Mapping[str
     data = read_definitions(file, python, environment).model_dump(mode="json", by_alias=True, exclude_unset=True)
     for source in _read_all(file, environment):
         for (*way, last), (value, written) in source.written.items():
-            holder: object = data
-            for step in way:
-                with suppress(KeyError, IndexError, TypeError):
-                    holder = cast("JsonObject", holder)[cast("str", step)]
-            if isinstance(holder, dict | list) and last in (holder if isinstance(holder, dict) else range(len(holder))):
-                at = cast("JsonObject", holder)
-                if at[cast("str", last)] == value:
-                    at[cast("str", last)] = written
+            with suppress(KeyError, IndexError, TypeError):
+                holder = reduce(getitem, way, cast("Any", data))
+                if holder[last] == value:
+                    holder[last] = written
     return data
 
 

@@ -182,7 +182,7 @@ class _Reader:
     def _scalar(self, node: yaml.ScalarNode, path: FieldPath) -> object:
         """The value; what is no value of its tag (`!!int x`), too large or not finite is a problem, and None."""
         try:
-            value: object = self._scalars.construct_object(node)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            value = cast("object", self._scalars.construct_object(node))  # pyright: ignore[reportUnknownMemberType]
         except (yaml.YAMLError, ValueError, KeyError, AttributeError, TypeError):
             kind = str(node.tag).replace("tag:yaml.org,2002:", "!!")
             self.problems.append(self.source.problem(f"cannot be read as {kind}: put a text in quotes", path))

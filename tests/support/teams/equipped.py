@@ -10,7 +10,18 @@ import os
 import sys
 from typing import Annotated, Any
 
-from drsai_backend import AssistantAgent, Depends, PlanExecuteTeam, ReflexionTeam, RoundRobinGroupChat, RunContext, tool
+from autogen_core.tools import StaticStreamWorkbench
+
+from drsai_backend import (
+    AssistantAgent,
+    Depends,
+    PlanExecuteTeam,
+    ReactAgent,
+    ReflexionTeam,
+    RoundRobinGroupChat,
+    RunContext,
+    tool,
+)
 from drsai_backend.agents.contexts import CompactionContext
 from drsai_backend.tools import FileOutput, ToolRun
 from drsai_backend.tools.http import HttpTool
@@ -110,6 +121,13 @@ def judged(context: RunContext) -> ReflexionTeam:
     return ReflexionTeam(keeper, context.model_client(), judge_prompt="You are judge.", name="judged")
 
 
+def scribe(context: RunContext) -> ReactAgent:
+    """An agent that writes its calls as text."""
+    tools = StaticStreamWorkbench([transfer, balance])
+    client = context.model_client()
+    return ReactAgent("scribe", client, workbench=tools, max_steps=4, system_message="You are scribe.")
+
+
 def travel(context: RunContext) -> PlanExecuteTeam:
     """A plan, whose steps have tools."""
     tools: list[Any] = [transfer, balance]
@@ -117,4 +135,12 @@ def travel(context: RunContext) -> PlanExecuteTeam:
     return PlanExecuteTeam(context.model_client(), tools, name="travel", system_message="You are travel.", **least)
 
 
-teams = {"office": office, "marking": marking, "spare": spare, "short": short, "travel": travel, "judged": judged}
+teams = {
+    "office": office,
+    "marking": marking,
+    "spare": spare,
+    "short": short,
+    "scribe": scribe,
+    "travel": travel,
+    "judged": judged,
+}
