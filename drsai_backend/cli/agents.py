@@ -9,7 +9,7 @@ from drsai_backend.cli.database import read_settings
 from drsai_backend.cli.screen import in_line, make_console, print_json
 from drsai_backend.definitions import DefinitionError, Definitions, Means, Problem, json_schema, read_definitions
 from drsai_backend.definitions.convert import convert_file
-from drsai_backend.definitions.files import is_of_components
+from drsai_backend.definitions.files import as_written, is_of_components
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.teams.registry import load_teams
 
@@ -34,8 +34,7 @@ def validate(files: list[str]) -> None:
 
 def show(file: str, name: str | None) -> None:
     """What a file comes to, with all that it includes."""
-    found = _read(file)
-    data = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    data = as_written(file, Means.of(read_settings(require_model=False)).python)
     if name is None:
         print_json(data)
         return
@@ -43,7 +42,9 @@ def show(file: str, name: str | None) -> None:
         if name in data.get(section, {}):
             print_json(data[section][name])
             return
-    raise ConfigurationError(f"{file} has no agent or team {name!r}: it has {', '.join([*found.agents, *found.teams])}")
+    raise ConfigurationError(
+        f"{file} has no agent or team {name!r}: it has {', '.join([*data.get('agents', ()), *data.get('teams', ())])}"
+    )
 
 
 def schema() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
@@ -19,6 +19,7 @@ from autogen_core.tools import BaseTool, StaticStreamWorkbench, Workbench
 
 from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsContext, TokenBufferedContext
 from drsai_backend.config import Settings
+from drsai_backend.definitions.check import is_allowed
 from drsai_backend.definitions.group_chats import build_group_chat
 from drsai_backend.definitions.schema import (
     AgentAsTool,
@@ -212,7 +213,7 @@ class Builder:
             case HttpEndpointTool():
                 return HttpTool(entry.http, allowed_addresses=self._means.allowed_addresses)
             case PythonTool():
-                return _as_tool(_imported(entry.python))
+                return _as_tool(_imported(entry.python, self._means.python))
             case AgentAsTool():
                 return self._agent_tool(entry.agent)
             case _:
@@ -236,12 +237,21 @@ def _mcp(entry: McpTools) -> McpWorkbench:
     return McpWorkbench([server.model_copy(update=changed)])
 
 
-def _imported(path: str) -> Callable[..., Any]:
+def _imported(path: str, packages: Sequence[str]) -> Any:
     module, _, name = path.partition(":")
     try:
-        return getattr(importlib.import_module(module), name)
+        found: Any = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise TeamBuildError(f"the tool {path} cannot be imported: {type(error).__name__}") from error
+    if isinstance(found, BaseTool):
+        return cast("Any", found)
+    if not callable(found):
+        raise TeamBuildError(f"the tool {path} is neither a function nor a tool")
+    # A module has what it imports, too: `from subprocess import run` offers no `run`.
+    home = str(getattr(found, "__module__", None))
+    if not is_allowed(home, packages):
+        raise TeamBuildError(f"the tool {path} is of {home}, which DRSAI_DEFINITION_PACKAGES does not allow")
+    return found
 
 
 def _as_tool(found: Any) -> BaseTool[Any, Any]:

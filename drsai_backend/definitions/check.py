@@ -50,13 +50,23 @@ _FIELDS: Final = frozenset(
     name for part in Definitions.model_json_schema()["$defs"].values() for name in part.get("properties", ())
 ) | frozenset(Definitions.model_fields)
 """Of all parts of a definition."""
+MOST_WRONG: Final = 51
+"""Things that are looked for: one more than are told."""
+_COMPARED: Final = 1_000
+"""Names that one which is not there is compared with."""
+_LONGEST: Final = 64
+"""Characters of them, and of names: what is longer is nobody's slip of the pen."""
+MAX_PARTS: Final = 1_000
+"""Agents and teams that one is built of: each run builds them, one that is used twice twice."""
+MAX_DEPTH: Final = 30
+"""Agents and teams within each other."""
 _PERSON: Final = "user"
 """Whom an agent of a swarm may hand over to, beside the participants."""
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
     """`; did you mean …?`, or what there is; "" where there is nothing."""
-    near = difflib.get_close_matches(name, known, 1)
+    near = difflib.get_close_matches(name[:_LONGEST], list(known)[:_COMPARED], 1)
     if near:
         return f"; did you mean {near[0]!r}?"
     return f" (there are {', '.join(sorted(known)[:20])})" if known else ""
@@ -76,7 +86,8 @@ def explained(error: ValidationError, data: JsonObject, kind: type[BaseModel]) -
     Args:
         error: of `kind.model_validate(data)`.
     """
-    found = [(_path_in(data, each), each) for each in error.errors(include_url=False, include_input=False)]
+    all_found = error.errors(include_url=False, include_input=False)
+    found = [(_path_in(data, each), each) for each in all_found[: 2 * MOST_WRONG]]
     told: set[FieldPath] = set()
     for path, each in found:
         deeper = any(other[: len(path)] == path and len(other) > len(path) for other, _ in found)
@@ -121,7 +132,7 @@ def _sentence(path: FieldPath, error: ErrorDetails, data: JsonObject, kind: type
 
 
 def _near(value: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(value, known, 1)
+    near = difflib.get_close_matches(value[:_LONGEST], known, 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
@@ -134,7 +145,11 @@ def _at(data: Any, path: FieldPath) -> object:
 def _right_field(path: FieldPath, data: JsonObject, kind: type[BaseModel]) -> str | None:
     """The field that was meant: one of a similar name which would be there."""
     name = str(path[-1])
-    for near in difflib.get_close_matches(name, _FIELDS, 5, 0.6):
+    if len(path) > 2 and isinstance(path[1], str):
+        # One agent, team or tool by itself: there may be thousands.
+        section = str(path[0])
+        data = {section: {path[1]: data[section][path[1]]}}
+    for near in difflib.get_close_matches(name[:_LONGEST], _FIELDS, 5, 0.6):
         changed = copy.deepcopy(data)
         holder = cast("JsonObject", _at(changed, path[:-1]))
         if near in holder:
@@ -238,11 +253,16 @@ def _wrong_tool(
                 yield (*path, "agent"), f"there is no agent or team {entry.agent!r}{suggestion(entry.agent, parts)}"
         case PythonTool():
             module = entry.python.partition(":")[0]
-            if not any(module == each or module.startswith(f"{each}.") for each in python):
+            if not is_allowed(module, python):
                 allowed = ", ".join(sorted(python)) or "none"
                 yield (*path, "python"), f"{module} may not be named: DRSAI_DEFINITION_PACKAGES allows {allowed}"
         case _:
             pass
+
+
+def is_allowed(module: str, packages: Collection[str]) -> bool:
+    """Whether a module is one of these, or in one."""
+    return any(module == each or module.startswith(f"{each}.") for each in packages)
 
 
 def _wrong_participants(
@@ -272,19 +292,29 @@ def _is_team(name: str, given: Definitions) -> bool:
 
 
 def _circles(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
-    """An agent or team that would be built inside itself."""
+    """An agent or team that would be built inside itself, or of too much."""
     uses: dict[str, list[str]] = {name: _agents_in(agent, given) for name, agent in given.agents.items()}
     uses |= {name: list(team.participants) for name, team in given.teams.items()}
-    done: set[str] = set()
+    sizes: dict[str, tuple[int, int]] = {}
+    """How many parts each is built of, and how deep they are within each other."""
 
     def walk(name: str, way: tuple[str, ...]) -> Iterator[tuple[FieldPath, str]]:
+        path: FieldPath = ("agents" if name in given.agents else "teams", name)
         if name in way:
             circle = " → ".join([*way[way.index(name) :], name])
-            yield ("agents" if name in given.agents else "teams", name), f"is a part of itself: {circle}"
-        elif name not in done:
+            yield path, f"is a part of itself: {circle}"
+        elif len(way) >= MAX_DEPTH:
+            yield path, f"is too deep: {MAX_DEPTH} agents and teams may be within each other"
+        elif name not in sizes:
             for used in uses.get(name, ()):
                 yield from walk(used, (*way, name))
-            done.add(name)
+            below = [sizes.get(used, (1, 1)) for used in uses.get(name, ())]
+            parts, depth = 1 + sum(each for each, _ in below), 1 + max((each for _, each in below), default=0)
+            sizes[name] = min(parts, MAX_PARTS + 1), depth
+            if parts > MAX_PARTS >= max((each for each, _ in below), default=0):
+                yield path, f"would be built of more than {MAX_PARTS} agents and teams, for every run"
+            if depth == MAX_DEPTH + 1:
+                yield path, f"goes too deep: {MAX_DEPTH} agents and teams may be within each other"
 
     for name in uses:
         yield from walk(name, ())

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from contextlib import suppress
+from functools import reduce
+from itertools import islice
+from operator import getitem
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from drsai_backend.definitions.build import Means, factories
-from drsai_backend.definitions.check import parse_definitions, wrong_names
+from drsai_backend.definitions.check import MOST_WRONG, parse_definitions, wrong_names
 from drsai_backend.definitions.schema import Definitions
 from drsai_backend.definitions.source import DefinitionError, FieldPath, Problem, Source, read_file
 from drsai_backend.json_types import JsonObject
@@ -67,11 +71,25 @@ def read_definitions(
     data, problems, origins = _merged(sources)
     definitions, wrong = parse_definitions(data)
     if definitions is not None:
-        wrong = list(wrong_names(definitions, NAMES, python))
+        wrong = list(islice(wrong_names(definitions, NAMES, python), MOST_WRONG))
     problems += [_origin(path, origins, sources[0]).problem(message, path) for path, message in wrong]
     if problems or definitions is None:
         raise DefinitionError(sorted(problems, key=lambda each: (each.file != file, each.file, each.line or 0)))
     return definitions
+
+
+def as_written(file: str, python: Collection[str] = (), environment: Mapping[str, str] | None = None) -> JsonObject:
+    """What `read_definitions` reads, as data to be shown: a text that came from the environment is as the file has it
+    (`${NAME}`), as it may be a secret. Arguments and errors as there."""
+    environment = os.environ if environment is None else environment
+    data = read_definitions(file, python, environment).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    for source in _read_all(file, environment):
+        for (*way, last), (value, written) in source.written.items():
+            with suppress(KeyError, IndexError, TypeError):
+                holder = reduce(getitem, way, cast("Any", data))
+                if holder[last] == value:
+                    holder[last] = written
+    return data
 
 
 def _read_all(file: str, environment: Mapping[str, str]) -> list[Source]:
@@ -81,7 +99,7 @@ def _read_all(file: str, environment: Mapping[str, str]) -> list[Source]:
     problems: list[Problem] = []
     while waiting:
         name, asked_by = waiting.pop(0)
-        path = Path(name).resolve()
+        path = Path(os.path.realpath(name)) if "\0" not in name else Path(name)
         if path in found:
             continue
         if len(found) == _MAX_FILES:

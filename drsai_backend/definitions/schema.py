@@ -101,7 +101,7 @@ class McpTools(Part):
 class PythonTool(Part):
     """A tool written in Python, by its import path. The operator says which packages may be named."""
 
-    python: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", description="`package.module:name`.")
+    python: str = Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", description="`package.module:name`.")
 
 
 class AgentAsTool(Part):

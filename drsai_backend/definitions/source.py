@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +22,15 @@ MAX_BYTES: Final = 1_000_000
 _MAX_NODES: Final = 100_000
 """Of a document with its aliases written out: a few lines may stand for billions."""
 _HALF: Final = re.compile("[\ud800-\udfff]")
-_VARIABLE: Final = re.compile(r"\$(\$|\{([A-Za-z_]\w*)(?::-([^}]*))?\})")
+_VARIABLE: Final = re.compile(r"\$(\$|\{([A-Za-z_]\w*)(?::-([^}]{0,200}))?\})")
+"""A default is bounded, as each `${` without an end is looked at up to there."""
+_MAX_DEPTH: Final = 50
+_MAX_DIGITS: Final = 18
+"""Of a whole number: what fits into 64 bits, as JSON's readers and databases have them."""
+_MAX_PROBLEMS: Final = 50
+_MAX_MESSAGE: Final = 1_000
+"""Characters that are told of a problem: what it quotes may be a megabyte."""
+_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("map", "seq"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +59,45 @@ class Problem:
 
     def __str__(self) -> str:
         place = self.file + ("" if self.line is None else f":{self.line}")
-        return ": ".join(each for each in (place, self.field, self.message) if each)
+        return ": ".join(shortened(each) for each in (place, self.field, self.message) if each)
+
+
+def shortened(text: str) -> str:
+    """The text, of a long one beginning and end."""
+    half = _MAX_MESSAGE // 2
+    return text if len(text) <= _MAX_MESSAGE else f"{text[:half]} … {text[-half:]}"
 
 
 class DefinitionError(ConfigurationError):
-    """A definition cannot be used. `problems` says all that is wrong with it."""
+    """A definition cannot be used. `problems` says what is wrong with it: all, or the first 50."""
 
     def __init__(self, problems: list[Problem]) -> None:
+        if len(problems) > _MAX_PROBLEMS:
+            more = Problem(f"there is more that is wrong: these are the first {_MAX_PROBLEMS}", (), problems[0].file)
+            problems = [*problems[:_MAX_PROBLEMS], more]
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
 
 
 @dataclass(slots=True)
 class Source:
-    """A file that was read. `lines` says of each path where it begins."""
+    """A file that was read. `lines` says of each path where it begins, `written` of each text that came from the
+    environment how it is written in the file: what is there may be a secret, and is told nobody."""
 
     file: str
     data: JsonObject = field(default_factory=dict)
     lines: dict[FieldPath, int] = field(default_factory=dict[FieldPath, int])
+    written: dict[FieldPath, tuple[str, str]] = field(default_factory=dict[FieldPath, tuple[str, str]])
+    """The value, and how it is written."""
 
     def problem(self, message: str, path: FieldPath = ()) -> Problem:
         """A problem at a path; of what is missing, at what it is missing in."""
         known = path
         while known and known not in self.lines:
             known = known[:-1]
+        for place, (value, written) in self.written.items():
+            if place[: len(path)] == path and value:
+                message = message.replace(repr(value), repr(written)).replace(value, written)
         return Problem(message, path, self.file, self.lines.get(known))
 
 
@@ -122,11 +147,15 @@ class _Reader:
         if self._count > _MAX_NODES or any(each is node for each in self._within):
             raise DefinitionError([Problem("has too many parts", path, self.source.file, node.start_mark.line + 1)])
         self.source.lines[path] = node.start_mark.line + 1
+        if len(self._within) > _MAX_DEPTH:
+            raise DefinitionError([self.source.problem("is nested too deeply", path)])
         if isinstance(node, yaml.ScalarNode):
-            value: object = self._scalars.construct_object(node)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            value: object = self._scalar(node, path)
             if isinstance(value, str):
                 return self._expanded(_joined(value), path)
             return self._plain(value, str(node.value))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        if node.tag not in _TAGS:
+            self.problems.append(self.source.problem(f"cannot be read as {node.tag}", path))
         self._within.append(node)
         try:
             if isinstance(node, yaml.SequenceNode):
@@ -139,7 +168,11 @@ class _Reader:
         found: JsonObject = {}
         for key_node, value in node.value:
             line = key_node.start_mark.line + 1
-            key: object = self._scalars.construct_object(key_node) if isinstance(key_node, yaml.ScalarNode) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                text = "`<<` is not known here: write the fields out, or use an alias for a whole value"
+                self.problems.append(Problem(text, path, self.source.file, line))
+                continue
+            key: object = self._scalar(key_node, path) if isinstance(key_node, yaml.ScalarNode) else None
             if not isinstance(key, str):
                 written = key_node.value if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
                 text = f"a key must be a text: put {written} in quotes"
@@ -151,6 +184,22 @@ class _Reader:
             found[key] = self.read(value, (*path, key))
             self.source.lines[*path, key] = line
         return found
+
+    def _scalar(self, node: yaml.ScalarNode, path: FieldPath) -> object:
+        """The value; what is no value of its tag (`!!int x`), too large or not finite is a problem, and None."""
+        try:
+            value = cast("object", self._scalars.construct_object(node))  # pyright: ignore[reportUnknownMemberType]
+        except (yaml.YAMLError, ValueError, KeyError, AttributeError, TypeError):
+            kind = str(node.tag).replace("tag:yaml.org,2002:", "!!")
+            self.problems.append(self.source.problem(f"cannot be read as {kind}: put a text in quotes", path))
+            return None
+        if isinstance(value, float) and not math.isfinite(value):
+            self.problems.append(self.source.problem("must be a finite number", path))
+            return None
+        if isinstance(value, int) and abs(value) >= 10**_MAX_DIGITS:
+            self.problems.append(self.source.problem(f"must have at most {_MAX_DIGITS} digits", path))
+            return None
+        return value
 
     @staticmethod
     def _plain(value: object, written: str) -> object:
@@ -170,7 +219,10 @@ class _Reader:
                 self.problems.append(self.source.problem(f"the environment variable {found[2]} is not set", path))
             return set_to or ""
 
-        return _VARIABLE.sub(value, text)
+        expanded = _VARIABLE.sub(value, text)
+        if expanded != text:
+            self.source.written[path] = expanded, text
+        return expanded
 
 
 def _joined(text: str) -> str:
@@ -189,13 +241,18 @@ def read_text(file: str) -> str:
     """The text of a file. Raises DefinitionError: it cannot be read, is too long, or is no UTF-8 text."""
     path = Path(file)
     try:
-        data = path.read_bytes()
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise DefinitionError([Problem("is no file", (), file)])
+        with path.open("rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise DefinitionError([Problem("there is no such file", (), file)]) from None
-    except OSError as error:
-        raise DefinitionError([Problem(f"cannot be read: {error.strerror}", (), file)]) from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "this is no name of a file"
+        raise DefinitionError([Problem(f"cannot be read: {why}", (), file)]) from None
     if len(data) > MAX_BYTES:
-        raise DefinitionError([Problem(f"has {len(data)} bytes, and may have {MAX_BYTES}", (), file)])
+        size = path.stat().st_size
+        raise DefinitionError([Problem(f"has {size} bytes, and may have {MAX_BYTES}", (), file)])
     try:
         return data.decode()
     except UnicodeDecodeError:

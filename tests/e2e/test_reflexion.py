@@ -152,6 +152,22 @@ async def test_inside_another_team(serve: Serve, model: ModelServer, tmp_path: P
     assert heard["content"] == "Write.\n\nwriter said:\nGood."
 
 
+async def test_the_answer_has_the_form_that_is_asked_for(serve: Serve, model: ModelServer, tmp_path: Path) -> None:
+    """The attempts have it, and the judge has its own; nor do parameters of the request go to the judge."""
+    service = await served(serve, tmp_path)
+    script(model, ['{"a": 1}', '{"a": 2}'], [verdict(0), verdict(1)])
+    form = {"type": "json_schema", "json_schema": {"name": "A", "schema": {"type": "object"}}}
+    messages = [{"role": "system", "content": "You are a pirate."}, {"role": "user", "content": "Write."}]
+    body = {"model": "writer", "messages": messages, "response_format": form}
+    answer = await service.http.post("/v1/chat/completions", json={**body, "stop": ["}}"]})
+    assert answer.json()["choices"][0]["message"]["content"] == '{"a": 2}'
+    assert [each.body["response_format"]["json_schema"]["name"] for each in model.requests] == [
+        *("A", "Verdict", "A", "Verdict")
+    ]
+    assert ["stop" in each.body for each in model.requests] == [True, False, True, False]
+    assert ["pirate" in str(each.messages) for each in model.requests] == [True, False, True, False]
+
+
 def written(context: RunContext) -> ReflexionTeam:
     """A team as the actor."""
     agents = [

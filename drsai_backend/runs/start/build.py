@@ -211,7 +211,7 @@ def inject(
         agent = steps.agent(path)
         if isinstance(part, OwnSteps):
             part.bind_steps(agent)
-        manages = is_a(part, BaseGroupChat)
+        manages = is_a(part, BaseGroupChat) or getattr(part, "asks_as_manager", False)
         speaks = not manages or is_a(part, MagenticOneGroupChat)
         workbenches: list[Workbench] | None = getattr(part, "_workbench", None)
         offer = None

@@ -72,6 +72,8 @@ class Judge(DrSaiAgentMixin, BaseChatAgent):
 
     only_thinks = True
     """What it says is no part of the answer."""
+    asks_as_manager = True
+    """Neither the client's system message nor what shapes the words of an answer (`stop`, …) is for its model."""
 
     def __init__(
         self, name: str, model_client: ChatCompletionClient, *, prompt: str | None = None, repairs: int = 2
