@@ -26,7 +26,7 @@ from drsai_backend import log_context
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Access, Body
 from drsai_backend.api.engine.errors import with_detail
-from drsai_backend.api.engine.tasks import ExecuteBody, Tasks
+from drsai_backend.api.engine.tasks import ExecuteBody, Tasks, state_of
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.errors import InternalError, Overloaded, refusal
 from drsai_backend.api.http.json import dumps
@@ -209,13 +209,19 @@ class _Session:
             await asyncio.wait({telling})
 
     async def _tell(self, who: Principal, task_id: str, after: Mark | None) -> None:
+        tasks, is_last = self._socket.tasks, False
         try:
-            async with aclosing(cast("Any", self._socket.tasks.events(who, task_id, after))) as events:
+            async with aclosing(cast("Any", tasks.events(who, task_id, after))) as events:
                 async for told in events:
+                    is_last = told.last
                     *before, newest = told.objects
                     for each in before:
                         await self._write({**each, "task_id": task_id})
                     await self._write({**newest, "task_id": task_id, "id": str(told.position)})
+            if not is_last:
+                # It was read to its end before; or this server stops, and the task is still under way.
+                run, _ = await tasks.find(who, task_id)
+                await self._write({"type": "all_read", "task_id": task_id, "status": state_of(run, [])})
         except DrSaiError as error:
             await self._fail(error, task_id)
         except SocketClosed:

@@ -64,6 +64,11 @@ async def test_a_reader_is_cut_a_hundred_times(world: World) -> None:
     async with opened(world) as socket:
         await socket.say({"type": "resume", "task_id": task})
         assert (await heard(socket))[1:] == found
+        await socket.say({"type": "resume", "task_id": task, "after": found[-1]["id"]})
+        assert [(await socket.hear())["type"], await socket.hear()] == [
+            "task",
+            {"type": "all_read", "task_id": task, "status": "success"},
+        ]
 
 
 async def test_cancel_ping_and_several_tasks_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
