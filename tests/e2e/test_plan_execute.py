@@ -246,6 +246,8 @@ async def test_a_task_without_steps(service: Service, model: ModelServer) -> Non
     models = Models(model, plan())
     assert (await ask(service, "clerk", "Hello"))["content"] == "Here is the answer."
     assert [each["content"] for each in models.summed[0].messages[1:]] == ["Hello"]
+    [tasks] = await tasks_of(service)
+    assert (tasks["tasks"], tasks["meta"]["status"]) == ([], "done")
 
 
 async def test_a_person_checks_the_plan(service: Service, model: ModelServer) -> None:
