@@ -22,9 +22,10 @@ CHAPTERS = {
     "runs.threads.views.ThreadPage runs.threads.views.RunView runs.threads.views.RunPage "
     "runs.threads.views.InputRequestView runs.threads.views.InputRequestPage runs.threads.views.StoredMessage "
     "runs.threads.views.ShareView runs.threads.views.SharedThread runs.threads.views.SharedThreadPage datamodel.Right",
-    "Teams": "RunContext teams.context.TeamFactory DrSaiGroupChat PlanExecuteTeam RoundRobinGroupChat "
-    "SelectorGroupChat Swarm GraphFlow MagenticOneGroupChat",
-    "Agents and tools": "AssistantAgent DrSaiAgent DrSaiAgentMixin agents.RunBound tool Depends dependency_overrides "
+    "Teams": "RunContext teams.context.TeamFactory DrSaiGroupChat RoundRobinGroupChat SelectorGroupChat Swarm "
+    "GraphFlow MagenticOneGroupChat PlanExecuteTeam RouterTeam RouterOptions Flow",
+    "Agents and tools": "AssistantAgent DrSaiAgent ToolAgent ReactAgent DrSaiAgentMixin agents.RunBound tool "
+    "Depends dependency_overrides "
     "FileOutput ToolBase ToolIdentity ToolOptions ToolRun RegisteredTools BuiltinTools builtin_tools "
     "requires_approval idempotent "
     "models.DefaultModelClient models.ModelProvider",

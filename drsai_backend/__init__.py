@@ -10,7 +10,15 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from drsai_backend.agents import AssistantAgent, DrSaiAgent, DrSaiAgentMixin, idempotent, requires_approval
+    from drsai_backend.agents import (
+        AssistantAgent,
+        DrSaiAgent,
+        DrSaiAgentMixin,
+        ReactAgent,
+        ToolAgent,
+        idempotent,
+        requires_approval,
+    )
     from drsai_backend.database import DatabaseManager
     from drsai_backend.datamodel import RunStatus, TeamResult, Thread, UserInput
     from drsai_backend.drsai import DrSai
@@ -18,6 +26,7 @@ if TYPE_CHECKING:
     from drsai_backend.runs import Answer
     from drsai_backend.state import decode_state, encode_state
     from drsai_backend.strategies.plan_execute import PlanExecuteTeam
+    from drsai_backend.strategies.router import Flow, RouterOptions, RouterTeam
     from drsai_backend.teams.answering import answered_by
     from drsai_backend.teams.client_tools.definitions import ClientTool, ClientTools, ToolOutput
     from drsai_backend.teams.client_tools.policy import client_tools
@@ -60,11 +69,15 @@ __all__ = [
     "DrSaiAgentMixin",
     "DrSaiGroupChat",
     "FileOutput",
+    "Flow",
     "GraphFlow",
     "MagenticOneGroupChat",
     "PlanExecuteTeam",
+    "ReactAgent",
     "RegisteredTools",
     "RoundRobinGroupChat",
+    "RouterOptions",
+    "RouterTeam",
     "RunContext",
     "RunLimits",
     "RunStatus",
@@ -72,6 +85,7 @@ __all__ = [
     "Swarm",
     "TeamResult",
     "Thread",
+    "ToolAgent",
     "ToolBase",
     "ToolError",
     "ToolIdentity",
@@ -96,13 +110,22 @@ __all__ = [
 # Each name is imported when it is first asked for. AutoGen, the openai client and SQLAlchemy take seconds together, and
 # `drsai --help`, a tool that reads threads, or `import drsai_backend.errors` need none or few of them.
 _HOMES: Final = {
-    "agents": ("AssistantAgent", "DrSaiAgent", "DrSaiAgentMixin", "idempotent", "requires_approval"),
+    "agents": (
+        "AssistantAgent",
+        "DrSaiAgent",
+        "DrSaiAgentMixin",
+        "ReactAgent",
+        "ToolAgent",
+        "idempotent",
+        "requires_approval",
+    ),
     "database": ("DatabaseManager",),
     "datamodel": ("RunStatus", "TeamResult", "Thread", "UserInput"),
     "drsai": ("DrSai",),
     "runs": ("Answer",),
     "state": ("decode_state", "encode_state"),
     "strategies.plan_execute": ("PlanExecuteTeam",),
+    "strategies.router": ("Flow", "RouterOptions", "RouterTeam"),
     "errors": ("ToolError", "TransientToolError"),
     "tools.builtin": ("BuiltinTools", "builtin_tools"),
     "tools.registered.workbench": ("RegisteredTools",),

@@ -27,6 +27,7 @@ from drsai_backend.datamodel import RunStatus, TeamResult
 from drsai_backend.datamodel.audit import By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.datamodel.thread import check_name
+from drsai_backend.definitions.modes import add_modes
 from drsai_backend.errors import DrSaiError
 from drsai_backend.models import ModelClientFactory, ModelProvider
 from drsai_backend.runs import Engine, Handle, InputMessage, ModelParams, OnBusy, OnQuestion, RunRequest
@@ -120,6 +121,8 @@ class DrSai(ThreadCalls):
             teams = builtin_teams(tools=can_call)
         if not isinstance(teams, TeamRegistry):
             teams = TeamRegistry(teams)
+        if worker:
+            add_modes(teams, settings)
         super().__init__(Engine(teams, self.db, self.models, settings), by)
         self.audit = AuditLog(self.database)
         self.users = Users(self.engine, self.keys, settings)

@@ -216,6 +216,7 @@ class SyncDrSai:
     get_thread = _waits(DrSai.get_thread)
     list_threads = _waits(DrSai.list_threads)
     list_messages = _waits(DrSai.list_messages)
+    steps = _waits(DrSai.steps)
     turns = _waits(DrSai.turns)
     branches = _waits(DrSai.branches)
     fork = _waits(DrSai.fork)

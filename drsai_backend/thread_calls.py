@@ -19,6 +19,7 @@ from drsai_backend.datamodel.sharing import read_right
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Answer, Engine, Handle
+from drsai_backend.runs.steps.views import StepPage
 from drsai_backend.runs.threads.loading import Load, LoadMode
 from drsai_backend.runs.threads.travel import BranchPage, TurnPage
 from drsai_backend.runs.threads.views import (
@@ -128,6 +129,26 @@ class ThreadCalls:
     ) -> RunPage:
         """A page of a thread's runs, newest first; `after` is the `next` of the page before."""
         return await self.engine.list_runs(self._trusted(user_id, tenant), thread_id, after=after, limit=limit)
+
+    async def steps(
+        self,
+        run_id: str,
+        *,
+        user_id: str = ANONYMOUS,
+        tenant: str = DEFAULT_TENANT,
+        after: str | None = None,
+        limit: int = 100,
+        order: Literal["asc", "desc"] = "asc",
+    ) -> StepPage:
+        """A page of the steps of a run, live or over: calls of tools with what they returned, and answers. The oldest
+        come first, or with `desc` the newest; `after` is the `next` of the page before. Texts are whole.
+
+        Raises:
+            NotFound: the user has no such run, and none is shared with them.
+            InvalidRequest: `after` is no `next`.
+        """
+        who = self._trusted(user_id, tenant)
+        return await self.engine.list_steps(who, run_id, after=after, limit=limit, order=order)
 
     async def get_thread(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
         """A thread, without its messages and state."""

@@ -1,6 +1,17 @@
 """Agents that know the run they take part in."""
 
 from drsai_backend.agents.base import AssistantAgent, DrSaiAgent, DrSaiAgentMixin, RunBound, bind
+from drsai_backend.agents.tool_agent import ReactAgent, ToolAgent
 from drsai_backend.tools import idempotent, requires_approval
 
-__all__ = ["AssistantAgent", "DrSaiAgent", "DrSaiAgentMixin", "RunBound", "bind", "idempotent", "requires_approval"]
+__all__ = [
+    "AssistantAgent",
+    "DrSaiAgent",
+    "DrSaiAgentMixin",
+    "ReactAgent",
+    "RunBound",
+    "ToolAgent",
+    "bind",
+    "idempotent",
+    "requires_approval",
+]

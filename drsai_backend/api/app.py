@@ -15,6 +15,9 @@ from drsai_backend.api.anthropic.endpoint import CountTokensRoute, MessagesRoute
 from drsai_backend.api.audit import audit_routes
 from drsai_backend.api.auth import Access
 from drsai_backend.api.branches import branch_routes
+from drsai_backend.api.engine.routes import PREFIX, engine_routes
+from drsai_backend.api.engine.socket import TaskSocket
+from drsai_backend.api.engine.tasks import Tasks
 from drsai_backend.api.health import health_routes
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.errors import install_error_handlers
@@ -111,6 +114,9 @@ def create_app(
     routes.extend(audit_routes(AuditLog(engine.db.database)).routes)
     routes.extend(webhook_routes(engine.webhooks).routes)
     routes.extend(tool_routes(engine.tools, bodies).routes)
+    tasks = Tasks(engine, settings)
+    routes.append(WebSocketRoute(f"{PREFIX}/ws", TaskSocket(tasks, bodies, access, hosts, settings.cors_origins)))
+    routes.extend(engine_routes(tasks, bodies, ping=ping_seconds).routes)
     if keys is not None:
         routes.extend(key_routes(keys, engine.webhooks, bodies).routes)
         routes.extend(user_routes(Users(engine, keys, settings)).routes)

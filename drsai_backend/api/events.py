@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
-from typing import Final, cast
+from typing import Final, Generic, TypeVar, cast
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -38,6 +38,8 @@ from drsai_backend.runs import (
 from drsai_backend.runs.events import MessageRead
 from drsai_backend.teams.messages import dump_of, read_message
 
+T = TypeVar("T")
+
 _OPENING: Final = b"retry: 1000\n\n"
 _PATIENCE: Final = 0.5
 """Seconds within which an error still becomes an error status."""
@@ -47,8 +49,8 @@ _AHEAD: Final = 256
 """Events that are read ahead of a slow client."""
 
 
-class LogResponse(Response):
-    """Server-sent events of a log, for a reader who has read it up to `after`, with all messages up to its `seq`.
+class LogStream(Response, Generic[T]):
+    """Server-sent events of a log.
 
     Args:
         log: the events; closed at the end, or when the client leaves.
@@ -59,20 +61,18 @@ class LogResponse(Response):
 
     def __init__(
         self,
-        log: AsyncIterator[Logged],
+        log: AsyncIterator[T],
         thread_id: str,
-        after: Position | None,
         headers: Headers,
         still: Callable[[], Awaitable[None]],
         *,
         ping: float,
-        over: bool = False,
+        over: bool,
     ) -> None:
         super().__init__()
         self._log = log
         self._still = still
         self._thread_id = thread_id
-        self._after = after or Position()
         self._over = over
         self._stream = EventStream(
             headers, opening=_OPENING, failing=_broken, what="an event stream", ping=ping, patience=_PATIENCE
@@ -91,20 +91,49 @@ class LogResponse(Response):
         async with aclosing(_batches(self._log, self._still)) as batches:
             async for batch in batches:
                 silent = False
-                if frames := b"".join(frame for logged in batch for frame in self._told(*logged)):
+                if frames := b"".join(frame for logged in batch for frame in self.told(logged)):
                     yield frames, True
         if not silent or not self._over or self._stream.opened:
             yield b"", False
 
-    def _told(self, position: Position, run_id: str, event: RunEvent) -> Iterable[bytes]:
+    def told(self, logged: T) -> Iterable[bytes]:
         """The frames of an event."""
+        raise NotImplementedError
+
+    def frame(self, position: object, run_id: str, name: str, fields: JsonObject) -> bytes:
+        """A frame that stands at a place of the log; None: it is no part of it."""
+        data = dumps({"type": name, "thread_id": self._thread_id, "run_id": run_id, **fields})
+        place = "" if position is None else f"id: {position}\n"
+        return b"event: %b\n%bdata: %b\n\n" % (name.encode(), place.encode(), data)
+
+
+class LogResponse(LogStream[Logged]):
+    """Server-sent events of a log, for a reader who has read it up to `after`, with all messages up to its `seq`."""
+
+    def __init__(
+        self,
+        log: AsyncIterator[Logged],
+        thread_id: str,
+        after: Position | None,
+        headers: Headers,
+        still: Callable[[], Awaitable[None]],
+        *,
+        ping: float,
+        over: bool = False,
+    ) -> None:
+        super().__init__(log, thread_id, headers, still, ping=ping, over=over)
+        self._after = after or Position()
+
+    def told(self, logged: Logged) -> Iterable[bytes]:
+        """The frames of an event."""
+        position, run_id, event = logged
         if isinstance(event, RunEnded):
             yield from self._ending(position, run_id, event)
         elif isinstance(event, QueuedBehind):
             fields = {"queued_behind": event.run_id, "input_request": event.input_request}
-            yield self._frame(None, run_id, "queued", fields)  # without an id: it is no part of the log
+            yield self.frame(None, run_id, "queued", fields)  # without an id: it is no part of the log
         elif not isinstance(event, MessageDone | MessageRead) or event.seq > self._after.seq:
-            yield self._frame(position, run_id, *_fields(event))
+            yield self.frame(position, run_id, *_fields(event))
 
     def _ending(self, position: Position, run_id: str, ended: RunEnded) -> Iterable[bytes]:
         if ended.status is RunStatus.RUNNING:
@@ -113,9 +142,9 @@ class LogResponse(Response):
         if before > self._after:
             if ended.status is RunStatus.ERROR:
                 error = RunFailed(ended.error_message or "the run failed")
-                yield self._frame(before, run_id, "error", error_body(error, code=ended.error_code))
+                yield self.frame(before, run_id, "error", error_body(error, code=ended.error_code))
             elif ended.input_request is not None:
-                yield self._frame(before, run_id, "input_request", {"input_request": ended.input_request})
+                yield self.frame(before, run_id, "input_request", {"input_request": ended.input_request})
         fields = {
             "status": ended.status.value,
             "stop_reason": ended.stop_reason,
@@ -124,12 +153,7 @@ class LogResponse(Response):
             "usage": ended.usage,
             "duration": round(ended.duration, 3),
         }
-        yield self._frame(position, run_id, "end", fields)
-
-    def _frame(self, position: Position | None, run_id: str, name: str, fields: JsonObject) -> bytes:
-        data = dumps({"type": name, "thread_id": self._thread_id, "run_id": run_id, **fields})
-        place = "" if position is None else f"id: {position}\n"
-        return b"event: %b\n%bdata: %b\n\n" % (name.encode(), place.encode(), data)
+        yield self.frame(position, run_id, "end", fields)
 
 
 def _broken(body: JsonObject) -> bytes:
@@ -170,13 +194,13 @@ def _fields(event: RunEvent) -> tuple[str, JsonObject]:
             raise AssertionError("these are told in another way")
 
 
-async def _batches(log: AsyncIterator[Logged], still: Callable[[], Awaitable[None]]) -> AsyncGenerator[list[Logged]]:
+async def _batches(log: AsyncIterator[T], still: Callable[[], Awaitable[None]]) -> AsyncGenerator[list[T]]:
     """The events of a log, all that are ready at once. Raises what `still` does, in place of what was read ahead."""
-    ready: asyncio.Queue[Logged | Exception | None] = asyncio.Queue(_AHEAD)
+    ready: asyncio.Queue[T | Exception | None] = asyncio.Queue(_AHEAD)
 
     async def read_ahead() -> None:
         try:
-            async with aclosing(cast("AsyncGenerator[Logged]", log)) as events:
+            async with aclosing(cast("AsyncGenerator[T]", log)) as events:
                 async for logged in events:
                     await ready.put(logged)
             await ready.put(None)
@@ -206,7 +230,7 @@ async def _batches(log: AsyncIterator[Logged], still: Callable[[], Awaitable[Non
             while not ready.empty():
                 items.append(ready.get_nowait())
             last = items[-1]
-            if batch := [item for item in items if isinstance(item, Logged)]:
+            if batch := [item for item in items if item is not None and not isinstance(item, Exception)]:
                 yield batch
             if isinstance(last, Exception):
                 raise last

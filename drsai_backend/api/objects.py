@@ -11,6 +11,7 @@ from drsai_backend.database.api_keys import KeyInfo
 from drsai_backend.database.webhook_views import DeliveryInfo
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.steps.views import RunStep
 from drsai_backend.runs.threads.travel import BranchView, TurnView
 from drsai_backend.runs.threads.views import (
     InputRequestView,
@@ -41,6 +42,10 @@ def branch_object(branch: BranchView) -> JsonObject:
 
 def message_object(message: StoredMessage) -> JsonObject:
     return {"object": "thread.message", **_fields(message)}
+
+
+def step_object(step: RunStep) -> JsonObject:
+    return {"id": f"{step.run_id}.{step.position}", "object": "thread.run.step", **_fields(step)}
 
 
 def run_object(run: RunView) -> JsonObject:
@@ -95,6 +100,7 @@ RUN_SCHEMA: Final = _schema(RunView, "thread.run")
 THREAD_SCHEMA: Final = _schema(ThreadDetail, "thread")
 SUMMARY_SCHEMA: Final = _schema(ThreadSummary, "thread")
 MESSAGE_SCHEMA: Final = _schema(StoredMessage, "thread.message", id={"type": ["string", "null"]})
+STEP_SCHEMA: Final = _schema(RunStep, "thread.run.step")
 TURN_SCHEMA: Final = _schema(TurnView, "thread.turn")
 BRANCH_SCHEMA: Final = _schema(BranchView, "thread.branch")
 SHARE_SCHEMA: Final[JsonObject] = {

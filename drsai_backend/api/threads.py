@@ -19,6 +19,7 @@ from drsai_backend.api.http.json import EVENTS, answers, json_response, list_res
 from drsai_backend.api.http.parameters import (
     After,
     AfterRun,
+    AfterStep,
     BranchNumber,
     Limit,
     RunId,
@@ -31,20 +32,24 @@ from drsai_backend.api.objects import (
     INPUT_REQUEST_SCHEMA,
     MESSAGE_SCHEMA,
     RUN_SCHEMA,
+    STEP_SCHEMA,
     SUMMARY_SCHEMA,
     THREAD_SCHEMA,
     input_request_object,
     message_object,
     run_headers,
     run_object,
+    step_object,
     thread_object,
 )
+from drsai_backend.api.step_events import AfterStepEvent, LastStepEventId, StepLogResponse, mark_of
 from drsai_backend.datamodel import Right, RunStatus
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Answer, Engine, Position
 from drsai_backend.runs.events import ENDED, PATTERN
+from drsai_backend.runs.steps.views import shortened
 from drsai_backend.runs.threads.rights import Named
 from drsai_backend.runs.threads.views import ThreadDetail
 from drsai_backend.teams.client_tools.definitions import MAX_RESULT_BYTES, MAX_RESULTS, ToolOutput
@@ -301,6 +306,33 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     async def get_run(run_id: RunId, who: Reader) -> Response:
         """A run, live or over."""
         return json_response(run_object(await engine.get_run(who, run_id)))
+
+    @router.get("/runs/{run_id}/steps", responses=answers(200, page_of(STEP_SCHEMA)))
+    async def list_steps(
+        run_id: RunId,
+        who: Reader,
+        limit: Limit = 20,
+        after: AfterStep = None,
+        order: Annotated[Literal["asc", "desc"], Query(description="The oldest first, or the newest.")] = "asc",
+    ) -> Response:
+        """The steps of a run: calls of tools with what they returned, and answers. Long texts are cut."""
+        page = await engine.list_steps(who, run_id, after=after, limit=limit, order=order)
+        return list_response([step_object(shortened(item)) for item in page.items], page.next)
+
+    @router.get("/runs/{run_id}/steps/events", responses={200: _LOG, 204: {"description": "All is read."}})
+    async def follow_steps(
+        request: Request,
+        run_id: RunId,
+        who: Reader,
+        after: AfterStepEvent = None,
+        last_event_id: LastStepEventId = None,
+    ) -> Response:
+        """The steps of a run as they come, as server-sent events, to its end or to the question it waits with."""
+        mark = mark_of(after, last_event_id)
+        run, owner = await engine.find_run(who, run_id)
+        log, headers = engine.follow_steps(who, run_id, mark), run_headers(run.thread_id, run.run_id)
+        still = _still(engine, owner.thread(run.thread_id), request, Scope.THREADS_READ, who)
+        return StepLogResponse(log, run.thread_id, headers, still, ping=ping)
 
     @router.get("/runs/{run_id}/events", responses={200: _LOG, 204: {"description": "All is read."}})
     async def follow(

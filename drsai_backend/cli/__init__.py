@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from drsai_backend.cli import agents, chat, database, demo, mcp, serve
-    from drsai_backend.cli.stored import audit, files, keys, threads, tools, travel, users, webhooks
+    from drsai_backend.cli.stored import audit, files, keys, steps, threads, tools, travel, users, webhooks
 
 __all__ = [
     "agents",
@@ -27,6 +27,7 @@ __all__ = [
     "main",
     "mcp",
     "serve",
+    "steps",
     "threads",
     "tools",
     "travel",
@@ -34,7 +35,7 @@ __all__ = [
     "webhooks",
 ]
 
-_STORED: Final = frozenset(("audit", "files", "keys", "threads", "tools", "travel", "users", "webhooks"))
+_STORED: Final = frozenset(("audit", "files", "keys", "steps", "threads", "tools", "travel", "users", "webhooks"))
 
 
 def __getattr__(name: str) -> object:

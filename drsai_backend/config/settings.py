@@ -202,6 +202,14 @@ class Settings(BaseSettings):
         default_factory=list,
         description="Networks and addresses that are not public and may be reached where somebody else names a URL.",
     )
+    engine_modes: Names = Field(
+        default_factory=lambda: ["react", "plan_execute", "reflexion", "simple", "tools"],
+        description="What `POST /api/v1/agent/execute` may be asked for, separated by commas; empty: nothing.",
+    )
+    engine_tools: Names = Field(
+        default_factory=lambda: ["calculator", "convert_units", "current_time"],
+        description="Built-in tools that its agents may have, separated by commas.",
+    )
     definition_packages: Names = Field(
         default_factory=list, description="Python packages and modules whose functions definitions may name as tools."
     )

@@ -8,10 +8,12 @@ from pydantic import BeforeValidator, Field
 
 from drsai_backend.strategies.base import AgentParts, StrategyBase
 from drsai_backend.strategies.plan_execute import PlanExecute
+from drsai_backend.strategies.react import React
+from drsai_backend.strategies.router import Router
 from drsai_backend.strategies.simple import Simple
 from drsai_backend.strategies.tools import Tools
 
-Strategy: TypeAlias = Tools | Simple | PlanExecute
+Strategy: TypeAlias = Tools | Simple | React | PlanExecute | Router
 NAMES: Final = tuple(str(each.model_fields["kind"].default) for each in get_args(Strategy))
 """The strategies that a definition may name."""
 
@@ -27,4 +29,15 @@ StrategyChoice: TypeAlias = Annotated[
 ]
 """A strategy by its name, or an object with `kind` and its options."""
 
-__all__ = ["NAMES", "AgentParts", "PlanExecute", "Simple", "Strategy", "StrategyBase", "StrategyChoice", "Tools"]
+__all__ = [
+    "NAMES",
+    "AgentParts",
+    "PlanExecute",
+    "React",
+    "Router",
+    "Simple",
+    "Strategy",
+    "StrategyBase",
+    "StrategyChoice",
+    "Tools",
+]

@@ -1,10 +1,13 @@
-"""`tools`: the model calls functions until it can answer."""
+"""`tools`: the model calls functions until it can answer, or until it says that it is done."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from drsai_backend.agents import DrSaiAgent
+from pydantic import Field
+
+from drsai_backend.agents import ToolAgent
+from drsai_backend.agents.tool_agent import REMINDERS
 from drsai_backend.strategies.base import AgentParts, StrategyBase
 
 
@@ -12,21 +15,25 @@ class Tools(StrategyBase):
     """It calls tools until it can answer."""
 
     kind: Literal["tools"] = "tools"
+    require_done: bool = Field(
+        default=False, description="Only a call of the tool `done` ends its work; its argument is the answer."
+    )
+    reminders: int = Field(
+        default=REMINDERS, ge=0, le=99, description="How often it is reminded that it has not called `done`."
+    )
 
-    def build(self, parts: AgentParts) -> DrSaiAgent:
-        workbenches = parts.workbenches()
-        calls = bool(workbenches) and parts.max_iterations > 1
-        return DrSaiAgent(
+    def build(self, parts: AgentParts) -> ToolAgent:
+        return ToolAgent(
             parts.name,
             parts.client(None),
-            workbench=workbenches or None,
+            workbench=parts.workbenches(),
             handoffs=list(parts.handoffs) or None,
             model_context=parts.model_context(),
             description=parts.description,
             system_message=parts.system_message,
             model_client_stream=parts.stream,
-            reflect_on_tool_use=bool(workbenches),
-            # The last answer of its turn is the one that reflects.
-            max_tool_iterations=max(parts.max_iterations - 1, 1) if calls else 1,
+            max_iterations=parts.max_iterations,
             tool_choice=parts.tool_choice,
+            require_done=self.require_done,
+            reminders=self.reminders,
         )

@@ -44,6 +44,7 @@ class RegisteredTeam:
     limits: RunLimits = NO_LIMITS
     client_tools: ToolPolicy = NO_POLICY
     stop_on_disconnect: bool | None = None
+    is_listed: bool = True
 
 
 class TeamRegistry:
@@ -55,8 +56,9 @@ class TeamRegistry:
         for name, factory in (teams or {}).items():
             self.add(name, factory)
 
-    def add(self, name: str, factory: TeamFactory, description: str | None = None) -> None:
-        """Offer a team under a name. The description is the first line of the factory's docstring when omitted.
+    def add(self, name: str, factory: TeamFactory, description: str | None = None, *, is_listed: bool = True) -> None:
+        """Offer a team under a name. The description is the first line of the factory's docstring when omitted. One
+        that is not listed is found by `get`, and no client is told of it as a model.
 
         Raises:
             ConfigurationError: the name or the factory cannot be used, or the name is taken.
@@ -72,11 +74,12 @@ class TeamRegistry:
             limits_of(factory),
             policy_of(factory),
             stops_on_disconnect(factory),
+            is_listed,
         )
 
     def names(self) -> list[str]:
-        """The names, in order."""
-        return list(self._teams)
+        """The names of those that are listed, in order."""
+        return [name for name, team in self._teams.items() if team.is_listed]
 
     def get(self, name: str) -> RegisteredTeam:
         """The team of that name.
@@ -87,7 +90,7 @@ class TeamRegistry:
         try:
             return self._teams[name]
         except KeyError:
-            known = ", ".join(self._teams) or "none"
+            known = ", ".join(self.names()) or "none"
             raise UnknownModel(f"unknown model {name!r}; available: {known}", param="model") from None
 
     def description(self, name: str) -> str:

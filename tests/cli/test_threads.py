@@ -286,3 +286,16 @@ def test_a_thread_is_shared_and_taken_back(threads: Threads) -> None:
         assert refused.wait() != 0
         assert text in refused.stderr
     assert "not shared with" in threads("unshare", "first", "--with", "bob").stderr
+
+
+def test_steps_of_runs(threads: Threads) -> None:
+    [step] = json.loads(threads("steps", "first", "--json").stdout)
+    assert (step["position"], step["source"], step["tool"], step["is_error"]) == (1, "assistant", None, False)
+    assert "Ada" in step["text"]
+    assert threads("steps", step["run_id"]).stdout.startswith("1 assistant\n  answer: ")
+    lines = threads("steps", "second/one", "--newest", "-n", "1").stdout.splitlines()
+    assert lines[0] == "4 reviewer"
+    assert "There are more: --after 4-" in lines[-1]
+    missing = threads("steps", step["run_id"], user="bob")
+    assert missing.wait() == 1
+    assert missing.stderr.startswith(f"Error: bob has no run or thread '{step['run_id']}' here")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 import traceback
@@ -14,8 +15,13 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database import Database
+from drsai_backend.database.backends.postgres import PostgresBackend
+from drsai_backend.database.backends.prepared import Prepared, run_guarded
 from drsai_backend.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
 from tests.database.functions import add, names
+from tests.support.postgres import connect
+
+_ONE = Prepared(lambda _: sa.text("SELECT 1"))
 
 
 async def test_another_process_that_keeps_the_lock(sqlite: Database):
@@ -27,6 +33,16 @@ async def test_another_process_that_keeps_the_lock(sqlite: Database):
     other.execute("COMMIT")
     other.close()
     assert await sqlite.write(add("a")) == "a"
+
+
+async def test_a_close_leaves_no_log_behind(tmp_path: Path):
+    """Two connections that closed at the same moment left it, once in sixty times."""
+    held = threading.Barrier(4)
+    for number in range(60):
+        async with Database(f"sqlite:///{tmp_path / str(number)}") as database:
+            await database.write(lambda session: session.execute(sa.text("CREATE TABLE t (a)")) and None)
+            await asyncio.gather(*(database.read(lambda _: held.wait(10)) for _ in range(4)))
+    assert len(os.listdir(tmp_path)) == 60
 
 
 def test_several_event_loops_one_after_the_other(migrated_sqlite: str):
@@ -148,3 +164,27 @@ async def test_in_memory_reads_and_writes_share_the_connection():
         with pytest.raises(DatabaseError):
             await database.read(lambda session: session.execute(insert))
         assert await database.read(lambda session: session.scalar(count)) == 5
+
+
+@pytest.mark.parametrize("last", ["read", "raw"])
+async def test_a_process_that_stood_still_in_a_transaction_holds_up_nobody(migrated_postgres: str, last: str):
+    """PostgreSQL ends the transaction; whoever continues begins it anew."""
+    backend = PostgresBackend(sa.make_url(migrated_postgres), pool_size=2, busy_timeout=5, idle_timeout=0.2)
+    attempts = 0
+
+    def stop(session: Session) -> str:
+        nonlocal attempts
+        attempts += 1
+        session.execute(sa.text("SELECT pg_advisory_xact_lock(7)"))
+        if attempts == 1:
+            with connect(migrated_postgres) as other:  # The event loop stands still meanwhile, as it would if stopped.
+                other.execute("SET lock_timeout = '5s'")
+                other.execute("SELECT pg_advisory_lock(7)")
+        if last == "raw":
+            run_guarded(session.connection(), None, [(_ONE, {})])
+        return add("a")(session)
+
+    async with Database(migrated_postgres, backend=backend) as database:
+        assert await database.write(stop) == "a"
+        assert attempts == 2
+        assert await database.read(names) == ["a"]

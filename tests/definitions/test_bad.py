@@ -13,6 +13,10 @@ AGENT = "agents:\n  ann:\n    prompt: Hi.\n"
 TWO = "agents:\n  ann: {prompt: Hi.}\n  bob: {prompt: Hi.}\n"
 TEAM = TWO + "teams:\n  crew:\n    kind: round_robin\n    participants: [ann, bob]\n"
 ENDS = "    max_turns: 2\n"
+ROUTER = "    strategy:\n      kind: router\n"
+FLOW = ROUTER + "      flows:\n        f:\n          steps:\n".replace(
+    "        f:\n", "        f: \n          description: F.\n"
+)
 
 # What is written, the line, the field, and a part of what is said.
 BAD: dict[str, tuple[str, int | None, str, str]] = {
@@ -51,6 +55,91 @@ BAD: dict[str, tuple[str, int | None, str, str]] = {
         2,
         "agents.ann",
         "calls no tools",
+    ),
+    "a router of nothing": (AGENT + "    strategy: router\n", 2, "agents.ann", "nothing to choose from"),
+    "a router to nobody": (
+        AGENT + "    strategy:\n      kind: router\n      skills: [{agent: bob}]\n",
+        6,
+        "agents.ann.strategy.skills[0].agent",
+        "no agent or team 'bob'",
+    ),
+    "a router to itself": (
+        AGENT + "    strategy:\n      kind: router\n      skills: [{agent: ann}]\n",
+        2,
+        "agents.ann",
+        "a part of itself: ann → ann",
+    ),
+    "a router without a way out": (
+        AGENT + "    tools: [calculator]\n    strategy: {kind: router, answers: false}\n",
+        2,
+        "agents.ann",
+        "`strategy.fallback` has to say",
+    ),
+    "a pattern that is none": (
+        AGENT + ROUTER + "      patterns: [{match: '(', say: Hi.}]\n",
+        6,
+        "agents.ann.strategy.patterns[0]",
+        "no regular expression",
+    ),
+    "a pattern to two": (
+        AGENT + ROUTER + "      patterns: [{match: a, say: Hi., flow: f}]\n",
+        6,
+        "agents.ann.strategy.patterns[0]",
+        "say",
+    ),
+    "a pattern to a flow that is not there": (
+        AGENT + ROUTER + "      patterns: [{match: a, flow: f}]\n",
+        2,
+        "agents.ann",
+        "the flow 'f', which is not in `flows`",
+    ),
+    "a flow without steps": (
+        AGENT + ROUTER + "      flows: {f: {description: F., steps: []}}\n",
+        6,
+        "agents.ann.strategy.flows.f.steps",
+        "at least 1",
+    ),
+    "a step of no kind": (
+        AGENT + FLOW + "            - {aks: name}\n",
+        10,
+        "agents.ann.strategy.flows.f.steps[0]",
+        "an object with one of ask",
+    ),
+    "a step's field misspelt": (
+        AGENT + FLOW + "            - {ask: name, prompt: Name, optionl: true}\n",
+        10,
+        "agents.ann.strategy.flows.f.steps[0].optionl",
+        "'optional'?",
+    ),
+    "a slot that nobody fills": (
+        AGENT + FLOW + "            - say: 'Hi {{name}}'\n",
+        7,
+        "agents.ann.strategy.flows.f",
+        "speaks of 'name'",
+    ),
+    "a step that is not there": (
+        AGENT + FLOW + "            - {goto: bed}\n",
+        7,
+        "agents.ann.strategy.flows.f",
+        "no step of the flow",
+    ),
+    "a choice without choices": (
+        AGENT + FLOW + "            - {ask: name, type: choice, prompt: Which}\n",
+        10,
+        "agents.ann.strategy.flows.f.steps[0]",
+        "`choices`",
+    ),
+    "a date that is none": (
+        AGENT + FLOW + "            - {ask: day, type: date, prompt: When, min: soon}\n",
+        10,
+        "agents.ann.strategy.flows.f.steps[0]",
+        "'today'",
+    ),
+    "a flow that calls tools without any": (
+        AGENT + FLOW + "            - {tool: calculator}\n",
+        2,
+        "agents.ann",
+        "give it `tools`",
     ),
     "hot": (AGENT + "    model: {temperature: 3}\n", 4, "agents.ann.model.temperature", "at most 2"),
     "a model's field misspelt": (

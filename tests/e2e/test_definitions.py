@@ -19,6 +19,7 @@ from drsai_backend import (
     GraphFlow,
     PlanExecuteTeam,
     RoundRobinGroupChat,
+    RouterTeam,
     RunContext,
     SelectorGroupChat,
     Swarm,
@@ -26,6 +27,7 @@ from drsai_backend import (
 )
 from drsai_backend.agents.contexts import TokenBufferedContext
 from drsai_backend.definitions import Means, load
+from drsai_backend.strategies.router import Ask
 from drsai_backend.tools.builtin import builtin_tools
 from tests.e2e.conftest import Serve, Service
 from tests.support.model_server import ModelServer, Reply, ToolCall
@@ -58,6 +60,14 @@ agents:
   ann: {prompt: I am Ann., handoffs: [bob]}
   bob: {prompt: I am Bob.}
   boss: {prompt: I am the boss., tools: [{agent: ann}]}
+  desk:
+    prompt: I am the desk.
+    tools: [loud]
+    strategy:
+      kind: router
+      skills: [{agent: bob, when: it is about Bob}]
+      flows: {form: {description: A form., fill: model, steps: [{ask: name, prompt: "Your name?", max_length: 2}]}}
+      instructions: Choose well.
   planned:
     prompt: I plan.
     description: It plans.
@@ -77,7 +87,7 @@ teams:
   relay: {kind: swarm, participants: [ann, bob], max_turns: 2}
   line: {kind: graph, participants: [ann, bob], edges: [{from: ann, to: bob}]}
   inside: {kind: round_robin, participants: [crew, plain], max_turns: 2}
-serve: [helper, plain, boss, crew, chosen, relay, line, inside, planned]
+serve: [helper, plain, boss, crew, chosen, relay, line, inside, desk, planned]
 """
 
 
@@ -153,6 +163,20 @@ def inside(context: RunContext) -> RoundRobinGroupChat:
     return RoundRobinGroupChat([crew(context), plain(context)], max_turns=2)
 
 
+def desk(context: RunContext) -> RouterTeam:
+    form = {"description": "A form.", "fill": "model", "steps": [Ask(ask="name", prompt="Your name?", max_length=2)]}
+    return RouterTeam(
+        "desk",
+        context.model_client(),
+        {"flows": {"form": form}, "instructions": "Choose well."},
+        skills=[bob(context)],
+        when={"bob": "it is about Bob"},
+        tools=[shout],
+        description="desk",
+        system_message="I am the desk.",
+    )
+
+
 def planned(context: RunContext) -> PlanExecuteTeam:
     return PlanExecuteTeam(
         context.model_client("gpt-4o"),
@@ -171,7 +195,7 @@ def planned(context: RunContext) -> PlanExecuteTeam:
 
 
 PYTHON: dict[str, Callable[[RunContext], Any]] = {
-    each.__name__: each for each in (helper, plain, boss, crew, chosen, relay, line, inside, planned)
+    each.__name__: each for each in (helper, plain, boss, crew, chosen, relay, line, inside, desk, planned)
 }
 
 
@@ -181,6 +205,11 @@ def _answer(request: Any) -> Any:
         return json.dumps({"steps": [{"id": id, "do": do, "needs": needs} for id, do, needs in steps]})
     tools = [each["function"]["name"] for each in request.body.get("tools", ())]
     asked = request.body["messages"][-1]["role"] == "user"
+    if "route" in tools:
+        to = "flow:form" if "user: Go." in str(request.messages) and "desk" not in str(request.messages) else "answer"
+        return Reply(tool_calls=[ToolCall("route", {"to": to, "confidence": 1, "reason": "so"})])
+    if "fill" in tools:
+        return Reply(tool_calls=[ToolCall("fill", {"name": "Ann"})])
     if asked and "loud" in tools:
         return Reply(tool_calls=[ToolCall("loud", {"text": "hey"})])
     if asked and "shout" in tools:

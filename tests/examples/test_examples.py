@@ -54,6 +54,29 @@ def test_models(commands: Commands, tmp_path: Path) -> None:
     ]
 
 
+def test_react(commands: Commands, tmp_path: Path) -> None:
+    """Reads "react.yaml" beside it."""
+    assert run(commands, "react.py", tmp_path).splitlines()[:6] == [
+        "counter: What is 17 * 23?",
+        "  thinks: calculator can tell.",
+        '  calls: calculator({"expression": "17 * 23"})',
+        "  gets: 391",
+        "  thinks: I can answer.",
+        "  answers: [offline demo model] it says: 391",
+    ]
+
+
+def test_router(commands: Commands, tmp_path: Path) -> None:
+    """Reads "router.yaml" beside it."""
+    answers = re.findall(r"^> (.*)\n(.*)$", run(commands, "router.py", tmp_path), re.MULTILINE)
+    assert [said for _, said in answers[2:5]] == [
+        "We are open from 18 to 23 h.",
+        "How many guests?",
+        "Please give one number.",
+    ]
+    assert answers[-1] == ("yes", "Booked. The deposit is 25 euros.")
+
+
 def test_contexts(commands: Commands, tmp_path: Path) -> None:
     *pages, whole = run(commands, "contexts.py", tmp_path).splitlines()
     assert max(int(re.findall(r"\d+", page)[1]) for page in pages) < 2_000, "a prompt and a summary's"

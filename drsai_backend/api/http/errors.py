@@ -157,6 +157,12 @@ def _refused(path: tuple[int | str, ...], error: Mapping[str, Any], reason: str 
     return InvalidRequest(f"`{param}` {reason}", param=param or None)
 
 
+def refused_parameter(error: RequestValidationError) -> InvalidRequest:
+    """What is wrong with a path, a query or headers."""
+    first = error.errors()[0]
+    return _refused(tuple(first["loc"][1:]), first)
+
+
 def install_error_handlers(app: FastAPI) -> None:
     """Answer all errors below the routes in OpenAI's shape; `middleware.RequestBoundary` does it for what is left."""
 
@@ -181,8 +187,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
     async def invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        first = error.errors()[0]
-        return error_response(_refused(tuple(first["loc"][1:]), first))
+        return error_response(refused_parameter(error))
 
     app.add_exception_handler(DrSaiError, expected)
     app.add_exception_handler(HTTPException, http)

@@ -36,6 +36,24 @@ def threads_show(
     cli.threads.show_thread(cli.threads.Owner(tenant, user), thread, database_url, as_json=as_json)
 
 
+@threads_app.command("steps")
+def threads_steps(
+    run_or_thread: Annotated[
+        str, typer.Argument(metavar="RUN_OR_THREAD", help="Id of a run, or of a thread: then of its newest run.")
+    ],
+    user: User = "anonymous",
+    tenant: Tenant = "default",
+    newest: Annotated[bool, typer.Option("--newest", help="The newest first.")] = False,
+    after: Annotated[str | None, typer.Option(metavar="PLACE", help="Those after an earlier list.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most.")] = 100,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what a run has done, step by step: thoughts, calls of tools with what they returned, answers."""
+    page = cli.steps.Page("desc" if newest else "asc", after, limit)
+    cli.steps.list_steps(cli.threads.Owner(tenant, user), run_or_thread, page, database_url, as_json=as_json)
+
+
 @threads_app.command("state")
 def threads_state(
     thread: ThreadId,

@@ -53,6 +53,8 @@ def is_lost(error: BaseException) -> bool:
     """Whether an error of PostgreSQL's driver, or SQLAlchemy's of it, says that the connection is gone."""
     if isinstance(error, sqlalchemy.exc.DBAPIError):
         return error.connection_invalidated
+    if isinstance(error, psycopg.errors.IdleInTransactionSessionTimeout):
+        return True
     if not isinstance(error, psycopg.OperationalError):
         return False
     # Without an SQLSTATE it comes from the connection and not from the server; 57P0x: the server is shut down.

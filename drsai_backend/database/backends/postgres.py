@@ -23,15 +23,26 @@ T = TypeVar("T")
 Run: TypeAlias = Callable[[Session, Callable[[Session], T]], T]
 
 _SYNC_POOL_SIZE = 2
+_IDLE_SECONDS = 15.0
 _TRANSLATED = (SQLAlchemyError, psycopg.Error, UnicodeEncodeError, StopIteration)
 # Several statements of one read see one moment. Read-only, so it never fails with a serialization error.
 _READ_OPTIONS: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
 
 class PostgresBackend:
-    """Runs storage functions against one PostgreSQL database."""
+    """Runs storage functions against one PostgreSQL database.
 
-    def __init__(self, url: sa.URL, *, pool_size: int, busy_timeout: float) -> None:
+    Args:
+        url: the database.
+        pool_size: connections for calls of the event loop.
+        busy_timeout: seconds to wait for a connection, and for a lock.
+        idle_timeout: seconds after which PostgreSQL ends a transaction in which nothing happens, as of a process that
+            is stopped in the middle of it.
+    """
+
+    def __init__(
+        self, url: sa.URL, *, pool_size: int, busy_timeout: float, idle_timeout: float = _IDLE_SECONDS
+    ) -> None:
         self._url = url
         self._pool_size = pool_size
         self._options: dict[str, Any] = {
@@ -44,8 +55,10 @@ class PostgresBackend:
                 "connect_timeout": max(2, int(busy_timeout)),
                 "application_name": "drsai",
                 # A synchronous call in the event loop's thread that waits for a row which a coroutine of that loop has
-                # locked would wait for ever.
-                "options": f"-c lock_timeout={int(busy_timeout * 1000)}",
+                # locked would wait for ever. And a process that stands still keeps the locks of its transaction from
+                # who takes its runs over.
+                "options": f"-c lock_timeout={int(busy_timeout * 1000)}"
+                f" -c idle_in_transaction_session_timeout={int(idle_timeout * 1000)}",
             },
         }
         self._lock = threading.Lock()
@@ -186,6 +199,7 @@ def _write(session: Session, fn: Callable[[Session], T]) -> T:
             session.flush()
         except _TRANSLATED as error:
             if is_lost(error):
+                session.invalidate()  # To roll back would fail as well.
                 raise _Unsaid(error) from None
             raise
         session.commit()
@@ -199,6 +213,7 @@ def _read(session: Session, fn: Callable[[Session], T]) -> T:
         return fn(session)
     except _TRANSLATED as error:
         if is_lost(error):
+            session.invalidate()
             raise _Unsaid(error) from None
         raise
     finally:

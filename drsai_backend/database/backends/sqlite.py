@@ -135,14 +135,17 @@ class SQLiteBackend:
     def close_sync(self) -> None:
         with self._lock:
             self._closed = True
-            threads = [*self._readers, *([self._writer] if self._writer else [])]
-            for _ in self._readers:
-                self._reads.put(None)
-            if self._writer:
-                self._writes.put(None)
+            readers, writer = self._readers, self._writer
             self._readers, self._writer = [], None
-        for thread in threads:
-            thread.join()
+            for _ in readers:
+                self._reads.put(None)
+        for reader in readers:
+            reader.join()
+        # Last, and alone: of two connections that close at the same moment each finds the other one there, and neither
+        # puts the write-ahead log into the file and deletes it.
+        if writer is not None:
+            self._writes.put(None)
+            writer.join()
 
     def _put_write(self, job: Job) -> None:
         with self._lock:  # Against close(): a job behind the end mark would never be answered.

@@ -40,6 +40,8 @@ from drsai_backend.models.endpoints.message_rules import (
 from drsai_backend.models.endpoints.refused import refused_parameter
 from drsai_backend.models.endpoints.thoughts import may_begin_thought, with_thought
 from drsai_backend.models.openai import PooledOpenAIClient
+from drsai_backend.models.text_calls.asking import TextCalls
+from drsai_backend.models.text_calls.wording import Known, TextForm
 from drsai_backend.models.tokens import count_tokens, remaining_tokens
 
 
@@ -102,6 +104,26 @@ class RunModelClient(ChatCompletionClient):
         self._steps: AnswerSteps | None = None
         self._offer: Callable[[JsonObject], JsonObject] | None = None
         self._images: SeenImages | None = None
+        self._text_form: TextForm | None = None
+        self._rendered: Known = {}
+
+    def calling_in_text(self, form: TextForm) -> Self:
+        """The same client, for an agent whose tools are called by text, as the model calls no functions or calls them
+        badly. Agents see it as one of a model that does. `form`: how calls are written."""
+        client = object.__new__(type(self))
+        vars(client).update(vars(self))
+        client._text_form = form
+        return client
+
+    @property
+    def calls_in_text(self) -> bool:
+        """Whether tools are called by text."""
+        return self._text_form is not None
+
+    def of_run(self, params: ModelParams, meter: UsageMeter, rules: MessageRules) -> RunModelClient:
+        """The same client in a run, where an agent has made it before there was one."""
+        client = RunModelClient(self.inner, params=params, meter=meter, rules=rules, messages=self.messages)
+        return client if self._text_form is None else client.calling_in_text(self._text_form)
 
     def with_steps(
         self,
@@ -133,6 +155,7 @@ class RunModelClient(ChatCompletionClient):
         client._answers = answers
         client._asks = asks or self._asks
         client._images = images
+        client._rendered = {}
         if manages and self._args:
             client._args = of_a_manager(self._args)
         return client
@@ -188,6 +211,14 @@ class RunModelClient(ChatCompletionClient):
             args = {**args, "response_format": self._form}
         return args
 
+    def _asking(self, options: JsonObject) -> tuple[ChatCompletionClient | ContinuingClient | TextCalls, JsonObject]:
+        """Who is asked, and with which options."""
+        if self._text_form is None:
+            return self._asks, options
+        where = None if self._openai is None else self._where
+        asks = TextCalls(self._asks, self._text_form, options, self.rules.no_stop, where, self._rendered)
+        return asks, asks.options
+
     def _refused(self, error: Exception, options: JsonObject) -> ParameterRefused | None:
         """What to raise where an endpoint has refused one of the request's parameters."""
         sent = self._asked(options)
@@ -231,10 +262,13 @@ class RunModelClient(ChatCompletionClient):
         try:
             rules, options = self._ready(options)
             messages = await self._seen(messages)
+            asks, options = self._asking(options)
+            if isinstance(asks, TextCalls):
+                messages = asks.rendered(messages)
             while True:
                 try:
                     with noting(notes):
-                        result = await self._asks.create(self._sent(messages, rules, options), **options)
+                        result = await asks.create(self._sent(messages, rules, options), **options)
                     break
                 except Exception as error:
                     lesson = self._lesson(rules, error, options)
@@ -294,8 +328,11 @@ class RunModelClient(ChatCompletionClient):
                 given = options.get("extra_create_args", {}).keys() | created_with
                 if "stream_options" not in given:  # AutoGen raises when the two differ
                     options = {"include_usage": True, **options}
+            asks, options = self._asking(options)
+            if isinstance(asks, TextCalls):
+                messages = asks.rendered(messages)
             while True:
-                stream = self._asks.create_stream(self._sent(messages, rules, options), **options)
+                stream = asks.create_stream(self._sent(messages, rules, options), **options)
                 try:
                     with noting(notes):  # Its request is sent with the first step.
                         item = await anext(stream, None)
@@ -359,8 +396,9 @@ class RunModelClient(ChatCompletionClient):
 
     @property
     def model_info(self) -> ModelInfo:
-        """What the model can do."""
-        return self.inner.model_info
+        """What the model can do; one whose tools are called by text calls functions."""
+        info = self.inner.model_info
+        return info if self._text_form is None else {**info, "function_calling": True}
 
     async def close(self) -> None:
         """Close the wrapped client. Those of a `ModelClientFactory` are shared and stay open."""

@@ -108,6 +108,8 @@ class MessageRules:
     def __init__(self, forms: Mapping[str, MessageForm] | None = None) -> None:
         self._forms: dict[str, MessageForm] = dict(forms or {})
         self._learnt: OrderedDict[Where, Rules] = OrderedDict()
+        self.no_stop: set[object] = set()
+        """Models that have refused stop sequences which the request had not asked for."""
 
     def of(self, where: Where, family: str = ModelFamily.UNKNOWN, form: MessageForm | None = None) -> Rules:
         """The rules for a model. `form` is its own client's setting, which wins over those by name."""

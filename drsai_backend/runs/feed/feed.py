@@ -35,6 +35,7 @@ from drsai_backend.runs.events import (
     RunStarted,
 )
 from drsai_backend.runs.failures import code_of
+from drsai_backend.runs.feed.changes import Changes
 from drsai_backend.runs.feed.live_run import LiveRun, Reader, RunHandle, as_done
 from drsai_backend.runs.feed.watch import Watch
 
@@ -64,6 +65,7 @@ class Feeds:
         self._live = live
         self._closing = closing
         self._watch = Watch(database, closing)
+        self.changes = Changes(self._watch, live, closing)
 
     def changed(self, name: ThreadName) -> None:
         """A run has begun or ended on this thread in this process."""

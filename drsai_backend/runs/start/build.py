@@ -42,7 +42,7 @@ from drsai_backend.teams.client_tools.workbench import give_tools
 from drsai_backend.teams.context import BuiltTeam, RunContext, TeamFactory, build_team
 from drsai_backend.teams.limits import LimitReached, RunLimits
 from drsai_backend.teams.replay.provided import choosing, tool_run_of
-from drsai_backend.teams.replay.steps import Step, TurnSteps
+from drsai_backend.teams.replay.steps import OwnSteps, Step, TurnSteps
 from drsai_backend.teams.replay.tool_calls import ToolCalls
 from drsai_backend.teams.replay.workbench import RecordedWorkbench
 from drsai_backend.teams.resources import Held
@@ -209,6 +209,8 @@ def inject(
         if isinstance(part, RunBound):
             bind(part, context, broker.ask)
         agent = steps.agent(path)
+        if isinstance(part, OwnSteps):
+            part.bind_steps(agent)
         manages = is_a(part, BaseGroupChat)
         speaks = not manages or is_a(part, MagenticOneGroupChat)
         workbenches: list[Workbench] | None = getattr(part, "_workbench", None)
@@ -232,6 +234,8 @@ def inject(
             run_client = run_client_of(model_client) or RunModelClient(
                 model_client, params=context.params, meter=context.meter, rules=context.models.rules
             )
+            if run_client.calls_in_text and run_client.meter is not context.meter:
+                run_client = run_client.of_run(context.params, context.meter, context.models.rules)
             # A client of its own, for two agents may share one and their answers must not be mixed up.
             speaker = str(getattr(part, "name", "")) or None
             run_client = run_client.with_steps(

@@ -4,9 +4,9 @@ gets own threads, except where a function says otherwise."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -165,13 +165,62 @@ def list_runs(
     after: str | None,
     limit: int,
     status: RunStatus | None = None,
+    only: RunFilter | None = None,
 ) -> RunPage:
     """See `Engine.list_runs`. Raises NotFound for an unknown or foreign thread, InvalidRequest where `after` is no
     cursor."""
     key = None if thread_id is None else _key_of(session, owner.thread(thread_id))
-    rows = _rows(session, runs_query(owner, key, after, status).limit(limit + 1))
+    query = runs_query(owner, key, after, status)
+    query = query if only is None else query.where(*only.terms())
+    rows = _rows(session, query.limit(limit + 1))
     last = str(rows[limit - 1]["id"]) if len(rows) > limit else None
     return RunPage(items=[_run_view(row) for row in rows[:limit]], next=last)
+
+
+class RunFilter(NamedTuple):
+    """Which runs of a list are wanted: those of these teams and of one of these statuses, made since, and until, a
+    moment. None: any."""
+
+    teams: Sequence[str] | None = None
+    statuses: Collection[RunStatus] | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def terms(self) -> list[sa.ColumnElement[bool]]:
+        """What a query of them asks for."""
+        found: list[sa.ColumnElement[bool]] = []
+        if self.teams is not None:
+            found.append(_run.c.team.in_(self.teams))
+        if self.statuses is not None:
+            found.append(_run.c.status.in_(self.statuses))
+        if self.since is not None:
+            found.append(_run.c.created_at >= self.since)
+        if self.until is not None:
+            found.append(_run.c.created_at < self.until)
+        return found
+
+
+def first_texts(session: Session, owner: Owner, run_ids: Collection[str]) -> dict[str, str]:
+    """By run of the owner's, the text that it began with."""
+    joined = sa.join(_run, _thread, _run.c.thread_key == _thread.c.id).join(
+        _message, sa.and_(_message.c.thread_key == _thread.c.id, _message.c.seq == _run.c.first_seq)
+    )
+    query = sa.select(_run.c.run_id, _message.c.config).select_from(joined)
+    rows = session.connection().execute(query.where(_run.c.run_id.in_(run_ids), *owned_by(_thread, owner)))
+    return {row.run_id: text_of(row.config) for row in rows}
+
+
+def last_text(session: Session, owner: Owner, run_id: str) -> str | None:
+    """The last text of a run of the owner's that its client is shown; None: there is none yet."""
+    joined = sa.join(_run, _thread, _run.c.thread_key == _thread.c.id).join(
+        _message, sa.and_(_message.c.thread_key == _thread.c.id, _message.c.seq >= _run.c.first_seq)
+    )
+    query = sa.select(_message.c.config).select_from(joined)
+    query = query.where(
+        _run.c.run_id == run_id, _message.c.run_id == run_id, _message.c.shown, *owned_by(_thread, owner)
+    )
+    config = session.connection().execute(query.order_by(_message.c.seq.desc()).limit(1)).scalar()
+    return None if config is None else text_of(config)
 
 
 def runs_query(owner: Owner, key: int | None, after: str | None, status: RunStatus | None) -> Query:
@@ -229,23 +278,39 @@ def list_messages(
     m = _message.c
     messages = on_path(_message, line, "seq", m.seq, m.config, m.created_at, m.run_id, m.shown)
     rows = session.connection().execute(messages.where(m.seq > after).order_by(m.seq).limit(limit))
-    return [
-        StoredMessage(
-            seq=row.seq,
-            id=row.config.get("id"),
-            source=row.config.get("source", ""),
-            type=row.config.get("type", ""),
-            content=_text(row.config),
-            created_at=row.created_at,
-            run_id=row.run_id,
-            shown=row.shown,
-            message=row.config,
-        )
-        for row in rows
-    ]
+    return [_message_view(row) for row in rows]
 
 
-def _text(config: JsonObject) -> str:
+def newest_messages(session: Session, name: ThreadName, limit: int) -> list[StoredMessage]:
+    """The newest messages of a thread's current branch that its client has sent or is shown, oldest first."""
+    query = sa.select(_thread.c.id, _thread.c.branch).where(*of_thread(_thread, name))
+    found = session.connection().execute(query).first()
+    if found is None:
+        raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
+    m = _message.c
+    line = Line(found.id, found.branch)
+    messages = on_path(_message, line, "seq", m.seq, m.config, m.created_at, m.run_id, m.shown)
+    said = sa.or_(m.shown, m.config["source"].as_string() == "user")
+    is_chat = m.config["type"].as_string().not_like("%Event")
+    rows = session.connection().execute(messages.where(said, is_chat).order_by(m.seq.desc()).limit(limit))
+    return [_message_view(row) for row in rows][::-1]
+
+
+def _message_view(row: Any) -> StoredMessage:
+    return StoredMessage(
+        seq=row.seq,
+        id=row.config.get("id"),
+        source=row.config.get("source", ""),
+        type=row.config.get("type", ""),
+        content=text_of(row.config),
+        created_at=row.created_at,
+        run_id=row.run_id,
+        shown=row.shown,
+        message=row.config,
+    )
+
+
+def text_of(config: JsonObject) -> str:
     """A message's content as text, whatever kind of message it is."""
     content = config.get("content")
     if isinstance(content, str):

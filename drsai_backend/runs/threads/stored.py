@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import TYPE_CHECKING
 
 from drsai_backend.access.principal import Principal
@@ -20,7 +20,12 @@ from drsai_backend.runs.events import Logged, Position
 from drsai_backend.runs.feed.feed import Feeds, FollowedRun
 from drsai_backend.runs.feed.live_run import RunHandle
 from drsai_backend.runs.opening import Lifecycle
+from drsai_backend.runs.steps.events import LoggedStep, Mark
+from drsai_backend.runs.steps.follow import StepFeed
+from drsai_backend.runs.steps.queries import Order, list_steps
+from drsai_backend.runs.steps.views import Cursor, StepPage
 from drsai_backend.runs.threads import queries
+from drsai_backend.runs.threads.queries import RunFilter
 from drsai_backend.runs.threads.rights import Named, Rights
 from drsai_backend.runs.threads.travel import BranchPage, Travel, TurnPage
 from drsai_backend.runs.threads.views import (
@@ -48,6 +53,7 @@ class StoredThreads:
         self.lifecycle = Lifecycle()
         self._rights = Rights(db.database)
         self._feeds = feeds
+        self._steps = StepFeed(db.database, feeds.changes)
         self._travel = Travel(db.database, self._rights)
 
     def check_open(self) -> None:
@@ -83,17 +89,33 @@ class StoredThreads:
         return found
 
     async def list_runs(
-        self, who: Principal, thread_id: Named | None, *, after: str | None, limit: int, status: RunStatus | None = None
+        self,
+        who: Principal,
+        thread_id: Named | None,
+        *,
+        after: str | None,
+        limit: int,
+        status: RunStatus | None = None,
+        only: RunFilter | None = None,
     ) -> RunPage:
         """A page of a thread's runs, or of all of the user's, newest first; `after` is the `next` of the page
-        before."""
+        before. `only`: those that are wanted."""
         owner, of_thread = who.owner, None
         if thread_id is not None:
             name = await self._rights.thread(who, thread_id, Right.READ)
             owner, of_thread = name.owner, name.thread_id
         return await self._open_database.read(
-            lambda session: queries.list_runs(session, owner, of_thread, after, limit, status)
+            lambda session: queries.list_runs(session, owner, of_thread, after, limit, status, only)
         )
+
+    async def first_texts(self, owner: Owner, run_ids: Collection[str]) -> dict[str, str]:
+        """By run of the owner's, the text that it began with, of those that were found for who asks."""
+        return await self._open_database.read(lambda session: queries.first_texts(session, owner, run_ids))
+
+    async def last_text(self, who: Principal, run_id: str) -> str | None:
+        """The last text of a run that its client is shown; None: there is none yet. Raises as `get_run`."""
+        _, owner = await self.find_run(who, run_id)
+        return await self._open_database.read(lambda session: queries.last_text(session, owner, run_id))
 
     async def list_input_requests(self, who: Principal, *, after: str | None, limit: int) -> InputRequestPage:
         """A page of the questions that wait for the user or one of their roles, in all threads of the tenant, newest
@@ -161,6 +183,34 @@ class StoredThreads:
         return await self._open_database.read(
             lambda session: queries.list_messages(session, name, after, limit, branch)
         )
+
+    async def newest_messages(self, who: Principal, thread_id: Named, limit: int) -> list[StoredMessage]:
+        """The newest messages of a thread that its client has sent or is shown, oldest first. Raises as
+        `list_messages`."""
+        name = await self._rights.thread(who, thread_id, Right.READ)
+        return await self._open_database.read(lambda session: queries.newest_messages(session, name, limit))
+
+    async def list_steps(
+        self, who: Principal, run_id: str, *, after: str | None = None, limit: int = 20, order: Order = "asc"
+    ) -> StepPage:
+        """A page of a run's steps, those of the turn in flight included; `order`: the oldest first, or the newest.
+        `after` is the `next` of the page before.
+
+        Raises:
+            NotFound: an unknown run, or one of a thread that is not shared with the user.
+            InvalidRequest: `after` is no `next`.
+        """
+        cursor = None if after is None else Cursor.parse(after)
+        run, owner = await self.find_run(who, run_id)
+        return await self._open_database.read(
+            lambda session: list_steps(session, owner, run.run_id, cursor, limit, order)
+        )
+
+    async def follow_steps(self, who: Principal, run_id: str, after: Mark | None = None) -> AsyncIterator[LoggedStep]:
+        """The events of a run's steps from a place on; see `StepFeed.run`. Raises as `find_run`."""
+        run, owner = await self.find_run(who, run_id)
+        async for logged in self._steps.run(owner, run, after):
+            yield logged
 
     # --- time travel --------------------------------------------------------------------------------------------
 

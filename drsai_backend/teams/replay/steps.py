@@ -19,13 +19,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
-from autogen_core.models import CreateResult
+from autogen_core import FunctionCall
+from autogen_core.models import CreateResult, RequestUsage
 from autogen_core.tools import ToolSchema
 
 from drsai_backend.errors import ReplayMismatch
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import ModelAnswer
-from drsai_backend.models.calls.requests import ModelRequest
+from drsai_backend.models.calls.requests import ModelRequest, digest_of
 from drsai_backend.state.codec import decode_value, dump_json, encode_value
 
 
@@ -39,6 +40,7 @@ class Step:
         step: names it among the agent's: `m0`, `m1`… are its model's answers; `m0:t<call id>` is the result of a tool
             call of answer 0, `c0`, `c1`… are summaries of its model context, `l1:0` is what its workbench 1 had when
             it was asked for the first time,
+            `n0`, `n1`… are notes of the agent's own,
             `m0:t<call id>!<n>` says that the call was started for the n-th time, `…?<n>` that it
             then ended with a question to a person.
         digest: hash of what was asked.
@@ -214,6 +216,7 @@ class AgentSteps:
         self._calls: dict[str, tuple[int, bool]] = {}
         self._uses: Counter[str] = Counter()
         self._summaries = 0
+        self._notes = 0
         self._lists: dict[int, tuple[int, list[ToolSchema] | None, bool]] = {}
         self.last_calls: CreateResult | None = None
         """The last answer that called tools."""
@@ -284,6 +287,39 @@ class AgentSteps:
         self._lists[place] = number + 1, tools, is_recorded
         return [*tools]
 
+    async def own_call(self, call: FunctionCall) -> FunctionCall:
+        """A tool call that the agent makes of itself: stored before this returns, as a model's answer that makes it
+        would be. In a turn that is repeated, the call that was made then.
+
+        Raises:
+            ReplayMismatch: another call was made then.
+        """
+        number = self._asked
+        self._asked += 1
+        digest = digest_of([call.name, call.arguments])
+        value = self.turn.replay(self.path, f"m{number}", lambda: digest)
+        if value is not None:
+            result = CreateResult.model_validate(value)
+            self._know_calls(number, result, replayed=True)
+            return cast("list[FunctionCall]", result.content)[0]
+        usage = RequestUsage(prompt_tokens=0, completion_tokens=0)
+        result = CreateResult(finish_reason="function_calls", content=[call], usage=usage, cached=False)
+        self._know_calls(number, result, replayed=False)
+        await self.turn.save(Step(self.path, f"m{number}", digest, result.model_dump(mode="json")))
+        return call
+
+    def noted(self) -> JsonObject | None:
+        """What was noted here in the turn that is repeated; None: nothing."""
+        value = self.turn.replay(self.path, f"n{self._notes}")
+        self._notes += value is not None
+        return value
+
+    async def note(self, value: JsonObject) -> None:
+        """Store something that the agent has found, so that a repeated turn finds the same (`noted`)."""
+        name = f"n{self._notes}"
+        self._notes += 1
+        await self.turn.save(Step(self.path, name, "", value))
+
     def _know_calls(self, number: int, result: CreateResult, *, replayed: bool) -> None:
         self.has_called = not isinstance(result.content, str)
         if not isinstance(result.content, str):
@@ -307,9 +343,19 @@ class AgentSteps:
             self._asked = 0
             self._calls.clear()
             self.has_called = False
-        self._summaries = 0
+        self._summaries = self._notes = 0
         self._lists.clear()
         self._uses.clear()
+
+
+class OwnSteps:
+    """Mixin: an agent, or a group chat, that records steps of its own. `_steps` is None outside of a run."""
+
+    _steps: AgentSteps | None = None
+
+    def bind_steps(self, steps: AgentSteps) -> None:
+        """Called by the engine before every run."""
+        self._steps = steps
 
 
 def _storable(step: Step) -> Step:

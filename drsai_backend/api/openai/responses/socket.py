@@ -21,10 +21,10 @@ from starlette.types import Scope as Connection
 from drsai_backend import log_context
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Access, acting_as
-from drsai_backend.api.http.body import header_of
-from drsai_backend.api.http.errors import HostNotAllowed, InternalError, error_body
+from drsai_backend.api.http.errors import InternalError, error_body
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.http.middleware import Hosts
+from drsai_backend.api.http.sockets import POLICY_VIOLATION, SocketClosed, check_place, refuse
 from drsai_backend.api.openai.responses.answers import told
 from drsai_backend.api.openai.responses.service import Responses
 from drsai_backend.api.openai.responses.stored.places import Call
@@ -37,15 +37,10 @@ _SECONDS: Final = 3600.0
 _REMEMBERED: Final = 64
 """Responses that a connection can continue although they are not stored."""
 _ONLY_HTTP: Final = ("stream", "stream_options", "background")
-_POLICY_VIOLATION: Final = 1008
 
 
 class ConnectionLimit(DrSaiError, code="websocket_connection_limit_reached", status=400):
     """The connection has lasted for as long as one may."""
-
-
-class _Left(Exception):
-    """Nobody is listening any more."""
 
 
 class ResponsesSocket:
@@ -77,17 +72,17 @@ class ResponsesSocket:
         # Access looks at requests: this one is the GET that asks for the upgrade.
         asking: Connection = {**scope, "type": "http", "method": "GET"}
         try:
-            self._check_place(scope)
+            check_place(scope, self._hosts, self._origins)
             self._responses.engine.check_open()
             await self._access.authenticate(asking, Scope.CHAT)
         except DrSaiError as error:
-            await _refuse(scope, send, error)
+            await refuse(scope, send, error)
             return
         await send({"type": "websocket.accept"})
         session = _Session(self._responses, self._access, asking, send)
         try:
             await self._serve(session, receive)
-        except _Left:
+        except SocketClosed:
             pass
         finally:
             session.close()
@@ -107,24 +102,6 @@ class ResponsesSocket:
             data: bytes | None = message.get("bytes")
             if not await session.turn(message["text"].encode() if data is None else data):
                 return
-
-    def _check_place(self, scope: Connection) -> None:
-        """Raises HostNotAllowed for a host that is not served, or a page of another origin."""
-        host, origin = (header_of(scope, name) for name in (b"host", b"origin"))
-        if host is not None and self._hosts is not None and not self._hosts.allow(host.decode("latin-1")):
-            raise HostNotAllowed("this host is not served here; DRSAI_ALLOWED_HOSTS names those that are")
-        if origin is not None and "*" not in self._origins and origin.decode("latin-1") not in self._origins:
-            raise HostNotAllowed("pages of this origin may not connect; DRSAI_CORS_ORIGINS names those that may")
-
-
-async def _refuse(scope: Connection, send: Send, error: DrSaiError) -> None:
-    """Answer a handshake with an error, where the server can; else close."""
-    if "websocket.http.response" not in scope.get("extensions", {}):
-        await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": error.code})
-        return
-    headers = [(b"content-type", b"application/json")]
-    await send({"type": "websocket.http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "websocket.http.response.body", "body": dumps(error_body(error))})
 
 
 class _Session:
@@ -155,7 +132,7 @@ class _Session:
         except DrSaiError as error:
             self._forget(previous)
             await self.fail(error)
-        except _Left:
+        except SocketClosed:
             raise
         except Exception:  # noqa: BLE001 - a named boundary: the connection continues with the next turn
             self._forget(previous)
@@ -203,13 +180,13 @@ class _Session:
 
     async def end(self) -> None:
         """Close the connection."""
-        await self._tell({"type": "websocket.close", "code": _POLICY_VIOLATION})
+        await self._tell({"type": "websocket.close", "code": POLICY_VIOLATION})
 
     async def _tell(self, message: JsonObject) -> None:
         try:
             await self._send(message)
         except (OSError, RuntimeError) as error:  # how servers say that the client has left
-            raise _Left from error
+            raise SocketClosed from error
 
     def close(self) -> None:
         """What was not stored goes with the connection."""

@@ -1,0 +1,220 @@
+"""The routes of `/api/v1/agent`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final, Literal, TypeAlias, get_args
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from pydantic import AwareDatetime
+from starlette.responses import Response
+
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.auth import allowed, asked_again, described, read_fields
+from drsai_backend.api.engine.errors import DetailRoute
+from drsai_backend.api.engine.streams import TaskStream
+from drsai_backend.api.engine.tasks import STATES, ExecuteBody, Tasks, Told, summary
+from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.http.json import EVENTS, answers, json_response
+from drsai_backend.api.http.parameters import AfterRun, Limit, known_parameters
+from drsai_backend.api.objects import run_headers
+from drsai_backend.api.step_events import AfterStepEvent, LastStepEventId, mark_of
+from drsai_backend.datamodel.owner import ThreadName
+from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
+from drsai_backend.definitions.modes import modes_of
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.threads.queries import RunFilter
+
+PREFIX: Final = "/api/v1/agent"
+DAYS: Final = 7
+"""How long a task is listed."""
+_MEMORIES: Final = 20
+Chatter = Annotated[Principal, allowed(Scope.CHAT)]
+Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
+TaskId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA)]
+ConversationId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA)]
+Key = Annotated[str | None, Header(alias="Idempotency-Key", json_schema_extra={"anyOf": [NAME_SCHEMA]})]
+State: TypeAlias = Literal["pending", "running", "awaiting_input", "paused", "success", "cancelled", "failed"]
+assert {*get_args(State)} == {*STATES.values()}
+_MOMENT: Final = "Such as `2026-01-31T12:00:00Z`."
+Tenant = Annotated[str | None, Query(max_length=64, description="That of who asks; no other one.")]
+_TEXT: Final = {"type": ["string", "null"]}
+_STEP: Final[JsonObject] = {
+    "type": "object",
+    "required": ["step", "thought", "action", "action_input", "observation", "error", "final_answer"],
+    "properties": {
+        "step": {"type": "integer", "minimum": 1},
+        **dict.fromkeys(("source", "thought", "action", "action_input", "observation", "content", "error"), _TEXT),
+        "final_answer": _TEXT,
+    },
+}
+_SUMMARY: Final[JsonObject] = {
+    "type": "object",
+    "required": ["task_id", "task", "mode", "status", "conversation_id", "execution_time", "created_at"],
+    "properties": {
+        **{name: {"type": "string"} for name in ("task_id", "task", "mode", "conversation_id", "created_at")},
+        "status": {"enum": [*STATES.values(), "max_steps_reached"]},
+        "execution_time": {"type": "number", "description": "Seconds that it ran."},
+        "finished_at": _TEXT,
+        "usage": {"type": ["object", "null"]},
+        "error": _TEXT,
+        "input_request": {"type": ["object", "null"], "description": "What a person is asked, when it waits."},
+    },
+}
+_TASK: Final[JsonObject] = {
+    "type": "object",
+    "required": [*_SUMMARY["required"], "steps", "step_count", "tool_call_count", "final_answer"],
+    "properties": {
+        **_SUMMARY["properties"],
+        "steps": {"type": "array", "items": _STEP},
+        "step_count": {"type": "integer", "minimum": 0},
+        "tool_call_count": {"type": "integer", "minimum": 0},
+        "final_answer": {"type": "string"},
+    },
+}
+_LIST: Final[JsonObject] = {
+    "type": "object",
+    "required": ["tasks", "total", "next"],
+    "properties": {
+        "tasks": {"type": "array", "items": _SUMMARY},
+        "total": {"type": "integer", "description": "Of this page."},
+        "next": _TEXT,
+    },
+}
+_TOOLS: Final[JsonObject] = {
+    "type": "object",
+    "required": ["tools", "total"],
+    "properties": {"tools": {"type": "array", "items": {"type": "object"}}, "total": {"type": "integer"}},
+}
+_MEMORY: Final[JsonObject] = {
+    "type": "object",
+    "required": ["conversation_id", "short_term", "long_term", "updated_at"],
+    "properties": {
+        "conversation_id": {"type": "string"},
+        "short_term": {"type": "array", "items": {"type": "object"}, "description": "The newest messages."},
+        "long_term": {"type": "array", "items": {"type": "object"}},
+        "updated_at": {"type": "string"},
+    },
+}
+_STREAM: Final[JsonObject] = {"description": "The events of the task, to its end.", "content": EVENTS}
+
+
+def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
+    """`ping`: seconds of silence after which a stream sends a comment."""
+    router = APIRouter(prefix=PREFIX, tags=["agent"], route_class=DetailRoute, dependencies=[Depends(known_parameters)])
+    engine = tasks.engine
+
+    def streamed(
+        request: Request, who: Principal, scope: Scope, log: AsyncIterator[Told], run_id: str, name: ThreadName
+    ) -> Response:
+        again, headers = asked_again(request, scope, who), run_headers(name.thread_id, run_id)
+
+        async def still() -> None:
+            await engine.check_readable(await again(), name)
+
+        return TaskStream(log, name.thread_id, headers, still, ping=ping, over=True)
+
+    @router.post(
+        "/execute",
+        responses=answers(200, _TASK, "The task is over, or waits for a person."),
+        openapi_extra=described(ExecuteBody),
+    )
+    async def execute(request: Request, who: Chatter, key: Key = None) -> Response:
+        """Do a task, and tell how it went. Whoever leaves meanwhile finds it by its id later."""
+        body = await read_fields(bodies, request, ExecuteBody)
+        handle = await tasks.start(who, body, key)
+        await handle.wait()
+        answer = json_response(await tasks.whole(who, handle.run_id))
+        answer.raw_headers.extend(run_headers(handle.thread_id, handle.run_id))
+        return answer
+
+    @router.post("/execute-stream", responses={200: _STREAM}, openapi_extra=described(ExecuteBody))
+    async def execute_stream(request: Request, who: Chatter, key: Key = None) -> Response:
+        """Do a task, and tell its steps as they come."""
+        body = await read_fields(bodies, request, ExecuteBody)
+        handle = await tasks.start(who, body, key)
+
+        async def log() -> AsyncIterator[Told]:
+            yield Told(None, [{"type": "task", "task_id": handle.run_id, "conversation_id": handle.thread_id}])
+            async for each in tasks.events(who, handle.run_id):
+                yield each
+
+        return streamed(request, who, Scope.CHAT, log(), handle.run_id, handle.name)
+
+    @router.get("/tools", responses=answers(200, _TOOLS))
+    async def list_tools(who: Chatter) -> Response:
+        """The tools that a task may name, and the modes."""
+        found = await tasks.tools(who)
+        return json_response({"tools": found, "total": len(found), "modes": modes_of(tasks.settings)})
+
+    @router.get("/memory/{conversation_id:path}", responses=answers(200, _MEMORY))
+    async def read_memory(
+        conversation_id: ConversationId,
+        who: Reader,
+        query: Annotated[str | None, Query(max_length=1000, description="For long-term memories.")] = None,
+        limit: Annotated[int, Query(ge=1, le=100)] = _MEMORIES,
+    ) -> Response:
+        """The newest messages of a conversation, oldest first."""
+        name = check_name(conversation_id, "conversation_id")
+        thread = await engine.get_thread(who, name)
+        found = await engine.newest_messages(who, name, limit)
+        roles = [
+            {
+                "role": "user" if message.source == "user" else "assistant",
+                "source": message.source,
+                "content": message.content,
+                "timestamp": message.created_at.isoformat(),
+            }
+            for message in found
+        ]
+        body = {"conversation_id": name, "short_term": roles, "long_term": []}
+        return json_response({**body, "updated_at": thread.updated_at.isoformat()})
+
+    @router.get("/tasks", responses=answers(200, _LIST))
+    async def list_tasks(
+        who: Reader,
+        limit: Limit = 50,
+        after: AfterRun = None,
+        status: Annotated[State | None, Query(description="Only those of this status.")] = None,
+        since: Annotated[AwareDatetime | None, Query(description=f"Only those made since then. {_MOMENT}")] = None,
+        until: Annotated[AwareDatetime | None, Query(description=f"Only those made before then. {_MOMENT}")] = None,
+        tenant_id: Tenant = None,
+    ) -> Response:
+        """The tasks of the last seven days, newest first."""
+        tasks.check_tenant(who, tenant_id)
+        oldest = datetime.now(UTC) - timedelta(days=DAYS)
+        wanted = [each for each, name in STATES.items() if name == status] if status else None
+        teams = [f"engine:{mode}" for mode in modes_of(tasks.settings)]
+        only = RunFilter(teams, wanted, oldest if since is None else max(since, oldest), until)
+        page = await engine.list_runs(who, None, after=after, limit=limit, only=only)
+        texts = await engine.first_texts(who.owner, [run.run_id for run in page.items])
+        found = [summary(run, texts.get(run.run_id)) for run in page.items]
+        return json_response({"tasks": found, "total": len(found), "next": page.next})
+
+    @router.get("/tasks/{task_id}", responses=answers(200, _TASK))
+    async def get_task(task_id: TaskId, who: Reader) -> Response:
+        """A task with its steps, under way or over."""
+        return json_response(await tasks.whole(who, task_id))
+
+    @router.get("/tasks/{task_id}/stream", responses={200: _STREAM, 204: {"description": "All is read."}})
+    async def follow_task(
+        request: Request,
+        task_id: TaskId,
+        who: Reader,
+        after: AfterStepEvent = None,
+        last_event_id: LastStepEventId = None,
+    ) -> Response:
+        """What is told of a task after an event: how a stream that broke off is continued."""
+        _, name = await tasks.find(who, task_id)
+        log = tasks.events(who, task_id, mark_of(after, last_event_id))
+        return streamed(request, who, Scope.THREADS_READ, log, task_id, name)
+
+    @router.post("/tasks/{task_id}/cancel", responses=answers(200, _TASK))
+    async def cancel_task(task_id: TaskId, who: Annotated[Principal, allowed(Scope.RUNS_CANCEL)]) -> Response:
+        """Stop a task. What was done stays."""
+        await tasks.find(who, task_id)
+        await engine.cancel_run(who, task_id)
+        return json_response(await tasks.whole(who, task_id))
+
+    return router

@@ -1,0 +1,269 @@
+"""`/api/v1/agent/ws`: tasks over a WebSocket. A message is a JSON object with a `type`:
+
+- `execute` with the fields of `POST /execute` starts a task, and tells of it;
+- `resume` with `task_id` and, as `after`, the `id` of the last event that was read, tells what followed;
+- `cancel` with `task_id` stops it; `ping` is answered by a `pong`.
+
+What is told are the objects of the stream, each with its `task_id` and most with an `id`. A connection that breaks
+costs nothing: the task is the engine's. While there is nothing to say a `heartbeat` comes every 30 seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal, cast
+from uuid import uuid4
+
+from pydantic import Discriminator, Field, TypeAdapter, ValidationError
+from starlette.types import Receive, Send
+from starlette.types import Scope as Connection
+
+from drsai_backend import log_context
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.auth import Access, Body
+from drsai_backend.api.engine.errors import with_detail
+from drsai_backend.api.engine.tasks import ExecuteBody, Tasks
+from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.http.errors import InternalError, Overloaded, refusal
+from drsai_backend.api.http.json import dumps
+from drsai_backend.api.http.middleware import Hosts
+from drsai_backend.api.http.sockets import POLICY_VIOLATION, SocketClosed, check_place, refuse
+from drsai_backend.errors import DrSaiError, Unauthenticated
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.steps.events import Mark
+
+_log = logging.getLogger("drsai.api")
+HEARTBEAT: Final = 30.0
+MOST: Final = 16
+"""Tasks that one connection is told of at a time."""
+
+
+class _Execute(ExecuteBody):
+    type: Literal["execute"]
+
+
+class _Resume(Body):
+    type: Literal["resume"]
+    task_id: str = Field(min_length=1, max_length=255)
+    after: str | None = None
+
+
+class _Cancel(Body):
+    type: Literal["cancel"]
+    task_id: str = Field(min_length=1, max_length=255)
+
+
+class _Ping(Body):
+    type: Literal["ping"]
+
+
+_MESSAGES: Final[TypeAdapter[_Execute | _Resume | _Cancel | _Ping]] = TypeAdapter(
+    Annotated[_Execute | _Resume | _Cancel | _Ping, Discriminator("type")]
+)
+
+
+class TaskSocket:
+    """The endpoint. `hosts`: those that are served, None: any; `origins` of web pages that may connect."""
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        bodies: Bodies,
+        access: Access,
+        hosts: Hosts | None,
+        origins: Collection[str] = (),
+        *,
+        heartbeat: float = HEARTBEAT,
+    ) -> None:
+        self.tasks = tasks
+        self.bodies = bodies
+        self.access = access
+        self.heartbeat = heartbeat
+        self._hosts = hosts
+        self._origins = origins
+
+    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
+        if (await receive())["type"] != "websocket.connect":
+            return
+        asking: Connection = {**scope, "type": "http", "method": "GET"}
+        try:
+            check_place(scope, self._hosts, self._origins)
+            self.tasks.engine.check_open()
+            await self.access.authenticate(asking, Scope.CHAT)
+        except DrSaiError as error:
+            await refuse(scope, send, error)
+            return
+        await send({"type": "websocket.accept"})
+        session = _Session(self, asking, send)
+        with suppress(SocketClosed):
+            await session.serve(receive)
+
+
+async def _next(receive: Receive) -> JsonObject:
+    return cast("JsonObject", await receive())
+
+
+class _Session:
+    """One connection."""
+
+    def __init__(self, socket: TaskSocket, asking: Connection, send: Send) -> None:
+        self._socket = socket
+        self._asking = asking
+        self._send = send
+        self._sending = asyncio.Lock()
+        self._told: dict[str, asyncio.Task[None]] = {}
+        self._said = asyncio.Event()
+
+    async def serve(self, receive: Receive) -> None:
+        """Answer messages until the client leaves, or may not ask any more."""
+        beating = asyncio.create_task(self._beat())
+        reading = asyncio.create_task(_next(receive))
+        try:
+            while True:
+                await asyncio.wait({reading, beating}, return_when=asyncio.FIRST_COMPLETED)
+                if beating.done():
+                    beating.result()
+                    return
+                message = reading.result()
+                if message["type"] == "websocket.disconnect":
+                    return
+                data: bytes | None = message.get("bytes")
+                if not await self._answer(message["text"].encode() if data is None else data):
+                    return
+                reading = asyncio.create_task(_next(receive))
+        finally:
+            rest: list[asyncio.Task[Any]] = [beating, reading, *self._told.values()]
+            rest = [each for each in rest if not each.done()]
+            for each in rest:
+                each.cancel()
+            if rest:
+                await asyncio.wait(rest)
+
+    async def _answer(self, data: bytes) -> bool:
+        """Answer one message. False: the connection is over."""
+        log_context.bind(f"req_{uuid4().hex}")
+        task_id: str | None = None
+        try:
+            who = await self._who(Scope.CHAT)
+            body = await self._socket.bodies.parse(data)
+            try:
+                asked = _MESSAGES.validate_python(body)
+            except ValidationError as error:
+                raise refusal(error, body) from None
+            task_id = getattr(asked, "task_id", None)
+            await self._act(who, asked)
+        except Unauthenticated as error:
+            await self._fail(error)
+            await self._end()
+            return False
+        except DrSaiError as error:
+            await self._fail(error, task_id)
+        except SocketClosed:
+            raise
+        except Exception:  # noqa: BLE001 - a named boundary: the connection continues with the next message
+            _log.exception("a message of a WebSocket failed")
+            await self._fail(InternalError("something went wrong here; the log has it"), task_id)
+        return True
+
+    async def _act(self, who: Principal, asked: _Execute | _Resume | _Cancel | _Ping) -> None:
+        tasks = self._socket.tasks
+        match asked:
+            case _Execute():
+                self._check_room()
+                handle = await tasks.start(who, asked)
+                told = {"type": "task", "task_id": handle.run_id, "conversation_id": handle.thread_id}
+                await self._write(told)
+                self._follow(who, handle.run_id, None)
+            case _Resume():
+                who.require(Scope.THREADS_READ)
+                mark = None if asked.after is None else Mark.parse(asked.after)
+                run, _ = await tasks.find(who, asked.task_id)
+                await self._stop(asked.task_id)
+                self._check_room()
+                await self._write({"type": "task", "task_id": run.run_id, "conversation_id": run.thread_id})
+                self._follow(who, asked.task_id, mark)
+            case _Cancel():
+                who.require(Scope.RUNS_CANCEL)
+                await tasks.find(who, asked.task_id)
+                await tasks.engine.cancel_run(who, asked.task_id)
+                await self._write({"type": "cancelling", "task_id": asked.task_id})
+            case _Ping():
+                await self._write({"type": "pong"})
+
+    def _check_room(self) -> None:
+        if len(self._told) >= MOST:
+            raise Overloaded(f"a connection is told of {MOST} tasks at a time: wait until one is over, or open another")
+
+    def _follow(self, who: Principal, task_id: str, after: Mark | None) -> None:
+        self._told[task_id] = asyncio.create_task(self._tell(who, task_id, after))
+
+    async def _stop(self, task_id: str) -> None:
+        """Tell no more of a task."""
+        telling = self._told.pop(task_id, None)
+        if telling is not None:
+            telling.cancel()
+            await asyncio.wait({telling})
+
+    async def _tell(self, who: Principal, task_id: str, after: Mark | None) -> None:
+        try:
+            async with aclosing(cast("Any", self._socket.tasks.events(who, task_id, after))) as events:
+                async for told in events:
+                    *before, newest = told.objects
+                    for each in before:
+                        await self._write({**each, "task_id": task_id})
+                    await self._write({**newest, "task_id": task_id, "id": str(told.position)})
+        except DrSaiError as error:
+            await self._fail(error, task_id)
+        except SocketClosed:
+            return
+        except Exception:  # noqa: BLE001 - a named boundary: the connection has other tasks
+            _log.exception("the events of a task could not be told")
+            await self._fail(InternalError("something went wrong here; the log has it"), task_id)
+        finally:
+            if self._told.get(task_id) is asyncio.current_task():
+                del self._told[task_id]
+
+    async def _beat(self) -> None:
+        """Say that the connection lives while there is nothing to say, and look whether who asks still may. Ends when
+        they may not."""
+        while True:
+            self._said.clear()
+            await asyncio.sleep(self._socket.heartbeat)
+            try:
+                await self._who(Scope.CHAT)
+            except Unauthenticated as error:
+                await self._fail(error)
+                await self._end()
+                return
+            except DrSaiError:
+                continue  # the database is away
+            if not self._said.is_set():
+                await self._write({"type": "heartbeat", "time": datetime.now(UTC).isoformat()})
+
+    async def _who(self, needed: Scope) -> Principal:
+        access = self._socket.access
+        who = access.acting(await access.authenticate(self._asking, needed), self._asking, None)
+        who.require(needed)
+        return who
+
+    async def _fail(self, error: DrSaiError, task_id: str | None = None) -> None:
+        about: JsonObject = {} if task_id is None else {"task_id": task_id}
+        await self._write({"type": "error", **about, "status": error.status, **with_detail(error)})
+
+    async def _write(self, event: JsonObject) -> None:
+        self._said.set()
+        await self._say({"type": "websocket.send", "text": dumps(event).decode()})
+
+    async def _end(self) -> None:
+        await self._say({"type": "websocket.close", "code": POLICY_VIOLATION})
+
+    async def _say(self, message: JsonObject) -> None:
+        async with self._sending:
+            try:
+                await self._send(message)
+            except (OSError, RuntimeError) as error:  # how servers say that the client has left
+                raise SocketClosed from error

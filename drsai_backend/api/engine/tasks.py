@@ -1,0 +1,290 @@
+"""Tasks: what a request asks for, and what is told of a run that does it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, cast
+
+from pydantic import Field
+
+from drsai_backend.access.principal import Principal
+from drsai_backend.api.auth import Body
+from drsai_backend.config import Settings
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.owner import ThreadName
+from drsai_backend.datamodel.thread import check_name
+from drsai_backend.definitions.modes import (
+    ASKED,
+    MAX_STEPS,
+    MAX_TOOLS,
+    ModeRequest,
+    definition_of,
+    mode_of,
+    takes_tools,
+    team_of,
+)
+from drsai_backend.errors import Forbidden, InvalidRequest, NotFound
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs import Engine, Handle, InputMessage, RunRequest
+from drsai_backend.runs.steps.events import (
+    Mark,
+    StepCalled,
+    StepEnded,
+    StepEvent,
+    StepReturned,
+    StepsEnded,
+    StepStarted,
+    StepsVoid,
+    StepThought,
+)
+from drsai_backend.runs.steps.views import SHOWN, RunStep, cut, shortened
+from drsai_backend.runs.threads.views import RunView
+from drsai_backend.tools.base import ToolBase
+from drsai_backend.tools.builtin import builtin_tools
+
+MOST_STEPS: Final = 200
+"""Steps that an answer has; `/v1/runs/{run_id}/steps` has the others."""
+_LIMITS: Final = frozenset({"max_iterations", "max_turns"})
+STATES: Final = {
+    RunStatus.CREATED: "pending",
+    RunStatus.RUNNING: "running",
+    RunStatus.AWAITING_INPUT: "awaiting_input",
+    RunStatus.PAUSED: "paused",
+    RunStatus.COMPLETED: "success",
+    RunStatus.STOPPED: "cancelled",
+    RunStatus.ERROR: "failed",
+}
+
+
+class ExecuteBody(Body):
+    """A task."""
+
+    task: str = Field(min_length=1, max_length=5000, description="What is to be done.")
+    mode: str = Field(default="react", max_length=64, description="How it is worked on.")
+    max_steps: int = Field(default=10, ge=1, le=MAX_STEPS, description="Answers of the model, at most.")
+    tools: list[str] | None = Field(
+        default=None, max_length=MAX_TOOLS, description="Names of tools; null: all that `GET /tools` lists."
+    )
+    conversation_id: str | None = Field(
+        default=None, min_length=1, max_length=64, description="The thread that it continues, or begins."
+    )
+    tenant_id: str | None = Field(default=None, max_length=64, description="That of who asks; no other one.")
+
+
+class Told(NamedTuple):
+    """What is told of one event of a task: where it stands (None: nowhere), and JSON objects; `last`: nothing
+    follows."""
+
+    position: Mark | None
+    objects: list[JsonObject]
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """The tasks of one application."""
+
+    engine: Engine
+    settings: Settings
+
+    async def start(self, who: Principal, body: ExecuteBody, key: str | None = None) -> Handle:
+        """Start a task. `key`: the request's `Idempotency-Key`.
+
+        Raises:
+            InvalidRequest: a field cannot be used; `param` names it.
+            Forbidden: another tenant is named.
+        """
+        self.check_tenant(who, body.tenant_id)
+        team = team_of(body.mode, self.settings)
+        if not body.task.strip():
+            raise InvalidRequest("`task` must not be empty", param="task")
+        asked = ModeRequest(max_steps=body.max_steps, tools=await self._names(who, body))
+        definition_of(body.mode, asked, self.settings)
+        name = None if body.conversation_id is None else check_name(body.conversation_id, "conversation_id")
+        request = RunRequest(
+            team=team,
+            messages=[InputMessage("user", body.task)],
+            principal=who,
+            thread_id=name,
+            extra={ASKED: asked.model_dump()},
+            raw_messages=[{"role": "user", "content": body.task}],
+            idempotency_key=None if key is None else check_name(key, "Idempotency-Key"),
+        )
+        return await self.engine.start(request)
+
+    def check_tenant(self, who: Principal, tenant: str | None) -> None:
+        """Raises Forbidden where a request names another tenant than that of who asks."""
+        if tenant is not None and tenant != who.tenant:
+            raise Forbidden(f"`tenant_id`: you are of the tenant {who.tenant!r}, and no other", param="tenant_id")
+
+    # --- tools --------------------------------------------------------------------------------------------------
+
+    async def tools(self, who: Principal) -> list[JsonObject]:
+        """The tools that an agent may have, as they are told."""
+        found = [_tool_info(tool) for tool in builtin_tools(self.settings.engine_tools, self.settings)]
+        known = {each["name"] for each in found}
+        page = await self.engine.tools.list(who, None, MAX_TOOLS - len(found))
+        for stored in page.items:
+            made = self.engine.tools.make(who.tenant, stored)
+            if stored.name in known:
+                continue
+            if isinstance(made, ToolBase):
+                found.append(_tool_info(made))
+            else:
+                text = str(stored.definition.get("description") or "The tools of an MCP server.")
+                found.append({"name": stored.name, "description": text, "parameters": {"type": "object"}})
+        return found
+
+    async def _names(self, who: Principal, body: ExecuteBody) -> list[str]:
+        if body.tools is None:
+            return [each["name"] for each in await self.tools(who)] if takes_tools(body.mode) else []
+        names = list(dict.fromkeys(body.tools))
+        others = [name for name in names if name not in self.settings.engine_tools]
+        for at, name in enumerate(others):
+            try:
+                await self.engine.tools.get(who, name)
+            except NotFound:
+                where = f"tools[{body.tools.index(others[at])}]"
+                text = f"`{where}`: there is no tool {name!r} here; GET /api/v1/agent/tools lists them"
+                raise InvalidRequest(text, param=where) from None
+        return names
+
+    # --- what is told -------------------------------------------------------------------------------------------
+
+    async def find(self, who: Principal, task_id: str) -> tuple[RunView, ThreadName]:
+        """A task, and its thread. Raises NotFound for an unknown one, and for a run that is none."""
+        try:
+            run, owner = await self.engine.find_run(who, task_id)
+        except NotFound:
+            run = owner = None
+        if run is None or owner is None or mode_of(run.team) is None:
+            raise NotFound(f"no task {task_id!r}", param="task_id")
+        return run, owner.thread(run.thread_id)
+
+    async def whole(self, who: Principal, task_id: str) -> JsonObject:
+        """A task with its steps and its answer."""
+        run, name = await self.find(who, task_id)
+        steps: list[RunStep] = []
+        after: str | None = None
+        while len(steps) < MOST_STEPS:
+            page = await self.engine.list_steps(who, task_id, after=after, limit=100)
+            steps += page.items
+            after = page.next
+            if after is None:
+                break
+        answer = await self.engine.last_text(who, task_id)
+        texts = await self.engine.first_texts(name.owner, [task_id])
+        is_over = run.status.is_final
+        count = steps[-1].position if steps else 0
+        if after is not None:
+            [newest] = (await self.engine.list_steps(who, task_id, limit=1, order="desc")).items
+            count = newest.position
+        return {
+            **summary(run, texts.get(task_id)),
+            "status": state_of(run, steps[-1:]),
+            "steps": [step_info(shortened(step), answer if is_over else None) for step in steps],
+            "step_count": count,
+            "tool_call_count": sum(step.tool is not None for step in steps),
+            "final_answer": (answer or "") if is_over else "",
+        }
+
+    async def events(self, who: Principal, task_id: str, after: Mark | None = None) -> AsyncIterator[Told]:
+        """What is told of a task after a place, to its end. It breaks off where this process ends before the task."""
+        async with aclosing(cast("Any", self.engine.follow_steps(who, task_id, after))) as events:
+            async for logged in events:
+                event: StepEvent = logged.event
+                if isinstance(event, StepsEnded):
+                    yield Told(logged.position, await self._ending(who, task_id, event), last=True)
+                else:
+                    yield Told(logged.position, [told_of(event)])
+
+    async def _ending(self, who: Principal, task_id: str, ended: StepsEnded) -> list[JsonObject]:
+        """How a task ended, or that it waits for a person."""
+        run = await self.engine.get_run(who, task_id)
+        newest = (await self.engine.list_steps(who, task_id, limit=1, order="desc")).items
+        status = state_of(run, newest)
+        told: list[JsonObject] = []
+        if ended.status is RunStatus.ERROR:
+            told.append({"type": "error", "content": ended.error_message or "the task failed"})
+        elif ended.status is RunStatus.AWAITING_INPUT:
+            told.append({"type": "input_request", "input_request": ended.input_request})
+        final: JsonObject = {"type": "final", "content": await self.engine.last_text(who, task_id) or ""}
+        count = newest[0].position if newest else 0
+        return [*told, {**final, "status": status, "step_count": count, "execution_time": round(ended.seconds, 3)}]
+
+
+def _tool_info(tool: ToolBase) -> JsonObject:
+    schema = tool.schema
+    return {
+        "name": schema["name"],
+        "description": schema.get("description", ""),
+        "parameters": schema.get("parameters", {"type": "object"}),
+    }
+
+
+def state_of(run: RunView, steps: list[RunStep]) -> str:
+    """How a task stands. `steps`: its newest one, where it is known."""
+    reached = run.stop_code in _LIMITS or any(step.limit in _LIMITS for step in steps)
+    if reached and run.status in (RunStatus.COMPLETED, RunStatus.STOPPED):
+        return "max_steps_reached"
+    return STATES[run.status]
+
+
+def summary(run: RunView, task: str | None) -> JsonObject:
+    """A task as a list shows it."""
+    return {
+        "task_id": run.run_id,
+        "task": task or "",
+        "mode": mode_of(run.team) or "",
+        "status": state_of(run, []),
+        "conversation_id": run.thread_id,
+        "execution_time": round(run.seconds, 3),
+        "created_at": run.created_at.isoformat(),
+        "finished_at": None if run.finished_at is None else run.finished_at.isoformat(),
+        "usage": run.usage,
+        "error": run.error_message,
+        "input_request": run.input_request,
+    }
+
+
+def step_info(step: RunStep, answer: str | None) -> JsonObject:
+    """A step as it is told. `answer`: that of the task, once it is over."""
+    is_answer = step.text is not None and answer is not None and step.text == cut(answer, SHOWN)
+    return {
+        "step": step.position,
+        "source": step.source,
+        "thought": step.thought,
+        "action": step.tool,
+        "action_input": step.input,
+        "observation": step.observation,
+        "content": None if is_answer else step.text,
+        "error": step.error or (step.observation if step.is_error else None),
+        "final_answer": step.text if is_answer else None,
+    }
+
+
+def told_of(event: StepEvent) -> JsonObject:
+    """An event that is no end."""
+    if isinstance(event, StepsVoid):
+        return {"type": "steps_void", "after": event.after}
+    assert not isinstance(event, StepsEnded)
+    step = shortened(event.step)
+    match event:
+        case StepStarted():
+            return {"type": "step_start", "step": step.position, "source": step.source}
+        case StepThought():
+            return {"type": "thought", "step": step.position, "content": step.thought}
+        case StepCalled():
+            call = {"action": step.tool, "tool": step.tool, "input": step.input}
+            return {"type": "action", "step": step.position, **call}
+        case StepReturned():
+            return {
+                "type": "observation",
+                "step": step.position,
+                "content": step.observation,
+                "is_error": step.is_error,
+            }
+        case StepEnded():
+            return {"type": "step_end", "step": step.position, "content": step.text, "error": step.error}

@@ -1,0 +1,146 @@
+"""An agent for one task, as a request words it: a mode, how many steps, which tools. A mode is a strategy by its name.
+
+For each mode there is one team, `engine:<mode>`, which no list of models has. Its factory reads what was asked for from
+the run's own user input, so that whichever process begins or resumes the run builds the same agent.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any, Final
+
+from autogen_agentchat.base import ChatAgent, Team
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from drsai_backend.config import Settings
+from drsai_backend.definitions.build import DefinedTeam, Means
+from drsai_backend.definitions.schema import AgentDefinition, BuiltinTool, Definitions, RegisteredTool, ToolEntry
+from drsai_backend.errors import InvalidRequest, TeamBuildError
+from drsai_backend.json_types import JsonObject
+from drsai_backend.strategies import NAMES
+from drsai_backend.teams.context import RunContext
+from drsai_backend.teams.limits import NO_LIMITS
+from drsai_backend.teams.registry import TeamRegistry
+
+ASKED: Final = "engine"
+"""Under which name a request's extra fields, and so the stored user input, have a `ModeRequest`."""
+MAX_STEPS: Final = 50
+MAX_TOOLS: Final = 100
+AGENT: Final = "agent"
+"""The name of the agent that answers."""
+_PREFIX: Final = "engine:"
+_PROMPT: Final = """\
+You work on the task that the user gives you, in as few steps as it takes.
+Where a tool helps, call it, and go by what it returns. If something cannot be done or found out, say so."""
+
+
+class ModeRequest(BaseModel):
+    """What a request asks for besides its task.
+
+    `tools` are names: of built-in tools that the operator allows, else of tools that the tenant has registered.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    max_steps: int = Field(default=10, ge=1, le=MAX_STEPS)
+    tools: list[str] = Field(default_factory=list, max_length=MAX_TOOLS)
+
+
+def modes_of(settings: Settings) -> list[str]:
+    """The modes that can be asked for: those that the operator offers, as far as there is a strategy of that name which
+    needs to be told nothing more."""
+    return [name for name in settings.engine_modes if name in NAMES and _stands_alone(name)]
+
+
+def takes_tools(mode: str) -> bool:
+    """Whether an agent of that mode may have tools."""
+    try:
+        _agent(mode, ModeRequest(), [BuiltinTool(builtin="calculator")])
+    except ValidationError:
+        return False
+    return True
+
+
+def team_of(mode: str, settings: Settings) -> str:
+    """The name of a mode's team.
+
+    Raises:
+        InvalidRequest: there is no such mode here; `param` is `mode`.
+    """
+    known = modes_of(settings)
+    if mode in known:
+        return _PREFIX + mode
+    near = difflib.get_close_matches(mode, known, 1)
+    meant = f"; did you mean {near[0]!r}?" if near else ""
+    raise InvalidRequest(f"`mode` must be one of {', '.join(known) or '(none)'}, not {mode!r}{meant}", param="mode")
+
+
+def mode_of(team: str) -> str | None:
+    """The mode of a team; None: it is another one."""
+    return team.removeprefix(_PREFIX) if team.startswith(_PREFIX) else None
+
+
+def definition_of(mode: str, asked: ModeRequest, settings: Settings) -> AgentDefinition:
+    """The agent that a request words.
+
+    Raises:
+        InvalidRequest: the mode cannot be had so; `param` is the field.
+    """
+    builtin = settings.engine_tools
+    entries = [
+        BuiltinTool(builtin=name) if name in builtin else RegisteredTool(registered=name) for name in asked.tools
+    ]
+    try:
+        return _agent(mode, asked, entries)
+    except ValidationError as error:
+        reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        param = "tools" if asked.tools and not takes_tools(mode) else "max_steps"
+        raise InvalidRequest(f"`{param}`: {reason}", param=param) from None
+
+
+def _agent(mode: str, asked: ModeRequest, entries: Sequence[ToolEntry]) -> AgentDefinition:
+    fields: dict[str, Any] = {"prompt": _PROMPT, "strategy": mode, "max_iterations": asked.max_steps}
+    return AgentDefinition(description=f"Works on one task ({mode}).", **fields, tools=[*entries])
+
+
+def _stands_alone(name: str) -> bool:
+    try:
+        _agent(name, ModeRequest(), [])
+    except ValidationError:
+        return False
+    return True
+
+
+class ModeTeam:
+    """The factory of a mode's team."""
+
+    answered_by: str | None = None
+    run_limits = NO_LIMITS
+
+    def __init__(self, mode: str, settings: Settings) -> None:
+        self.mode = mode
+        self._settings = settings
+        self._means = Means.of(settings)
+
+    def __call__(self, context: RunContext) -> ChatAgent | Team:
+        """A fresh agent or team for a run, of what its user input says.
+
+        Raises:
+            TeamBuildError: that cannot be built (any more).
+        """
+        stored: JsonObject = context.input_values.get("extra_requests") or {}
+        try:
+            asked = ModeRequest.model_validate(stored.get(ASKED) or {})
+            agent = definition_of(self.mode, asked, self._settings)
+        except (ValidationError, InvalidRequest) as error:
+            raise TeamBuildError(f"what was asked of the mode {self.mode} cannot be built: {error}") from error
+        return DefinedTeam(AGENT, Definitions(agents={AGENT: agent}), self._means)(context)
+
+
+def add_modes(teams: TeamRegistry, settings: Settings) -> None:
+    """Add the teams of all modes, which no list shows."""
+    for mode in modes_of(settings):
+        if _PREFIX + mode in teams and isinstance(teams.get(_PREFIX + mode).factory, ModeTeam):
+            continue  # A registry that another program's part has used.
+        teams.add(_PREFIX + mode, ModeTeam(mode, settings), f"Works on one task ({mode}).", is_listed=False)

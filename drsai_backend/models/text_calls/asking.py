@@ -1,0 +1,216 @@
+"""Asks a model for the next step in text, and makes of its answer what one that calls functions would have given."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Final, cast
+
+from autogen_core import FunctionCall
+from autogen_core.models import (
+    AssistantMessage,
+    ChatCompletionClient,
+    CreateResult,
+    LLMMessage,
+    RequestUsage,
+    UserMessage,
+)
+from autogen_core.tools import Tool, ToolSchema
+
+from drsai_backend.json_types import JsonObject
+from drsai_backend.models.endpoints.continuation import ContinuingClient
+from drsai_backend.models.endpoints.refused import refused_parameter
+from drsai_backend.models.endpoints.thoughts import with_thought
+from drsai_backend.models.text_calls.parsing import TextStep, parse_step
+from drsai_backend.models.text_calls.streaming import StepStream
+from drsai_backend.models.text_calls.wording import Known, TextForm, parameters_of, rendered, repair
+
+REPAIRS: Final = 2
+"""How often a model is asked again whose answer is malformed."""
+_STOP: Final = "\nObservation:"
+_STOPS: Final = 4
+"""So many stop sequences the strictest endpoints take."""
+_NOT_SENT: Final = ("tools", "tool_choice")
+
+
+class TextCalls:
+    """One model call of an agent whose tools are called by text.
+
+    Args:
+        asks: the client that is asked.
+        form: how calls are written.
+        options: of the call, as AutoGen's `create`.
+        no_stop: models that take no stop sequences, by what `where` says; one that refuses them is added.
+        where: the endpoint and the model; None: its client takes none.
+        known: see `wording.rendered`; shared by the calls of an agent.
+    """
+
+    def __init__(
+        self,
+        asks: ChatCompletionClient | ContinuingClient,
+        form: TextForm,
+        options: Mapping[str, Any],
+        no_stop: set[object],
+        where: object | None,
+        known: Known,
+    ) -> None:
+        self._asks = asks
+        self._form: TextForm = form
+        choice: object = options.get("tool_choice", "auto")
+        self._choice = choice if isinstance(choice, str) else cast("Tool", choice).name
+        self._tools: Sequence[Tool | ToolSchema] = [] if self._choice == "none" else list(options.get("tools") or ())
+        self._parameters = parameters_of(self._tools)
+        self._no_stop = no_stop
+        self._where = where
+        self._known = known
+        self.options: JsonObject = {name: value for name, value in options.items() if name not in _NOT_SENT}
+        """Those of the request that is sent."""
+        if "parallel_tool_calls" in self.options.get("extra_create_args", {}):
+            args: JsonObject = {**self.options["extra_create_args"]}
+            del args["parallel_tool_calls"]
+            self.options["extra_create_args"] = args
+
+    def rendered(self, messages: Sequence[LLMMessage]) -> list[LLMMessage]:
+        """The messages as this model is sent them."""
+        return rendered(messages, self._tools, self._form, self._choice, self._known)
+
+    async def create(self, messages: Sequence[LLMMessage], **options: Any) -> CreateResult:
+        """As a client's own; the result has calls where the text has."""
+        usage = RequestUsage(prompt_tokens=0, completion_tokens=0)
+        left = REPAIRS
+        while True:
+            try:
+                result = await self._asks.create(messages, **self._stopped(options))
+            except Exception as error:
+                if not self._learnt(error):
+                    raise
+                result = await self._asks.create(messages, **options)
+            result = with_thought(result)
+            usage = _sum(usage, result.usage)
+            step = self._step(result)
+            if step is None:
+                return result
+            if not step.is_malformed or not left:
+                return _made(result, step, usage)
+            left -= 1
+            messages = self._repairing(messages, result)
+
+    async def create_stream(
+        self, messages: Sequence[LLMMessage], **options: Any
+    ) -> AsyncGenerator[str | CreateResult, None]:
+        """As a client's own: thoughts between marks in front, then the answer, then the result."""
+        usage = RequestUsage(prompt_tokens=0, completion_tokens=0)
+        shown = StepStream()
+        left = REPAIRS
+        while True:
+            result: CreateResult | None = None
+            said: list[str] = []
+            stream = self._streamed(messages, options)
+            try:
+                async for item in stream:
+                    if isinstance(item, CreateResult):
+                        result = with_thought(item, said)
+                        break
+                    said.append(item)
+                    if piece := shown.feed(item):
+                        yield piece
+            finally:
+                await stream.aclose()
+            if result is None:
+                return
+            usage = _sum(usage, result.usage)
+            step = self._step(result)
+            if step is None:
+                yield result
+                return
+            if piece := shown.end():
+                yield piece
+            if not step.is_malformed or not left:
+                break
+            left -= 1
+            messages = self._repairing(messages, result)
+            shown.again()
+        made = _made(result, step, usage)
+        if piece := shown.close(made.content if isinstance(made.content, str) else None, made.thought or ""):
+            yield piece
+        yield made
+
+    async def _streamed(
+        self, messages: Sequence[LLMMessage], options: Mapping[str, Any]
+    ) -> AsyncGenerator[str | CreateResult, None]:
+        began = False
+        stream = self._asks.create_stream(messages, **self._stopped(options))
+        try:
+            try:
+                async for item in stream:
+                    began = True
+                    yield item
+                return
+            except Exception as error:
+                if began or not self._learnt(error):
+                    raise
+            await stream.aclose()
+            stream = self._asks.create_stream(messages, **options)
+            async for item in stream:
+                yield item
+        finally:
+            await stream.aclose()
+
+    def _stopped(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The options, with what ends the answer where the model would write an observation by itself."""
+        if self._where is None or self._where in self._no_stop or not self._tools:
+            return options
+        args: JsonObject = {**options.get("extra_create_args", {})}
+        own: object = args.get("stop") or []
+        stops = [own] if isinstance(own, str) else list(cast("list[str]", own))
+        if len(stops) >= _STOPS:
+            return options
+        return {**options, "extra_create_args": {**args, "stop": [*stops, _STOP]}}
+
+    def _learnt(self, error: Exception) -> bool:
+        """Whether an error says that the model takes no stop sequences."""
+        if self._where is None or self._where in self._no_stop or refused_parameter(error, ["stop"]) is None:
+            return False
+        self._no_stop.add(self._where)
+        return True
+
+    def _step(self, result: CreateResult) -> TextStep | None:
+        """What the model has written; None: it is no text in this form."""
+        if not isinstance(result.content, str):
+            return None
+        if not self._tools and "json_output" in self.options and self.options["json_output"]:
+            return None
+        step = parse_step(result.content, self._parameters)
+        if step.action is not None and not self._tools:
+            return TextStep(step.thought)  # Nothing can be called any more.
+        return step
+
+    def _repairing(self, messages: Sequence[LLMMessage], result: CreateResult) -> list[LLMMessage]:
+        said = cast(str, result.content).strip()
+        if not said:
+            return list(messages)  # An empty message is refused by some endpoints.
+        return [
+            *messages,
+            AssistantMessage(content=said, source="assistant"),
+            UserMessage(content=repair(self._form), source="user"),
+        ]
+
+
+def _sum(one: RequestUsage, other: RequestUsage) -> RequestUsage:
+    return RequestUsage(
+        prompt_tokens=one.prompt_tokens + other.prompt_tokens,
+        completion_tokens=one.completion_tokens + other.completion_tokens,
+    )
+
+
+def _made(result: CreateResult, step: TextStep, usage: RequestUsage) -> CreateResult:
+    """The result as of a model that calls functions. One that stays malformed is an answer as it is."""
+    thought = "\n".join(part for part in (result.thought or "", step.thought) if part) or None
+    if step.action is not None:
+        call = FunctionCall(id=f"call_{secrets.token_hex(12)}", name=step.action, arguments=step.arguments)
+        made: JsonObject = {"content": [call], "finish_reason": "function_calls", "thought": thought}
+    elif step.answer is not None:
+        made = {"content": step.answer, "thought": thought}
+    else:
+        made = {"content": step.thought or str(result.content), "thought": result.thought}
+    return result.model_copy(update={**made, "usage": usage})

@@ -1,0 +1,1 @@
+"""The steps of a run, derived from what is stored of it: read in pages, followed as they come, written as a prompt."""

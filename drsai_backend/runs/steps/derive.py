@@ -1,0 +1,250 @@
+"""Steps, made of the messages of a run and of what is recorded of its turn in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple, cast
+
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.steps.views import RunStep
+from drsai_backend.runs.threads.queries import text_of
+from drsai_backend.runs.threads.views import RunView
+
+CALLS: Final = "ToolCallRequestEvent"
+_CODE: Final = "CodeGenerationEvent"
+_NO_STEPS: Final = frozenset({"ToolCallSummaryMessage", "HandoffMessage"})
+"""Chat messages that say what the step before them has brought about."""
+_CUT: Final = "drsai.unfinished"
+"""In the metadata of a message whose run was stopped before it was finished; see `teams.unfinished`."""
+
+
+class MessageRow(NamedTuple):
+    """A stored message of a run: its number, its dump, and whether it is shown."""
+
+    seq: int
+    config: JsonObject
+    shown: bool | None
+
+
+class RecordedStep(NamedTuple):
+    """What an agent has done in the turn in flight, as `teams.replay.steps.Step`, and when that was stored."""
+
+    agent: str
+    step: str
+    value: JsonObject
+    created_at: datetime
+
+
+def begins(kind: str, source: str, calls: int, shown: bool | None) -> int:
+    """How many steps a message begins: one for each call of a tool, one for what an agent says itself.
+
+    Args:
+        kind: AutoGen's class of the message.
+        calls: the calls in it, if it is a request for some.
+        shown: whether a client is shown it; None: not known.
+    """
+    if kind == CALLS:
+        return calls
+    if kind == _CODE:
+        return 1
+    if kind.endswith("Event") or kind in _NO_STEPS:
+        return 0
+    return int(shown if shown is not None else source not in ("user", "system"))
+
+
+def begun_by(row: MessageRow) -> int:
+    """`begins`, of a message that was read."""
+    kind = str(row.config.get("type", ""))
+    calls = len(row.config["content"]) if kind == CALLS else 0
+    return begins(kind, str(row.config.get("source", "")), calls, row.shown)
+
+
+class Derivation:
+    """Takes the messages of a run in order, and makes its steps.
+
+    Args:
+        run: whose they are.
+        before: position of the last step before these messages.
+    """
+
+    def __init__(self, run: RunView, before: int = 0) -> None:
+        self.steps: list[RunStep] = []
+        self._run = run
+        self._before = before
+        self._thoughts: dict[str, str] = {}
+        self._open: dict[tuple[str, str | None], RunStep] = {}
+        self._last: datetime | None = run.started_at
+        self._models = _models(run.calls or ())
+        self._cut = False
+
+    @property
+    def open(self) -> list[RunStep]:
+        """The steps whose calls have not come to their end."""
+        return [*self._open.values()]
+
+    @property
+    def _position(self) -> int:
+        return self._before + len(self.steps) + 1
+
+    def take(self, row: MessageRow) -> None:
+        """The next message."""
+        config = row.config
+        kind, source = str(config.get("type", "")), str(config.get("source", ""))
+        now = _moment(config.get("created_at")) or self._last
+        if kind == "ThoughtEvent":
+            before = self._thoughts.get(source)
+            self._thoughts[source] = text_of(config) if before is None else f"{before}\n{text_of(config)}"
+            return  # When a step began is told by what was before its thought.
+        if kind == CALLS:
+            usage: JsonObject = config.get("models_usage") or {}
+            self._calls(source, config["content"], usage, self._model(source, config.get("metadata")), now, row.seq)
+        elif kind == "ToolCallExecutionEvent":
+            for result in cast("list[JsonObject]", config["content"]):
+                self._result(source, result, now)
+        elif kind == "CodeExecutionEvent":
+            result: JsonObject = config.get("result") or {}
+            failed = bool(result.get("exit_code"))
+            self._result(source, {"content": result.get("output", ""), "is_error": failed}, now)
+        elif begun_by(row):
+            self._said(row, kind, source, now)
+        self._last = now
+        limit = (config.get("metadata") or {}).get("limit")
+        if limit and self.steps and self.steps[-1].source == source:
+            self.steps[-1].limit = str(limit)
+
+    def _model(self, source: str, metadata: Mapping[str, str] | None) -> str | None:
+        return (metadata or {}).get("model") or self._models.get(source)
+
+    def _calls(
+        self,
+        source: str,
+        calls: Iterable[JsonObject],
+        usage: JsonObject,
+        model: str | None,
+        now: datetime | None,
+        seq: int,
+        *,
+        is_stored: bool = True,
+        thought: str | None = None,
+    ) -> list[RunStep]:
+        """An answer that calls tools."""
+        first = self._position
+        made: list[RunStep] = []
+        for call in calls:
+            is_first = self._position == first
+            step = RunStep(
+                position=self._position,
+                run_id=self._run.run_id,
+                source=source,
+                thought=(thought or self._thoughts.pop(source, None)) if is_first else None,
+                tool=call["name"],
+                call_id=call["id"],
+                input=call["arguments"],
+                is_over=False,
+                is_stored=is_stored,
+                with_step=None if is_first else first,
+                started_at=self._last if is_first else now,
+                prompt_tokens=usage.get("prompt_tokens") if is_first else None,
+                completion_tokens=usage.get("completion_tokens") if is_first else None,
+                model=model,
+                seq=seq,
+            )
+            self.steps.append(step)
+            self._open[source, call["id"]] = step
+            made.append(step)
+        return made
+
+    def _result(self, source: str, result: JsonObject, now: datetime | None) -> None:
+        step = self._open.pop((source, result.get("call_id")), None)
+        if step is not None:
+            step.observation = str(result.get("content", ""))
+            step.is_error = bool(result.get("is_error"))
+            step.finished_at, step.is_over = now, True
+
+    def _said(self, row: MessageRow, kind: str, source: str, now: datetime | None) -> None:
+        config = row.config
+        usage: JsonObject = config.get("models_usage") or {}
+        is_code = kind == _CODE
+        step = RunStep(
+            position=self._position,
+            run_id=self._run.run_id,
+            source=source,
+            thought=self._thoughts.pop(source, None),
+            is_over=not is_code,
+            started_at=self._last,
+            finished_at=None if is_code else now,
+            prompt_tokens=usage.get("prompt_tokens"),
+            completion_tokens=usage.get("completion_tokens"),
+            model=self._model(source, config.get("metadata")),
+            seq=row.seq,
+        )
+        self._cut = _CUT in (config.get("metadata") or {})
+        if is_code:
+            step.tool, step.input = "code", "\n\n".join(str(each.get("code", "")) for each in config["code_blocks"])
+            self._open[source, None] = step
+        else:
+            step.text = text_of(config)
+        self.steps.append(step)
+
+    def take_recorded(self, recorded: Iterable[RecordedStep]) -> None:
+        """After all messages: the calls of the turn in flight, with what has come of them."""
+        rows = [*recorded]
+        results = {(row.agent, row.step): row for row in rows}
+        answers = [row for row in rows if _is_answer(row)]
+        for row in sorted(answers, key=lambda each: (each.created_at, each.agent, int(each.step[1:]))):
+            source = row.agent.rpartition("/")[2]
+            value, now = row.value, row.created_at
+            usage: JsonObject = value.get("usage") or {}
+            thought = value.get("thought") or None
+            model = value.get("model") or self._models.get(source)
+            for step in self._calls(source, value["content"], usage, model, now, 0, is_stored=False, thought=thought):
+                found = results.get((row.agent, f"{row.step}:t{step.call_id}"))
+                if found is not None:
+                    result = _result_of(found.value)
+                    self._result(source, {**result, "call_id": step.call_id}, found.created_at)
+                    now = max(now, found.created_at)
+            self._last = now
+
+    def end(self) -> None:
+        """After all of it: what the end of the run makes of its last step, or the step that says how it ended."""
+        run = self._run
+        if not run.status.is_final:
+            return
+        for step in self._open.values():
+            step.is_over = True
+        if run.status is RunStatus.COMPLETED:
+            return
+        why = run.error_message or run.stop_reason or f"The run ended as {run.status.value}."
+        flagged = [*self._open.values()] or (self.steps[-1:] if self._cut else [])
+        if not flagged:
+            flagged = [RunStep(position=self._position, run_id=run.run_id, source=None, started_at=self._last)]
+            self.steps += flagged
+        for step in flagged:
+            step.is_error, step.error, step.finished_at = True, why, run.finished_at
+
+
+def _is_answer(row: RecordedStep) -> bool:
+    """Whether a recorded step is an answer of a model that calls tools."""
+    return row.step[:1] == "m" and row.step[1:].isdigit() and isinstance(row.value.get("content"), list)
+
+
+def _result_of(value: JsonObject) -> JsonObject:
+    """The result of a tool call, as its step was recorded: the dump of an AutoGen `ToolResult`."""
+    result: JsonObject = value.get("result") or {}
+    parts = (text_of({"content": [part]}) for part in result.get("result", ()))
+    return {"content": "\n".join(parts), "is_error": result.get("is_error", False)}
+
+
+def _models(calls: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """By agent, the model that has given all of its answers, as far as they are known."""
+    found: dict[str, set[str]] = {}
+    for call in calls:
+        if model := call.get("model"):
+            found.setdefault(str(call.get("agent", "")).rpartition("/")[2], set()).add(str(model))
+    return {agent: next(iter(models)) for agent, models in found.items() if len(models) == 1}
+
+
+def _moment(text: object) -> datetime | None:
+    return datetime.fromisoformat(text) if isinstance(text, str) else None

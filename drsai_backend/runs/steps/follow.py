@@ -1,0 +1,141 @@
+"""Following the steps of a run: what is stored is read each time that something has changed, and what is new is told.
+
+So every reader gets the same, in whatever process, and wherever they begin. An event is of one step, and a step is told
+to its end before the next one begins: several calls of one answer are told in the order of the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from drsai_backend.database import Database
+from drsai_backend.database.runs.log import LogPage, head_of_run
+from drsai_backend.database.runs.log import Mark as ThreadMark
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import NotFound
+from drsai_backend.runs.feed.changes import Changes
+from drsai_backend.runs.steps.events import LoggedStep, Mark, StepsEnded, StepsVoid, check_of, parts_of
+from drsai_backend.runs.steps.queries import StepRows, epoch_of, find_run, read_steps
+from drsai_backend.runs.steps.views import RunStep
+from drsai_backend.runs.threads.views import RunView
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+_PAGE: Final = 50
+_LIVE: Final = (RunStatus.RUNNING, RunStatus.CREATED)
+
+
+class _Look(NamedTuple):
+    """A run as it was at one moment."""
+
+    key: int
+    mark: ThreadMark
+    epoch: int
+    rows: StepRows
+
+    @property
+    def run(self) -> RunView:
+        return self.rows.run
+
+
+@dataclass(frozen=True, slots=True)
+class StepFeed:
+    """Follows the steps of runs, for one engine."""
+
+    database: Database
+    changes: Changes
+
+    async def run(self, owner: Owner, run: RunView, after: Mark | None = None) -> AsyncIterator[LoggedStep]:
+        """The events of the steps of an owner's run after a place, to the end of the run, or of its part up to a
+        question or a pause. An input that another run took up is followed there.
+
+        Raises:
+            NotFound: there is no such run any more.
+        """
+        told = _Told(after or Mark())
+        while True:
+            # Before it is read: what happens meanwhile is a change.
+            run_id = run.joined or run.run_id
+            changes = self.changes.of(owner.thread(run.thread_id), run_id)
+            look = await self.database.read(lambda session, run_id=run_id: _read(session, owner, run_id, told.at))
+            run = look.run
+            for event in told.of(look):
+                yield event
+            if look.rows.more:
+                continue
+            if run.status not in _LIVE:
+                if told.at.epoch != look.epoch:
+                    yield told.end(look)
+                return
+            if self.changes.closing():
+                return
+            await changes.wait(look.key, look.mark, running=run.status is RunStatus.RUNNING)
+
+
+def _read(session: Session, owner: Owner, run_id: str, at: Mark) -> _Look:
+    run = find_run(session, owner, run_id)
+    head = head_of_run(session, owner, run.run_id)
+    if head is None:
+        raise NotFound(f"no run {run_id!r}", param="run_id")
+    rows = read_steps(session, owner, run, at.stored, _PAGE)
+    return _Look(head.key, LogPage(head, [], [], full=False).mark, epoch_of(session, run.run_id), rows)
+
+
+class _Told:
+    """What a reader has been told. `at`: the last event."""
+
+    def __init__(self, at: Mark) -> None:
+        self.at = at
+        self._checks = {at.position: at.check} if at.position > at.stored.position else {}
+
+    def of(self, look: _Look) -> Iterator[LoggedStep]:
+        """What is new."""
+        run_id, steps = look.run.run_id, look.rows.steps
+        void = self._is_void(look)
+        if void:
+            stored = self.at.stored
+            self.at = Mark(stored, stored.position)
+            self._checks = {}
+            yield LoggedStep(self.at, run_id, StepsVoid(stored.position))
+        for step in steps:
+            yield from self._tell(run_id, step)
+            if not step.is_over:
+                break
+        if (last := look.rows.last_stored) is not None and last.position <= self.at.position:
+            self.at = self.at._replace(stored=last)
+            self._checks = {position: check for position, check in self._checks.items() if position > last.position}
+
+    def _is_void(self, look: _Look) -> bool:
+        """Whether something that was told of the turn in flight is not there any more."""
+        found = {step.position: check_of(step) for step in look.rows.steps}
+        newest = max(found, default=self.at.stored.position)
+        return any(found.get(position) != check for position, check in self._checks.items() if position <= newest) or (
+            not look.rows.more and any(position > newest for position in self._checks)
+        )
+
+    def _tell(self, run_id: str, step: RunStep) -> Iterator[LoggedStep]:
+        check = check_of(step)
+        for part, event in parts_of(step):
+            if (step.position, part) > (self.at.position, self.at.part):
+                self.at = self.at._replace(position=step.position, part=part, check=check, epoch=0)
+                self._checks[step.position] = check
+                yield LoggedStep(self.at, run_id, event)
+
+    def end(self, look: _Look) -> LoggedStep:
+        """The end of the run, or of its part."""
+        run = look.run
+        self.at = self.at._replace(epoch=look.epoch)
+        ended = StepsEnded(
+            run.status,
+            run.stop_reason,
+            run.stop_code,
+            run.error_message,
+            run.input_request,
+            run.usage or {},
+            run.seconds,
+        )
+        return LoggedStep(self.at, run.run_id, ended)

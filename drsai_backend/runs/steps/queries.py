@@ -1,0 +1,201 @@
+"""How steps of a run are read: storage functions of a `Session`.
+
+A page costs a page: its messages are found by their numbers, which the cursor of the page before it names, and are read
+until its steps are there. Only the first page of those that are read from the end asks for more: to know the position
+of the newest step, the database counts those of all messages of the run, without reading what is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database.runs.log import thread_of_run
+from drsai_backend.datamodel import AutoGenMessage, Run, TurnStep
+from drsai_backend.datamodel.base import table_of
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import NotFound
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.steps.derive import CALLS, Derivation, MessageRow, RecordedStep, begins, begun_by
+from drsai_backend.runs.steps.views import Cursor, RunStep, StepPage
+from drsai_backend.runs.threads.queries import get_run
+from drsai_backend.runs.threads.views import RunView
+from drsai_backend.state.codec import decode_value
+
+Order: TypeAlias = Literal["asc", "desc"]
+
+_message = table_of(AutoGenMessage)
+_run = table_of(Run)
+_step = table_of(TurnStep)
+_BATCH: Final = 100
+_CONTEXT: Final = 8
+"""Messages before a page that are read too: a thought is stored before the step that it belongs to."""
+_BEYOND: Final = 200
+"""Messages after the last step of a page in which the results of its calls are looked for."""
+
+
+class StepRows(NamedTuple):
+    """A run, and steps of it in order. `more`: others follow; `last_stored`: where the last one stands that is stored
+    for good, or None."""
+
+    run: RunView
+    steps: list[RunStep]
+    more: bool
+    last_stored: Cursor | None
+
+
+def find_run(session: Session, owner: Owner, run_id: str) -> RunView:
+    """A run of the owner's, or the one that took its input up. Raises NotFound."""
+    run = get_run(session, owner, run_id)
+    if run is not None and run.joined is not None:
+        run = get_run(session, owner, run.joined)
+    if run is None:
+        raise NotFound(f"no run {run_id!r}", param="run_id")
+    return run
+
+
+def epoch_of(session: Session, run_id: str) -> int:
+    """The epoch of the run's part that was under way last."""
+    return session.connection().execute(sa.select(_run.c.epoch).where(_run.c.run_id == run_id)).scalar() or 0
+
+
+def list_steps(session: Session, owner: Owner, run_id: str, after: Cursor | None, limit: int, order: Order) -> StepPage:
+    """See `Engine.list_steps`."""
+    run = find_run(session, owner, run_id)
+    if order == "desc":
+        return _newest(session, owner, run, after, limit)
+    found = read_steps(session, owner, run, after or Cursor(), limit)
+    return _page(found.steps, more=found.more)
+
+
+def _page(steps: list[RunStep], *, more: bool) -> StepPage:
+    return StepPage(items=steps, next=str(cursor_of(steps[-1])) if more and steps else None)
+
+
+def cursor_of(step: RunStep) -> Cursor:
+    """Where a step stands."""
+    return Cursor(step.position, step.seq, 0 if step.with_step is None else step.position - step.with_step)
+
+
+def read_steps(session: Session, owner: Owner, run: RunView, after: Cursor, limit: int) -> StepRows:
+    """The steps of a run after a place, `limit` at most."""
+    key = _key(session, owner, run.run_id)
+    before = _rows(session, key, run, last=after.seq, batch=_CONTEXT) if after.seq else iter(())
+    context = [row for row, _ in zip(before, range(_CONTEXT), strict=False)][::-1]
+    # The call at the cursor is call `call` of the newest of these messages.
+    known = sum(map(begun_by, context)) - (begun_by(context[-1]) - after.call - 1 if context else 0)
+    made = Derivation(run, after.position - known)
+    for row in context:
+        made.take(row)
+    full, beyond = False, 0
+    for row in _rows(session, key, run, first=after.seq + 1):
+        beyond += full
+        if beyond > _BEYOND or (full and not any(step.position <= after.position + limit for step in made.open)):
+            break
+        made.take(row)
+        full = full or (len(made.steps) > 0 and made.steps[-1].position > after.position + limit)
+    else:
+        if not run.status.is_final:
+            made.take_recorded(_recorded(session, key, run))
+        made.end()
+    for step in made.open:
+        # Its turn is stored as a whole: nothing will be added to it.
+        step.is_over = step.is_over or step.is_stored
+    stored = [step for step in made.steps if step.is_stored and step.is_over and step.seq]
+    steps = [step for step in made.steps if step.position > after.position]
+    page = steps[:limit]
+    final = [step for step in page if step in stored]
+    last = cursor_of(final[-1]) if final and final == page[: len(final)] else None
+    return StepRows(run, page, len(steps) > limit, last)
+
+
+def _newest(session: Session, owner: Owner, run: RunView, after: Cursor | None, limit: int) -> StepPage:
+    """The steps of a run before a place, the newest first."""
+    key = _key(session, owner, run.run_id)
+    end = Cursor(_count(session, key, run) + 1) if after is None else after
+    rows: list[MessageRow] = []
+    found = 0
+    # What begins before the message of `after`, and that message itself, whose results may follow it.
+    for row in _rows(session, key, run, last=after.seq if after is not None and after.seq else None):
+        rows.append(row)
+        found += begun_by(row)
+        if found > limit + (after.call + begun_by(rows[0]) if after is not None else 0) + 1:
+            break
+    rows.reverse()
+    newest = sum(map(begun_by, rows))
+    last = end.position - 1 if after is None else end.position - end.call - 1 + begun_by(rows[-1]) if rows else 0
+    made = Derivation(run, last - newest)
+    for row in rows:
+        made.take(row)
+    if after is None:
+        if not run.status.is_final:
+            made.take_recorded(_recorded(session, key, run))
+        made.end()
+    else:
+        for row, _ in zip(_rows(session, key, run, first=after.seq + 1), range(_BEYOND), strict=False):
+            if not made.open:
+                break
+            if not begun_by(row):
+                made.take(row)
+    steps = [step for step in made.steps if after is None or step.position < after.position][::-1]
+    return _page(steps[:limit], more=len(steps) > limit)
+
+
+def _key(session: Session, owner: Owner, run_id: str) -> int:
+    found = thread_of_run(session, owner, run_id)
+    if found is None:
+        raise NotFound(f"no run {run_id!r}", param="run_id")
+    return found[0]
+
+
+def _rows(
+    session: Session, key: int, run: RunView, *, first: int | None = None, last: int | None = None, batch: int = _BATCH
+) -> Iterator[MessageRow]:
+    """The messages of a run, from `first` on, or from `last` back."""
+    m = _message.c
+    forward = first is not None
+    at = first if first is not None else last
+    while True:
+        query = sa.select(m.seq, m.config, m.shown).where(m.thread_key == key, m.run_id == run.run_id)
+        if at is not None:
+            query = query.where(m.seq >= at if forward else m.seq <= at)
+        # By number, so that it goes by the index of those.
+        query = query.where(m.seq >= run.first_seq).order_by(m.seq if forward else m.seq.desc()).limit(batch)
+        rows = session.connection().execute(query).all()
+        yield from (MessageRow(row.seq, row.config, row.shown) for row in rows)
+        if len(rows) < batch:
+            return
+        at = rows[-1].seq + (1 if forward else -1)
+
+
+def _count(session: Session, key: int, run: RunView) -> int:
+    """How many steps the messages of a run begin."""
+    m = _message.c
+    kind, source = m.config["type"].as_string(), m.config["source"].as_string()
+    lengths = {"sqlite": sa.func.json_array_length(m.config["content"]), "postgresql": None}
+    length = lengths[session.connection().dialect.name]
+    if length is None:
+        length = sa.func.jsonb_array_length(m.config["content"])
+    calls = sa.case((kind == CALLS, length), else_=0)
+    query = sa.select(kind, source, calls, m.shown, sa.func.count()).where(
+        m.thread_key == key, m.run_id == run.run_id, m.seq >= run.first_seq
+    )
+    rows = session.connection().execute(query.group_by(kind, source, calls, m.shown))
+    return sum(begins(kind or "", source or "", calls, shown) * count for kind, source, calls, shown, count in rows)
+
+
+def _recorded(session: Session, key: int, run: RunView) -> list[RecordedStep]:
+    """What is recorded of the turn in flight."""
+    s = _step.c
+    query = sa.select(s.agent, s.step, s.value, s.created_at).where(s.thread_key == key, s.run_id == run.run_id)
+    return [
+        RecordedStep(row.agent, row.step, _value(row.value), row.created_at)
+        for row in session.connection().execute(query)
+    ]
+
+
+def _value(value: JsonObject) -> JsonObject:
+    return cast(JsonObject, decode_value(value["encoded"])) if value.keys() == {"encoded"} else value

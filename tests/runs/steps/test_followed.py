@@ -1,0 +1,134 @@
+"""The steps of a run, as they come: every reader gets the same, in whatever process and however often it is cut."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+import pytest
+
+from drsai_backend import DrSai, tool
+from drsai_backend.access.principal import Principal
+from drsai_backend.runs.steps.events import LoggedStep, Mark, StepsEnded, StepsVoid
+from tests.support.stepping import looker
+from tests.support.threads import QUICK, Make, until
+
+
+def told(events: Sequence[LoggedStep]) -> list[tuple[str, int]]:
+    """The events, as kinds and positions."""
+    return [(type(each.event).__name__, each.position.position) for each in events]
+
+
+async def follow(drsai: DrSai, run_id: str, after: Mark | None = None) -> list[LoggedStep]:
+    return [each async for each in drsai.engine.follow_steps(Principal(), run_id, after)]
+
+
+def expected(rounds: int, at_once: int = 1) -> list[tuple[str, int]]:
+    """What is told of a run of `looker`."""
+    found: list[tuple[str, int]] = []
+    for position in range(1, rounds * at_once + 1):
+        thinks = (position - 1) % at_once == 0
+        kinds = ["StepStarted", *(["StepThought"] if thinks else []), "StepCalled", "StepReturned", "StepEnded"]
+        found += [(kind, position) for kind in kinds]
+    return [*found, *[(kind, rounds * at_once + 1) for kind in ("StepStarted", "StepThought", "StepEnded")]]
+
+
+class Stairs:
+    """A tool that a test lets go step by step."""
+
+    def __init__(self) -> None:
+        self.allowed = asyncio.Semaphore(0)
+        self.begun = 0
+
+        @tool(name="look", idempotent=True)
+        async def look(at: str) -> str:
+            self.begun += 1
+            await self.allowed.acquire()
+            return f"saw {at}"
+
+        self.tool = look
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+async def test_a_reader_is_cut_anywhere_and_reads_on(make: Make, at_once: int) -> None:
+    drsai = await make({"crew": looker(5, at_once)})
+    run_id = str((await drsai.run("crew", "Look.")).run_id)
+    whole = await follow(drsai, run_id)
+    assert told(whole)[:-1] == expected(5, at_once)
+    assert isinstance(whole[-1].event, StepsEnded)
+    for at, each in enumerate(whole):
+        rest = await follow(drsai, run_id, Mark.parse(str(each.position)))
+        assert rest == whole[at + 1 :], at
+
+
+async def test_readers_of_a_live_run(make: Make) -> None:
+    """One here, one elsewhere, and both cut again and again while the run is under way."""
+    stairs = Stairs()
+    drsai, other = await make({"crew": looker(8, tools=[stairs.tool])}, **QUICK), await make({"crew": looker(8)})
+    handle = await drsai.start("crew", "Look.", thread_id="t")
+    chance = random.Random(1)
+
+    async def read(process: DrSai) -> tuple[list[LoggedStep], int]:
+        found: list[LoggedStep] = []
+        cuts = 0
+        while not found or not isinstance(found[-1].event, StepsEnded):
+            after = Mark.parse(str(found[-1].position)) if found else None
+            log = process.engine.follow_steps(Principal(), handle.run_id, after)
+            left = chance.randint(1, 3)
+            async with aclosing(cast("Any", log)) as events:
+                async for each in cast("AsyncIterator[LoggedStep]", events):
+                    found.append(each)
+                    left -= 1
+                    if not left:
+                        break
+            cuts += 1
+        return found, cuts
+
+    readers = [asyncio.create_task(read(process)) for process in (drsai, other)]
+
+    async def began(count: int) -> bool:
+        return stairs.begun >= count
+
+    for count in range(1, 9):
+        await until(lambda count=count: began(count))
+        stairs.allowed.release()
+    await handle.wait()
+    for found, cuts in [await reader for reader in readers]:
+        assert told(found)[:-1] == expected(8)
+        assert cuts > 10
+
+
+async def test_steps_are_told_while_their_turn_is_in_flight(make: Make) -> None:
+    stairs = Stairs()
+    drsai = await make({"crew": looker(2, tools=[stairs.tool])})
+    handle = await drsai.start("crew", "Look.", thread_id="t")
+    log = cast("Any", drsai.engine.follow_steps(Principal(), handle.run_id))
+    first = [await anext(log) for _ in range(3)]
+    assert told(first) == [("StepStarted", 1), ("StepThought", 1), ("StepCalled", 1)]
+    stairs.allowed.release()
+    assert told([await anext(log) for _ in range(2)]) == [("StepReturned", 1), ("StepEnded", 1)]
+    stairs.allowed.release()
+    rest = [each async for each in log]
+    assert [*told(first), *told(rest)][-1][0] == "StepsEnded"
+
+
+async def test_a_turn_that_is_cut_makes_its_steps_void(make: Make) -> None:
+    stairs = Stairs()
+    drsai = await make({"crew": looker(3, tools=[stairs.tool])})
+    handle = await drsai.start("crew", "Look.", thread_id="t")
+    log = cast("Any", drsai.engine.follow_steps(Principal(), handle.run_id))
+    stairs.allowed.release()
+    found = [await anext(log) for _ in range(8)]
+    await drsai.stop("anonymous", "t")
+    rest = [each async for each in log]
+    assert told(rest)[0][0] == "StepsVoid"
+    assert cast(StepsVoid, rest[0].event).after == 0
+    assert told(rest)[1:-1] == [("StepStarted", 1), ("StepEnded", 1)]
+    # Whoever had read up to there hears of it as well.
+    again = await follow(drsai, handle.run_id, found[-1].position)
+    assert told(again) == told(rest)
+    [step] = (await drsai.steps(handle.run_id)).items
+    assert step.error == "The run was stopped."
