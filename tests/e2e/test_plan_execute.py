@@ -281,6 +281,35 @@ async def test_a_person_checks_the_plan(service: Service, model: ModelServer) ->
     assert (tasks["meta"]["status"], statuses(tasks)) == ("rejected", {"1": ("skipped", 0)})
 
 
+async def test_a_plan_that_is_rejected_after_some_steps(service: Service, model: ModelServer) -> None:
+    def do(step: str, request: ModelRequest) -> str:
+        return "REPLAN: no flights" if step == "oslo" else "ok"
+
+    models = Models(model, plan(("1", "rome", []), ("2", "oslo", ["1"])), plan(("3", "rail", [])), do=do)
+    await ask(service, "careful")
+    said = await ask(service, "careful", "yes")
+    assert "3. rail" in said["content"]
+    note = "Not everything was done: step 3 was not done."
+    assert (await ask(service, "careful", "no"))["content"] == f"Here is the answer.\n\n{note}"
+    assert models.steps == ["rome", "oslo"]
+    assert "Step 1 (done): rome\nok" in models.summed[0].last
+
+
+async def test_a_team_that_was_changed_between_two_tasks(serve: Serve, model: ModelServer) -> None:
+    models = Models(model, DIAMOND, DIAMOND)
+    for at_once in (3, 1):
+
+        def team(context: RunContext, at_once: int = at_once) -> PlanExecuteTeam:
+            return PlanExecuteTeam(context.model_client(), name="team", at_once=at_once)
+
+        service = await serve({"team": lambda context, team=team: team(context)})
+        assert (await ask(service, "team"))["content"] == "Here is the answer."
+        [tasks] = await tasks_of(service)
+        assert statuses(tasks) == {"1": ("done", 1), "2": ("done", 1), "3": ("done", 1)}
+    assert models.steps[3:] == ["rome", "oslo", "compare"]
+    assert "Here is the answer." in json.dumps(models.planned[1].messages)
+
+
 async def test_a_tool_that_needs_approval_repeats_its_step_alone(service: Service, model: ModelServer) -> None:
     def do(step: str, request: ModelRequest) -> Any:
         if request.messages[-1]["role"] == "tool":
@@ -389,6 +418,7 @@ async def test_what_a_person_says_meanwhile(service: Service, model: ModelServer
     assert [statuses(each) for each in await tasks_of(service)] == [{"1": ("done", 1)}]
 
 
+@pytest.mark.both_databases
 async def test_what_a_program_has_stored_of_tasks_stands(service: Service, model: ModelServer) -> None:
     Models(model, DIAMOND)
     await ask(service, "clerk")
@@ -406,6 +436,7 @@ async def test_what_a_program_has_stored_of_tasks_stands(service: Service, model
     assert statuses(tasks)["3"] == ("done", 1)
 
 
+@pytest.mark.both_databases
 async def test_a_thread_that_goes_back_has_the_statuses_of_then(service: Service, model: ModelServer) -> None:
     Models(model, DIAMOND)
     await ask(service, "clerk")
