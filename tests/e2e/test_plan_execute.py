@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -295,6 +296,16 @@ async def test_a_plan_that_is_rejected_after_some_steps(service: Service, model:
     assert "Step 1 (done): rome\nok" in models.summed[0].last
 
 
+async def test_a_plan_that_was_never_answered_is_no_part_of_the_next_task(service: Service, model: ModelServer) -> None:
+    models = Models(model, plan(("1", "rome", [])), plan(("1", "bern", [])))
+    await ask(service, "careful", "To Rome.")
+    await service.http.post("/v1/threads/t/cancel", json={"user": "u"})
+    await ask(service, "careful", "To Bern.")
+    assert (await ask(service, "careful", "approve"))["content"] == "Here is the answer."
+    assert models.steps == ["bern"]
+    assert "To Rome." not in models.done[0][1]
+
+
 async def test_a_team_that_was_changed_between_two_tasks(serve: Serve, model: ModelServer) -> None:
     models = Models(model, DIAMOND, DIAMOND)
     for at_once in (3, 1):
@@ -453,7 +464,8 @@ async def test_a_thread_that_goes_back_has_the_statuses_of_then(service: Service
 async def test_a_run_costs_per_step_what_it_did_at_first(service: Service, model: ModelServer) -> None:
     """However much was said in the thread before, and however long the plan is."""
     chain = plan(*((str(n), f"do {n}", [str(n - 1)] if n > 1 else []) for n in range(1, 13)))
-    models = Models(model, *[chain] * 3, do=lambda step, request: f"{step} is done. " + "x" * 2000)
+    chance = Random(1)  # so that it is not short when it is compressed
+    models = Models(model, *[chain] * 3, do=lambda step, request: f"{step} is done. {chance.randbytes(1000).hex()}")
     sizes: list[list[int]] = []
     for _ in range(3):
         await ask(service, "clerk")
