@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -246,6 +247,8 @@ async def test_a_task_without_steps(service: Service, model: ModelServer) -> Non
     models = Models(model, plan())
     assert (await ask(service, "clerk", "Hello"))["content"] == "Here is the answer."
     assert [each["content"] for each in models.summed[0].messages[1:]] == ["Hello"]
+    [tasks] = await tasks_of(service)
+    assert (tasks["tasks"], tasks["meta"]["status"]) == ([], "done")
 
 
 async def test_a_person_checks_the_plan(service: Service, model: ModelServer) -> None:
@@ -277,6 +280,45 @@ async def test_a_person_checks_the_plan(service: Service, model: ModelServer) ->
     assert (len(models.planned), len(models.summed)) == (4, 2)
     [tasks] = await tasks_of(service)
     assert (tasks["meta"]["status"], statuses(tasks)) == ("rejected", {"1": ("skipped", 0)})
+
+
+async def test_a_plan_that_is_rejected_after_some_steps(service: Service, model: ModelServer) -> None:
+    def do(step: str, request: ModelRequest) -> str:
+        return "REPLAN: no flights" if step == "oslo" else "ok"
+
+    models = Models(model, plan(("1", "rome", []), ("2", "oslo", ["1"])), plan(("3", "rail", [])), do=do)
+    await ask(service, "careful")
+    said = await ask(service, "careful", "yes")
+    assert "3. rail" in said["content"]
+    note = "Not everything was done: step 3 was not done."
+    assert (await ask(service, "careful", "no"))["content"] == f"Here is the answer.\n\n{note}"
+    assert models.steps == ["rome", "oslo"]
+    assert "Step 1 (done): rome\nok" in models.summed[0].last
+
+
+async def test_a_plan_that_was_never_answered_is_no_part_of_the_next_task(service: Service, model: ModelServer) -> None:
+    models = Models(model, plan(("1", "rome", [])), plan(("1", "bern", [])))
+    await ask(service, "careful", "To Rome.")
+    await service.http.post("/v1/threads/t/cancel", json={"user": "u"})
+    await ask(service, "careful", "To Bern.")
+    assert (await ask(service, "careful", "approve"))["content"] == "Here is the answer."
+    assert models.steps == ["bern"]
+    assert "To Rome." not in models.done[0][1]
+
+
+async def test_a_team_that_was_changed_between_two_tasks(serve: Serve, model: ModelServer) -> None:
+    models = Models(model, DIAMOND, DIAMOND)
+    for at_once in (3, 1):
+
+        def team(context: RunContext, at_once: int = at_once) -> PlanExecuteTeam:
+            return PlanExecuteTeam(context.model_client(), name="team", at_once=at_once)
+
+        service = await serve({"team": lambda context, team=team: team(context)})
+        assert (await ask(service, "team"))["content"] == "Here is the answer."
+        [tasks] = await tasks_of(service)
+        assert statuses(tasks) == {"1": ("done", 1), "2": ("done", 1), "3": ("done", 1)}
+    assert models.steps[3:] == ["rome", "oslo", "compare"]
+    assert "Here is the answer." in json.dumps(models.planned[1].messages)
 
 
 async def test_a_tool_that_needs_approval_repeats_its_step_alone(service: Service, model: ModelServer) -> None:
@@ -387,6 +429,7 @@ async def test_what_a_person_says_meanwhile(service: Service, model: ModelServer
     assert [statuses(each) for each in await tasks_of(service)] == [{"1": ("done", 1)}]
 
 
+@pytest.mark.both_databases
 async def test_what_a_program_has_stored_of_tasks_stands(service: Service, model: ModelServer) -> None:
     Models(model, DIAMOND)
     await ask(service, "clerk")
@@ -404,6 +447,7 @@ async def test_what_a_program_has_stored_of_tasks_stands(service: Service, model
     assert statuses(tasks)["3"] == ("done", 1)
 
 
+@pytest.mark.both_databases
 async def test_a_thread_that_goes_back_has_the_statuses_of_then(service: Service, model: ModelServer) -> None:
     Models(model, DIAMOND)
     await ask(service, "clerk")
@@ -420,7 +464,8 @@ async def test_a_thread_that_goes_back_has_the_statuses_of_then(service: Service
 async def test_a_run_costs_per_step_what_it_did_at_first(service: Service, model: ModelServer) -> None:
     """However much was said in the thread before, and however long the plan is."""
     chain = plan(*((str(n), f"do {n}", [str(n - 1)] if n > 1 else []) for n in range(1, 13)))
-    models = Models(model, *[chain] * 3, do=lambda step, request: f"{step} is done. " + "x" * 2000)
+    chance = Random(1)  # so that it is not short when it is compressed
+    models = Models(model, *[chain] * 3, do=lambda step, request: f"{step} is done. {chance.randbytes(1000).hex()}")
     sizes: list[list[int]] = []
     for _ in range(3):
         await ask(service, "clerk")

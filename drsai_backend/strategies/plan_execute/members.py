@@ -109,7 +109,7 @@ class Planner(Member, DrSaiAgent):
         for _ in range(1 + self.REPAIRS):
             answer = await _ask_for_plan(self._model_client, asked, cancellation_token)
             if answer.thought:
-                thoughts.append(ThoughtEvent(content=answer.thought, source=self.name, models_usage=answer.usage))
+                thoughts.append(ThoughtEvent(content=answer.thought, source=self.name))
                 yield thoughts[-1]
             text = _text_of(answer)
             try:
@@ -231,10 +231,10 @@ class Executor(Member, DrSaiAgent):
         desk, board = self.desk, self.desk.board
         step = board.batch[desk.place_of(self.name)]
         await self._model_context.clear()  # A turn may have ended in an error.
-        text = prompts.to_do(board, step, desk.task, desk.added)
-        told: BaseChatMessage = TextMessage(content=text, source="user")
+        prompt = prompts.to_do(board, step, desk.task, desk.added)
+        told: BaseChatMessage = TextMessage(content=prompt, source="user")
         if desk.images:
-            told = MultiModalMessage(content=[text, *desk.images], source="user")
+            told = MultiModalMessage(content=[prompt, *desk.images], source="user")
         ended: Response | None = None
         text = ""
         try:

@@ -278,9 +278,8 @@ class PlanExecuteManager(RoundRobinGroupChatManager):
                 await self._say(prompts.begins(board, steps), board.started(steps))
                 return self._executor_names[: len(steps)]
             case Next.ANSWER:
-                text = prompts.left_over(board) or "All steps are done."
-                if board.tasks:
-                    await self._say(text, board.finished())
+                if board.list is not None:
+                    await self._say(prompts.left_over(board) or "No step is left.", board.finished())
             case Next.REFUSED:
                 pass
         return [self._team]
