@@ -19,6 +19,7 @@ from drsai_backend import (
     ReactAgent,
     RoundRobinGroupChat,
     RunContext,
+    ToolAgent,
     tool,
 )
 from drsai_backend.agents.contexts import CompactionContext
@@ -121,6 +122,13 @@ def scribe(context: RunContext) -> ReactAgent:
     return ReactAgent("scribe", client, workbench=tools, max_steps=4, system_message="You are scribe.")
 
 
+def finisher(context: RunContext) -> ToolAgent:
+    """An agent that is at work until it calls `done`."""
+    tools = StaticStreamWorkbench([transfer, balance])
+    client = context.model_client()
+    return ToolAgent("finisher", client, workbench=tools, require_done=True, system_message="You are finisher.")
+
+
 def travel(context: RunContext) -> PlanExecuteTeam:
     """A plan, whose steps have tools."""
     tools: list[Any] = [transfer, balance]
@@ -128,4 +136,4 @@ def travel(context: RunContext) -> PlanExecuteTeam:
     return PlanExecuteTeam(context.model_client(), tools, name="travel", system_message="You are travel.", **least)
 
 
-teams = {"office": office, "marking": marking, "spare": spare, "short": short, "scribe": scribe, "travel": travel}
+teams = {"office": office, "marking": marking, "spare": spare, "short": short, "scribe": scribe, "finisher": finisher, "travel": travel}
