@@ -136,4 +136,12 @@ def travel(context: RunContext) -> PlanExecuteTeam:
     return PlanExecuteTeam(context.model_client(), tools, name="travel", system_message="You are travel.", **least)
 
 
-teams = {"office": office, "marking": marking, "spare": spare, "short": short, "scribe": scribe, "finisher": finisher, "travel": travel}
+teams = {
+    "office": office,
+    "marking": marking,
+    "spare": spare,
+    "short": short,
+    "scribe": scribe,
+    "finisher": finisher,
+    "travel": travel,
+}
