@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks import (
     access,
     contexts,
+    defined,
     fallback,
     footprint,
     histories,
@@ -50,6 +51,7 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
         "tools": lambda: tools.measure(200 if quick else tools.CALLS),
         "tool_runs": lambda: tool_runs.measure(server, rounds, 20 if quick else tool_runs.LATENCY),
         "many_calls": lambda: many_calls.measure(server, 3 if quick else many_calls.RUNS),
+        "defined": lambda: defined.measure(server, rounds),
         "turns": lambda: turns.measure(sizes, rounds),
         "stored": lambda: stored.measure(server, sizes, rounds),
         "rewrite": lambda: rewrite.measure(server, sizes),

@@ -177,6 +177,20 @@ async def test_the_last_step_is_asked_for_an_answer(service: Service, model: Mod
     assert messages[-1]["message"]["metadata"]["limit"] == "max_iterations"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_model_that_calls_functions_all_the_same(service: Service, model: ModelServer, stream: bool) -> None:
+    """Even where there are none any more: the run ends in order."""
+    model.script(None, lambda _: Reply(tool_calls=[ToolCall("shout", {"text": "hey"})]))
+    body = {"model": "reactor", "messages": [{"role": "user", "content": "Go."}], "thread_id": "t", "stream": stream}
+    answer = await service.http.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    thread = (await service.http.get("/v1/threads/t", params={"user": "anonymous"})).json()
+    assert thread["status"] == "completed", thread
+    messages = await stored(service)
+    assert messages[-1]["message"]["metadata"]["limit"] == "max_iterations"
+    assert len(model.requests) == 6, "three steps, and the last one with two repairs"
+
+
 async def test_the_limit_of_calls_is_told(service: Service, model: ModelServer) -> None:
     def answer(request: ModelRequest) -> Any:
         return Reply(tool_calls=[ToolCall("shout", {"text": "hey"})]) if request.body.get("tools") else "That is all."

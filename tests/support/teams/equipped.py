@@ -132,7 +132,7 @@ def finisher(context: RunContext) -> ToolAgent:
 def travel(context: RunContext) -> PlanExecuteTeam:
     """A plan, whose steps have tools."""
     tools: list[Any] = [transfer, balance]
-    least = {"max_steps": 9, "retries": 1, "replans": 1}
+    least: dict[str, Any] = {"max_steps": 9, "retries": 1, "replans": 1}
     return PlanExecuteTeam(context.model_client(), tools, name="travel", system_message="You are travel.", **least)
 
 
