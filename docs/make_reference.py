@@ -23,7 +23,7 @@ CHAPTERS = {
     "runs.threads.views.InputRequestView runs.threads.views.InputRequestPage runs.threads.views.StoredMessage "
     "runs.threads.views.ShareView runs.threads.views.SharedThread runs.threads.views.SharedThreadPage datamodel.Right",
     "Teams": "RunContext teams.context.TeamFactory DrSaiGroupChat RoundRobinGroupChat SelectorGroupChat Swarm "
-    "GraphFlow MagenticOneGroupChat PlanExecuteTeam RouterTeam RouterOptions Flow",
+    "GraphFlow MagenticOneGroupChat PlanExecuteTeam ReflexionTeam RouterTeam RouterOptions Flow",
     "Agents and tools": "AssistantAgent DrSaiAgent ToolAgent ReactAgent DrSaiAgentMixin agents.RunBound tool "
     "Depends dependency_overrides "
     "FileOutput ToolBase ToolIdentity ToolOptions ToolRun RegisteredTools BuiltinTools builtin_tools "

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from drsai_backend.runs import Answer
     from drsai_backend.state import decode_state, encode_state
     from drsai_backend.strategies.plan_execute import PlanExecuteTeam
+    from drsai_backend.strategies.reflexion import ReflexionTeam
     from drsai_backend.strategies.router import Flow, RouterOptions, RouterTeam
     from drsai_backend.teams.answering import answered_by
     from drsai_backend.teams.client_tools.definitions import ClientTool, ClientTools, ToolOutput
@@ -74,6 +75,7 @@ __all__ = [
     "MagenticOneGroupChat",
     "PlanExecuteTeam",
     "ReactAgent",
+    "ReflexionTeam",
     "RegisteredTools",
     "RoundRobinGroupChat",
     "RouterOptions",
@@ -126,6 +128,7 @@ _HOMES: Final = {
     "state": ("decode_state", "encode_state"),
     "strategies.plan_execute": ("PlanExecuteTeam",),
     "strategies.router": ("Flow", "RouterOptions", "RouterTeam"),
+    "strategies.reflexion": ("ReflexionTeam",),
     "errors": ("ToolError", "TransientToolError"),
     "tools.builtin": ("BuiltinTools", "builtin_tools"),
     "tools.registered.workbench": ("RegisteredTools",),

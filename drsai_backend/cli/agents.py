@@ -1,10 +1,14 @@
-"""`drsai agents validate | show | schema`: definitions of agents and teams in files."""
+"""`drsai agents validate | show | schema | convert`: definitions of agents and teams in files."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 from drsai_backend.cli.database import read_settings
 from drsai_backend.cli.screen import in_line, make_console, print_json
 from drsai_backend.definitions import DefinitionError, Definitions, Means, Problem, json_schema, read_definitions
+from drsai_backend.definitions.convert import convert_file
 from drsai_backend.definitions.files import is_of_components
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.teams.registry import load_teams
@@ -44,6 +48,33 @@ def show(file: str, name: str | None) -> None:
 
 def schema() -> None:
     print_json(json_schema())
+
+
+def convert(file: str, format: str | None, out: str | None, *, as_json: bool, force: bool) -> None:
+    """Write what a file of others comes to; what has no place is told on stderr."""
+    if out is not None and not force and Path(out).exists():
+        raise ConfigurationError(f"{out} is there already: --force replaces it")
+    made = convert_file(file, format)
+    is_json = as_json or (out is not None and out.endswith(".json"))
+    text = made.json() if is_json else made.yaml()
+    if out is None:
+        make_console().out(text, end="", highlight=False)
+    else:
+        try:
+            Path(out).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigurationError(f"{out} cannot be written: {error.strerror}") from None
+    told = make_console(stderr=True)
+    for note in made.notes:
+        told.print(f"[bold yellow]Note:[/] {in_line(str(note))}", soft_wrap=True)
+    for name, field in made.secrets.items():
+        text = f"{field} is not written: set the environment variable {name}"
+        told.print(f"[bold yellow]Secret:[/] {in_line(text)}", soft_wrap=True)
+    if is_json:  # YAML has them as comments.
+        for about, part in (("for DRSAI_MODELS", made.profiles), ("not available yet", made.later)):
+            if part:
+                text = f"{about}: {json.dumps(part, ensure_ascii=False)}"
+                told.print(f"[bold yellow]Note:[/] {in_line(text)}", soft_wrap=True)
 
 
 def _read(file: str) -> Definitions:

@@ -16,6 +16,7 @@ from drsai_backend.definitions.schema import (
     AgentDefinition,
     BuiltinTool,
     Definitions,
+    HttpEndpointTool,
     PythonTool,
     RoundRobinTeam,
     SwarmTeam,
@@ -66,11 +67,15 @@ def parse_definitions(data: JsonObject) -> tuple[Definitions | None, list[tuple[
     try:
         return Definitions.model_validate(data), []
     except ValidationError as error:
-        return None, list(_explained(error, data, Definitions))
+        return None, list(explained(error, data, Definitions))
 
 
-def _explained(error: ValidationError, data: JsonObject, kind: type[BaseModel]) -> Iterator[tuple[FieldPath, str]]:
-    """Of a union, the alternative that got furthest."""
+def explained(error: ValidationError, data: JsonObject, kind: type[BaseModel]) -> Iterator[tuple[FieldPath, str]]:
+    """What is wrong with the form of some data, as paths and sentences. Of a union, the alternative that got furthest.
+
+    Args:
+        error: of `kind.model_validate(data)`.
+    """
     found = [(_path_in(data, each), each) for each in error.errors(include_url=False, include_input=False)]
     told: set[FieldPath] = set()
     for path, each in found:
@@ -166,12 +171,14 @@ def wrong_names(
             yield from _wrong_tool((*path, "tools", index), entry, given, builtin, python, parts)
         for field, used in agent.strategy.uses().items():
             if used not in parts:
-                where: FieldPath = (
-                    *path,
-                    "strategy",
-                    *(int(each) if each.isdigit() else each for each in field.split(".")),
-                )
-                yield where, f"there is no agent or team {used!r}{suggestion(used, parts)}"
+                yield _of_strategy(path, field), f"there is no agent or team {used!r}{suggestion(used, parts)}"
+        if (known := _tool_names(agent, given)) is not None:
+            for field, used in agent.strategy.calls().items():
+                if used not in known:
+                    yield _of_strategy(path, field), f"the agent has no tool {used!r}{suggestion(used, known)}"
+        for place in ("memory", "knowledge"):
+            if getattr(agent, place) is not None:
+                yield (*path, place), f"{place} is not available yet: leave `{place}` out"
         for variable in unknown_variables(agent.prompt):
             yield (*path, "prompt"), f"there is no variable {{{{{variable}}}}}"
     for name, entry in given.tools.items():
@@ -188,6 +195,27 @@ def wrong_names(
         yield (), "has no agents and no teams"
     if not given.agents.keys() & given.teams.keys():
         yield from _circles(given)
+
+
+def _of_strategy(agent: FieldPath, field: str) -> FieldPath:
+    return (*agent, "strategy", *(int(each) if each.isdigit() else each for each in field.split(".")))
+
+
+def _tool_names(agent: AgentDefinition, given: Definitions) -> Collection[str] | None:
+    """The names of an agent's tools for its model; None: some are only known when it is built."""
+    names: set[str] = set()
+    for each in agent.tools:
+        entry = given.tools.get(each, BuiltinTool(builtin=each)) if isinstance(each, str) else each
+        match entry:
+            case BuiltinTool():
+                names.add(entry.builtin)
+            case HttpEndpointTool():
+                names.add(entry.http.name)
+            case AgentAsTool():
+                names.add(entry.agent)
+            case _:
+                return None
+    return names
 
 
 def _wrong_tool(

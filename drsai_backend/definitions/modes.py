@@ -29,7 +29,8 @@ MAX_STEPS: Final = 50
 MAX_TOOLS: Final = 100
 AGENT: Final = "agent"
 """The name of the agent that answers."""
-_PREFIX: Final = "engine:"
+TEAMS: Final = "engine:"
+"""How the names of the teams begin."""
 _PROMPT: Final = """\
 You work on the task that the user gives you, in as few steps as it takes.
 Where a tool helps, call it, and go by what it returns. If something cannot be done or found out, say so."""
@@ -70,7 +71,7 @@ def team_of(mode: str, settings: Settings) -> str:
     """
     known = modes_of(settings)
     if mode in known:
-        return _PREFIX + mode
+        return TEAMS + mode
     near = difflib.get_close_matches(mode, known, 1)
     meant = f"; did you mean {near[0]!r}?" if near else ""
     raise InvalidRequest(f"`mode` must be one of {', '.join(known) or '(none)'}, not {mode!r}{meant}", param="mode")
@@ -78,7 +79,7 @@ def team_of(mode: str, settings: Settings) -> str:
 
 def mode_of(team: str) -> str | None:
     """The mode of a team; None: it is another one."""
-    return team.removeprefix(_PREFIX) if team.startswith(_PREFIX) else None
+    return team.removeprefix(TEAMS) if team.startswith(TEAMS) else None
 
 
 def definition_of(mode: str, asked: ModeRequest, settings: Settings) -> AgentDefinition:
@@ -141,6 +142,6 @@ class ModeTeam:
 def add_modes(teams: TeamRegistry, settings: Settings) -> None:
     """Add the teams of all modes, which no list shows."""
     for mode in modes_of(settings):
-        if _PREFIX + mode in teams and isinstance(teams.get(_PREFIX + mode).factory, ModeTeam):
+        if TEAMS + mode in teams and isinstance(teams.get(TEAMS + mode).factory, ModeTeam):
             continue  # A registry that another program's part has used.
-        teams.add(_PREFIX + mode, ModeTeam(mode, settings), f"Works on one task ({mode}).", is_listed=False)
+        teams.add(TEAMS + mode, ModeTeam(mode, settings), f"Works on one task ({mode}).", is_listed=False)

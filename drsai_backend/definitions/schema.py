@@ -173,6 +173,31 @@ Context: TypeAlias = Annotated[
 ]
 
 
+class Memory(Part):
+    """What is remembered of a user beyond the thread. Not available yet."""
+
+    top_k: int = Field(default=5, ge=1, le=100, description="Memories that an agent is shown.")
+    min_score: float | None = Field(default=None, ge=0, le=1)
+
+
+class Knowledge(Part):
+    """Documents that an agent looks things up in. Not available yet."""
+
+    files: list[str] = Field(default_factory=list, max_length=1000, description="Paths and URLs.")
+    retrieval: Literal["hybrid", "vector", "keyword"] = "hybrid"
+    chunk_size: int = Field(default=500, ge=1, description="Tokens of a piece.")
+    chunk_overlap: int = Field(default=50, ge=0)
+    top_k: int = Field(default=5, ge=1, le=100, description="Pieces that are found.")
+    min_score: float | None = Field(default=None, ge=0, le=1)
+    embeddings: str | None = Field(default=None, description="The model of their vectors.")
+
+    @model_validator(mode="after")
+    def _of_pieces(self) -> Knowledge:
+        if self.chunk_overlap >= self.chunk_size:
+            raise ValueError("`chunk_overlap` must be less than `chunk_size`")
+        return self
+
+
 class AgentDefinition(Part):
     """One agent."""
 
@@ -199,6 +224,8 @@ class AgentDefinition(Part):
     )
     context: Context | None = Field(default=None, description="What of the thread the model is shown. Default: all.")
     handoffs: list[Name] = Field(default_factory=list, description="In a swarm: to whom it may hand over.")
+    memory: Memory | None = Field(default=None, description="Not available yet.")
+    knowledge: Knowledge | None = Field(default=None, description="Not available yet.")
     stream: bool = Field(default=True, description="Show the answer while it is made.")
 
     @model_validator(mode="after")

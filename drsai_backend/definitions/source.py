@@ -19,6 +19,7 @@ MAX_BYTES: Final = 1_000_000
 """Of a file."""
 _MAX_NODES: Final = 100_000
 """Of a document with its aliases written out: a few lines may stand for billions."""
+_HALF: Final = re.compile("[\ud800-\udfff]")
 _VARIABLE: Final = re.compile(r"\$(\$|\{([A-Za-z_]\w*)(?::-([^}]*))?\})")
 
 
@@ -75,11 +76,14 @@ class Source:
         return Problem(message, path, self.file, self.lines.get(known))
 
 
-def parse(text: str, file: str, environment: Mapping[str, str] | None = None) -> Source:
+def parse(
+    text: str, file: str, environment: Mapping[str, str] | None = None, *, of: str = "`agents`, `teams`, …"
+) -> Source:
     """YAML, of which JSON is a part, as data with lines.
 
     Args:
         environment: what `${NAME}` and `${NAME:-default}` stand for; `$$` is a dollar. None: they stand for themselves.
+        of: what it should be a mapping of, for who wrote something else.
 
     Raises:
         DefinitionError: it is no YAML, no mapping, has a key twice or one that is no text, or a variable is not set.
@@ -92,9 +96,11 @@ def parse(text: str, file: str, environment: Mapping[str, str] | None = None) ->
         raise DefinitionError([Problem(f"is not valid YAML: {error.problem}", (), file, line)]) from None
     except yaml.YAMLError as error:
         raise DefinitionError([Problem(f"is not valid YAML: {error}", (), file)]) from None
+    except RecursionError:
+        raise DefinitionError([Problem("is nested too deeply", (), file)]) from None
     reader = _Reader(Source(file), os.environ if environment is None else environment, expands=environment is not None)
     if not isinstance(node, yaml.MappingNode):
-        raise DefinitionError([Problem("must be a mapping of `agents`, `teams`, …", (), file, 1)])
+        raise DefinitionError([Problem(f"must be a mapping of {of}", (), file, 1)])
     reader.source.data = cast("JsonObject", reader.read(node, ()))
     if reader.problems:
         raise DefinitionError(reader.problems)
@@ -118,7 +124,9 @@ class _Reader:
         self.source.lines[path] = node.start_mark.line + 1
         if isinstance(node, yaml.ScalarNode):
             value: object = self._scalars.construct_object(node)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            return self._expanded(value, path) if isinstance(value, str) else self._plain(value, str(node.value))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+            if isinstance(value, str):
+                return self._expanded(_joined(value), path)
+            return self._plain(value, str(node.value))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
         self._within.append(node)
         try:
             if isinstance(node, yaml.SequenceNode):
@@ -165,8 +173,20 @@ class _Reader:
         return _VARIABLE.sub(value, text)
 
 
+def _joined(text: str) -> str:
+    """JSON writes an emoji as two halves (`\\ud83d\\ude00`), which YAML leaves apart. A half alone stays."""
+    if not _HALF.search(text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
 def read_file(file: str, environment: Mapping[str, str] | None) -> Source:
     """`parse` of a file. Raises DefinitionError too when it cannot be read."""
+    return parse(read_text(file), file, environment)
+
+
+def read_text(file: str) -> str:
+    """The text of a file. Raises DefinitionError: it cannot be read, is too long, or is no UTF-8 text."""
     path = Path(file)
     try:
         data = path.read_bytes()
@@ -177,6 +197,6 @@ def read_file(file: str, environment: Mapping[str, str] | None) -> Source:
     if len(data) > MAX_BYTES:
         raise DefinitionError([Problem(f"has {len(data)} bytes, and may have {MAX_BYTES}", (), file)])
     try:
-        return parse(data.decode(), file, environment)
+        return data.decode()
     except UnicodeDecodeError:
         raise DefinitionError([Problem("is no UTF-8 text", (), file)]) from None

@@ -9,11 +9,12 @@ from pydantic import BeforeValidator, Field
 from drsai_backend.strategies.base import AgentParts, StrategyBase
 from drsai_backend.strategies.plan_execute import PlanExecute
 from drsai_backend.strategies.react import React
+from drsai_backend.strategies.reflexion import Reflexion
 from drsai_backend.strategies.router import Router
 from drsai_backend.strategies.simple import Simple
 from drsai_backend.strategies.tools import Tools
 
-Strategy: TypeAlias = Tools | Simple | React | PlanExecute | Router
+Strategy: TypeAlias = Tools | Simple | React | PlanExecute | Reflexion | Router
 NAMES: Final = tuple(str(each.model_fields["kind"].default) for each in get_args(Strategy))
 """The strategies that a definition may name."""
 
@@ -34,6 +35,7 @@ __all__ = [
     "AgentParts",
     "PlanExecute",
     "React",
+    "Reflexion",
     "Router",
     "Simple",
     "Strategy",

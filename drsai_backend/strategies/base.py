@@ -123,6 +123,10 @@ class StrategyBase(BaseModel, ABC):
         (`skills.0.agent`)."""
         return {}
 
+    def calls(self) -> dict[str, str]:
+        """The agent's tools that the options name, by the field that names each (`patterns.0.tool`)."""
+        return {}
+
     @abstractmethod
     def build(self, parts: AgentParts) -> ChatAgent | Team:
         """A fresh agent or team for a run.

@@ -107,7 +107,7 @@ def answers(team: BaseGroupChat, text: str) -> list[TextMessage]:
 
 def _unlikely(agent: object) -> int:
     """How unlikely it is that an agent gave an answer of which nothing is known."""
-    if is_a(agent, UserProxyAgent):
+    if is_a(agent, UserProxyAgent) or getattr(agent, "only_thinks", False):
         return 2
     return 0 if _client_of(agent) is not None else 1
 

@@ -14,6 +14,7 @@ from autogen_agentchat.messages import (
     BaseChatMessage,
     BaseMessage,
     MessageFactory,
+    ModelClientStreamingChunkEvent,
     StructuredMessage,
 )
 from autogen_core.models import UserMessage
@@ -60,6 +61,10 @@ class UserInputReceivedEvent(BaseAgentEvent):
 def is_received(config: Mapping[str, object]) -> bool:
     """Whether a dump is that of a `UserInputReceivedEvent`."""
     return config.get("type") == "UserInputReceivedEvent"
+
+
+class ThoughtChunkEvent(ModelClientStreamingChunkEvent):
+    """A piece of a thought, as it comes: of what an agent says that is no part of the answer."""
 
 
 class UnknownMessage(BaseChatMessage):

@@ -15,6 +15,8 @@ from tests.chaos.model import CHOOSER, NUMBER, SUMMARY, TAG, Asked
 FINAL = frozenset({"completed", "stopped", "error"})
 ONCE = frozenset({"pay", "transfer", "plot", "order", "n__mark"})
 """The tools that nobody may call again unasked."""
+ECHOES = frozenset({"paying"})
+"""Flows: what they say and call holds what the user has said."""
 _FILE = re.compile(r"\[file (plot-n[\d.]+\.txt), text/plain, \d+ bytes, id (file-[0-9a-f]+)\]")
 
 
@@ -123,7 +125,7 @@ def check_inputs(found: Evidence, sent: Sequence[Sent], *, ordered: bool = True)
     acknowledged comes after it."""
     places: dict[str, list[int]] = {}
     for message in found.messages:
-        for tag in TAG.finditer(message.content):
+        for tag in TAG.finditer(message.content) if message.source not in ECHOES else ():
             places.setdefault(tag.group(), []).append(message.seq)
     runs = {run.run_id: run for run in found.runs}
     # Several inputs of one run, or one that joined it from the queue: answers to its questions, which go when the run
@@ -380,7 +382,9 @@ def check_thread(
 ) -> list[Broken]:
     """Everything, for one thread that has come to rest. `late_workers`: processes were stopped and continued, so that
     one may ask for what another has stored meanwhile."""
-    mine = [effect for effect in effects if effect.token in {token for each in asked for token in each.tokens}]
+    tokens = {token for each in asked for token in each.tokens}
+    # A flow's tool is called with what the user has said.
+    mine = [each for each in effects if each.token in tokens or each.token.startswith(f"[{found.thread}.")]
     broken = [
         *account.stuck,
         *check_numbers(found),

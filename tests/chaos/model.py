@@ -133,6 +133,16 @@ class Models:
 
     def _reply(self, agent: str, number: int, request: ModelRequest, texts: list[str], chance: Random) -> Reply:
         match agent:
+            case "chooser" if "route" in request.tools:
+                if chance.random() < 0.1:
+                    return Reply(f"I do not know n{number}")
+                names = [each["function"]["name"] for each in request.body["tools"]]
+                if chance.random() < 0.3:
+                    return Reply(tool_calls=[self._call(chance.choice(names[1:]), number, 0, chance)])
+                parameters = request.body["tools"][0]["function"]["parameters"]
+                to = chance.choice(parameters["properties"]["to"]["enum"])
+                chosen = {"to": to, "confidence": chance.choice((0.3, 0.9)), "reason": f"as of n{number}"}
+                return Reply(tool_calls=[ToolCall("route", chosen, f"n{number}")])
             case "chooser":
                 found = _PARTICIPANTS.search("\n".join(texts))
                 return Reply(chance.choice(re.findall(r"\w+", found.group(1)) if found else ["ann"]))
@@ -169,6 +179,10 @@ class Models:
                 return Reply(f"Final Answer: The scribe did it n{number} after {steps} steps")
             case "travel":
                 return self._planned(number, request, chance)
+            case "judge":
+                if chance.random() < 0.1:
+                    return Reply(f"No verdict n{number}")
+                return Reply({"score": chance.choice((0.1, 0.4, 0.6, 0.8)), "reasons": f"n{number}", "reflection": ""})
             case "asker":
                 if request.messages[-1].get("name") == "person" or "person" in texts[-1][:20]:
                     return Reply(f"Thank you n{number} and DONE")

@@ -112,3 +112,48 @@ def test_killed_while_the_first_model_of_a_list_hangs(serving: Serving, model: M
     assert [request.model for request in model.requests] == ["flaky", "flaky", "steady", "flaky", "steady"]
     assert len(_effects(serving)) == 1
     assert [text for _, source, text in serving.messages("t") if source == "keeper"][-1] == "keeper: balance x done"
+
+
+@sqlite_only
+def test_killed_between_the_questions_of_a_flow_and_in_its_tool(serving: Serving, model: ModelServer) -> None:
+    """Another process continues the flow, and asks a person about the call that was cut. No model is asked."""
+    serving.say("t", "Slowly", "front")
+    serving.restart()
+    with serving.client() as client:
+        messages: Any = [{"role": "user", "content": "30"}]
+        client.chat.completions.create(
+            model="front", messages=messages, extra_body={"thread_id": "t", "background": True}
+        )
+    _soon(lambda: _effects(serving), "the tool is not called")
+    serving.process.die()
+    serving.start()
+    _answer(serving, "it was paid")
+    assert serving.settled("t")["status"] == "completed"
+    assert len(_effects(serving)) == 1
+    said = [text for _, source, text in serving.messages("t") if source == "slowly"]
+    assert [said[0], said[-1]] == ["How long?", "Paid: it was paid"]
+    assert not model.requests
+
+
+@sqlite_only
+def test_killed_while_an_attempt_is_judged(serving: Serving, model: ModelServer) -> None:
+    """The attempt is stored: it is judged by the next process, and not made again."""
+    hangs = [True, False]
+
+    def judge(request: ModelRequest) -> Reply:
+        if hangs.pop(0) if hangs else False:
+            return Reply("never", hang=True)
+        score = 0.9 if len(model.requests) > 5 else 0.2
+        return Reply({"score": score, "reasons": "", "reflection": "Better."})
+
+    model.script("You are keeper.", _keeper("transfer", 0))
+    model.script("You are judge.", judge)
+    _begin(serving, "judged")
+    _soon(lambda: len(model.requests) == 3, "the judge is not asked")
+    serving.process.die()
+    serving.start()
+    assert serving.settled("t")["status"] == "completed"
+    whom = ["judge" if "You are judge." in each.system else "keeper" for each in model.requests]
+    assert whom == ["keeper", "keeper", "judge", "judge", "keeper", "judge"]
+    assert len(_effects(serving)) == 1
+    assert [text for _, source, text in serving.messages("t") if source == "keeper"][-1] == "anonymous: transfer x done"

@@ -135,6 +135,12 @@ BAD: dict[str, tuple[str, int | None, str, str]] = {
         "agents.ann.strategy.flows.f.steps[0]",
         "'today'",
     ),
+    "a flow that calls another tool": (
+        AGENT + "    tools: [calculator]\n" + FLOW + "            - {tool: calculater}\n",
+        11,
+        "agents.ann.strategy.flows.f.steps[0].tool",
+        "did you mean 'calculator'?",
+    ),
     "a flow that calls tools without any": (
         AGENT + FLOW + "            - {tool: calculator}\n",
         2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from autogen_core.tools import StaticStreamWorkbench
 from drsai_backend import (
     DrSaiAgent,
     GraphFlow,
+    PlanExecuteTeam,
+    ReflexionTeam,
     RoundRobinGroupChat,
     RouterTeam,
     RunContext,
@@ -58,6 +61,10 @@ agents:
   ann: {prompt: I am Ann., handoffs: [bob]}
   bob: {prompt: I am Bob.}
   boss: {prompt: I am the boss., tools: [{agent: ann}]}
+  careful:
+    prompt: I am careful.
+    tools: [loud]
+    strategy: {kind: reflexion, threshold: 0.9, max_attempts: 2, criteria: Loud., judge_model: gpt-4o-mini}
   desk:
     prompt: I am the desk.
     tools: [loud]
@@ -66,6 +73,13 @@ agents:
       skills: [{agent: bob, when: it is about Bob}]
       flows: {form: {description: A form., fill: model, steps: [{ask: name, prompt: "Your name?", max_length: 2}]}}
       instructions: Choose well.
+  planned:
+    prompt: I plan.
+    description: It plans.
+    tools: [loud]
+    max_iterations: 4
+    context: {kind: buffered, buffer_size: 4}
+    strategy: {kind: plan_execute, max_steps: 5, retries: 1, replans: 0, at_once: 1, planner_model: gpt-4o}
 teams:
   crew:
     kind: round_robin
@@ -78,7 +92,7 @@ teams:
   relay: {kind: swarm, participants: [ann, bob], max_turns: 2}
   line: {kind: graph, participants: [ann, bob], edges: [{from: ann, to: bob}]}
   inside: {kind: round_robin, participants: [crew, plain], max_turns: 2}
-serve: [helper, plain, boss, crew, chosen, relay, line, inside, desk]
+serve: [helper, plain, boss, crew, chosen, relay, line, inside, desk, planned, careful]
 """
 
 
@@ -130,6 +144,13 @@ def boss(context: RunContext) -> DrSaiAgent:
     return _agent(context, "boss", "I am the boss.", workbench=[tools], reflects=True, max_tool_iterations=9)
 
 
+def careful(context: RunContext) -> ReflexionTeam:
+    tools = StaticStreamWorkbench([shout])
+    actor = _agent(context, "careful", "I am careful.", workbench=[tools], reflects=True, max_tool_iterations=9)
+    judge = context.model_client("gpt-4o-mini")
+    return ReflexionTeam(actor, judge, threshold=0.9, max_attempts=2, criteria="Loud.", name="careful")
+
+
 def crew(context: RunContext) -> RoundRobinGroupChat:
     ends = TextMentionTermination("DONE", sources=["bob"]) | MaxMessageTermination(5)
     return RoundRobinGroupChat([ann(context), bob(context)], termination_condition=ends, name="crew")
@@ -168,14 +189,36 @@ def desk(context: RunContext) -> RouterTeam:
     )
 
 
+def planned(context: RunContext) -> PlanExecuteTeam:
+    return PlanExecuteTeam(
+        context.model_client("gpt-4o"),
+        [shout],
+        executor_client=context.model_client(),
+        name="planned",
+        description="It plans.",
+        system_message="I plan.",
+        model_context=lambda: BufferedChatCompletionContext(4),
+        max_steps=5,
+        retries=1,
+        replans=0,
+        at_once=1,
+        max_tool_iterations=3,
+    )
+
+
 PYTHON: dict[str, Callable[[RunContext], Any]] = {
-    each.__name__: each for each in (helper, plain, boss, crew, chosen, relay, line, inside, desk)
+    each.__name__: each for each in (helper, plain, boss, crew, chosen, relay, line, inside, desk, planned, careful)
 }
 
 
 def _answer(request: Any) -> Any:
+    if "You make the plan" in request.system:
+        steps = [("1", "Shout.", []), ("2", "Whisper.", []), ("3", "Listen.", ["1", "2"])]
+        return json.dumps({"steps": [{"id": id, "do": do, "needs": needs} for id, do, needs in steps]})
     tools = [each["function"]["name"] for each in request.body.get("tools", ())]
     asked = request.body["messages"][-1]["role"] == "user"
+    if "You judge an attempt" in str(request.messages):
+        return Reply({"score": 0.5, "reasons": "Quiet.", "reflection": "Shout."})
     if "route" in tools:
         to = "flow:form" if "user: Go." in str(request.messages) and "desk" not in str(request.messages) else "answer"
         return Reply(tool_calls=[ToolCall("route", {"to": to, "confidence": 1, "reason": "so"})])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,10 @@ from typing import Any
 import pytest
 
 from drsai_backend import PlanExecuteTeam, RunContext, requires_approval, tool
+from drsai_backend.datamodel import JournalEntry, Thread
 from drsai_backend.definitions import Means, load
 from tests.e2e.conftest import Serve, Service
-from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
+from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
 
 DEFINED = """
 tools:
@@ -24,9 +27,10 @@ agents:
   careful: {strategy: {kind: plan_execute, check: true, replans: 1}}
   short: {strategy: {kind: plan_execute, max_steps: 3, retries: 1, replans: 0, at_once: 1}}
   other: {prompt: You are another one.}
+  boss: {prompt: You are the boss., tools: [{agent: clerk}]}
 teams:
   crew: {kind: round_robin, participants: [clerk, other], max_turns: 2}
-serve: [clerk, careful, short, crew]
+serve: [clerk, careful, short, crew, boss]
 """
 
 
@@ -81,8 +85,10 @@ class Models:
         self.now += 1
         self.most = max(self.most, self.now)
         await asyncio.sleep(0.01)
+        said = self.do(do, request)
+        said = await said if inspect.isawaitable(said) else said
         self.now -= 1
-        return self.do(do, request)
+        return said
 
     def sum_up(self, request: ModelRequest) -> Any:
         self.summed.append(request)
@@ -181,6 +187,21 @@ async def test_a_step_is_tried_again_and_the_plan_is_changed(service: Service, m
     [tasks] = await tasks_of(service)
     assert statuses(tasks) == {"1": ("done", 1), "2": ("failed", 4), "3": ("replaced", 0), "4": ("done", 1)}
     assert tasks["meta"]["status"] == "done"
+
+
+async def test_an_error_of_the_model_is_a_failed_attempt(service: Service, model: ModelServer) -> None:
+    failures = [Failure(500)]
+
+    def do(step: str, request: ModelRequest) -> Any:
+        return failures.pop() if step == "oslo" and failures else "ok"
+
+    models = Models(model, DIAMOND, do=do)
+    assert (await ask(service, "clerk"))["content"] == "Here is the answer."
+    assert sorted(models.steps) == ["compare", "oslo", "oslo", "rome"]
+    assert (
+        "An earlier attempt at your step failed: the model gave no answer: an error of the server (HTTP 500)"
+        in models.done[2][1]
+    )
 
 
 async def test_a_step_says_that_the_plan_has_to_be_another_one(service: Service, model: ModelServer) -> None:
@@ -288,6 +309,21 @@ async def test_inside_another_team(service: Service, model: ModelServer) -> None
     assert "Here is the answer." in json.dumps(models.summed[1].messages)
 
 
+async def test_as_a_tool_of_an_agent(service: Service, model: ModelServer) -> None:
+    models = Models(model, DIAMOND)
+
+    def boss(request: ModelRequest) -> Any:
+        if request.messages[-1]["role"] == "tool":
+            return request.last
+        return Reply(tool_calls=[ToolCall("clerk", {"task": "Compare the fares."})])
+
+    model.script("You are the boss", boss)
+    said = await ask(service, "boss")
+    assert said["content"].endswith("Here is the answer.")
+    assert "compare is done" not in said["content"]
+    assert "Compare the fares." in models.done[0][1]
+
+
 @pytest.mark.parametrize("way", ["json_schema", "json_object", "function", "text"])
 async def test_how_a_model_is_asked_for_a_plan(serve: Serve, model: ModelServer, way: str) -> None:
     def team(context: RunContext) -> PlanExecuteTeam:
@@ -306,3 +342,91 @@ async def test_how_a_model_is_asked_for_a_plan(serve: Serve, model: ModelServer,
     assert body.get("response_format", {}).get("type") == (way if way.startswith("json") else None)
     assert [each["function"]["name"] for each in body.get("tools", ())] == (["make_plan"] if way == "function" else [])
     assert len(models.steps) == 3
+
+
+async def test_what_a_person_says_meanwhile(service: Service, model: ModelServer) -> None:
+    """Steered: the steps that follow are told; cancelled: the plan says so, and the next task makes another one."""
+    began, go = threading.Event(), threading.Event()  # The model has a loop of its own.
+
+    async def do(step: str, request: ModelRequest) -> str:
+        if step == "rome":
+            began.set()
+            await asyncio.to_thread(go.wait, 30)
+        return f"{step} is done"
+
+    first = plan(("1", "rome", []), ("2", "compare", ["1"]))
+    models = Models(model, first, first, plan(("1", "bern", [])), do=do)
+
+    async def started() -> asyncio.Task[Any]:
+        began.clear()
+        go.clear()
+        asked = asyncio.create_task(ask(service, "clerk"))
+        assert await asyncio.to_thread(began.wait, 30)
+        return asked
+
+    first_run = await started()
+    steered = asyncio.create_task(ask(service, "clerk", "By train.", on_busy="steer"))
+    async with asyncio.timeout(30):
+        while (await service.http.get("/v1/threads/t", params={"user": "u"})).json()["queued"] == 0:  # noqa: ASYNC110 - of another loop
+            await asyncio.sleep(0.01)
+    go.set()
+    assert (await first_run)["content"].endswith("Here is the answer.")
+    await steered
+    assert "The user has added meanwhile:\nBy train." in dict(models.done)["compare"]
+    assert "By train." in json.dumps(models.summed[0].messages)
+
+    second_run = await started()
+    cancelled = await service.http.post("/v1/threads/t/cancel", json={"user": "u"})
+    assert cancelled.status_code < 300, cancelled.text
+    go.set()
+    await second_run
+    [tasks] = await tasks_of(service)
+    assert (tasks["meta"]["status"], set(statuses(tasks).values())) == ("stopped", {("skipped", 1), ("skipped", 0)})
+
+    assert (await ask(service, "clerk", "Bern then."))["content"] == "Here is the answer."
+    assert [statuses(each) for each in await tasks_of(service)] == [{"1": ("done", 1)}]
+
+
+async def test_what_a_program_has_stored_of_tasks_stands(service: Service, model: ModelServer) -> None:
+    Models(model, DIAMOND)
+    await ask(service, "clerk")
+    name = {"user_id": "u", "thread_id": "t"}
+    [thread] = await service.drsai.db.get(Thread, filters=name)
+    thread.title = "Fares"
+    await service.drsai.db.upsert(thread)
+    assert statuses((await tasks_of(service))[0])["3"] == ("done", 1)
+    thread.tasks = [{"mine": 1}]
+    await service.drsai.db.upsert(thread)
+    assert await tasks_of(service) == [{"mine": 1}]
+    thread.tasks = None
+    await service.drsai.db.upsert(thread)
+    [tasks] = await tasks_of(service)
+    assert statuses(tasks)["3"] == ("done", 1)
+
+
+async def test_a_thread_that_goes_back_has_the_statuses_of_then(service: Service, model: ModelServer) -> None:
+    Models(model, DIAMOND)
+    await ask(service, "clerk")
+    turns = (await service.http.get("/v1/threads/t/turns", params={"user": "u"})).json()["data"]
+    by_status: list[set[str]] = []
+    for turn in turns[-1:0:-1]:
+        back = await service.http.post("/v1/threads/t/rewind", json={"user": "u", "turn": turn["turn"]})
+        assert back.status_code < 300, back.text
+        by_status.append({status for each in await tasks_of(service) for status, _ in statuses(each).values()})
+    assert by_status[0] == {"done"}
+    assert {"skipped"} in by_status
+
+
+async def test_a_run_costs_per_step_what_it_did_at_first(service: Service, model: ModelServer) -> None:
+    """However much was said in the thread before, and however long the plan is."""
+    chain = plan(*((str(n), f"do {n}", [str(n - 1)] if n > 1 else []) for n in range(1, 13)))
+    models = Models(model, *[chain] * 3, do=lambda step, request: f"{step} is done. " + "x" * 2000)
+    sizes: list[list[int]] = []
+    for _ in range(3):
+        await ask(service, "clerk")
+        [thread] = await service.drsai.db.get(Thread, filters={"user_id": "u", "thread_id": "t"})
+        entries = await service.drsai.db.get(JournalEntry, filters={"run_id": thread.run_id}, order="turn")
+        sizes.append([len(entry.payload) for entry in entries])
+    assert len(models.steps) == 36
+    # Without the first turns, which have the team's whole state, or a snapshot.
+    assert max(sizes[-1][-6:-2]) <= 1.2 * max(sizes[0][3:7]) < 1000, sizes

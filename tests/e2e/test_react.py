@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,10 @@ async def service(serve: Serve, tmp_path: Path) -> Service:
     file = tmp_path / "team.yaml"
     file.write_text(FILE)
     return await serve(load(str(file), Means(("tests.e2e",))))
+
+
+def _body(name: str) -> dict[str, Any]:
+    return {"model": name, "messages": [{"role": "user", "content": "Go."}], "thread_id": "t"}
 
 
 async def ask(service: Service, name: str, text: str = "Go.", **more: Any) -> dict[str, Any]:
@@ -228,6 +233,27 @@ async def test_reminders_have_an_end(service: Service, model: ModelServer) -> No
     assert len(model.requests) == 3
     messages = await stored(service)
     assert messages[-1]["message"]["metadata"]["limit"] == "reminders"
+
+
+@pytest.mark.parametrize("name", ["reactor", "finisher"])
+async def test_cancelled_inside(service: Service, model: ModelServer, name: str) -> None:
+    """The call of the model ends, and the next message is answered."""
+    asked = asyncio.Event()
+
+    def hang(request: ModelRequest) -> Any:
+        asked.set()
+        return Reply("never", hang=True)
+
+    model.script(None, hang)
+    run = asyncio.create_task(service.http.post("/v1/chat/completions", json=_body(name)))
+    async with asyncio.timeout(20):
+        await asked.wait()
+        cancelled = await service.http.post("/v1/threads/t/cancel", json={})
+        await run
+    assert cancelled.json()["status"] == "stopped"
+    done = Reply(tool_calls=[ToolCall("done", {"answer": "Here."})])
+    model.script(None, lambda request: done if request.body.get("tools") else "Final Answer: Here.")
+    assert (await ask(service, name))["choices"][0]["message"]["content"] == "Here."
 
 
 @pytest.mark.parametrize("name", ["reactor", "finisher"])

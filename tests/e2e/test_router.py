@@ -108,3 +108,29 @@ async def test_inside_a_round_robin(serve: Serve, teams: Callable[[], Any]) -> N
         assert expected in said
         assert "alone" in said
         assert "flow booking" in thought
+
+
+async def test_a_tool_of_the_client(serve: Serve, teams: Callable[[], Any], model: ModelServer) -> None:
+    """The one that answers is offered it; the router's model, too, may choose it."""
+    tool: Any = {"type": "function", "function": {"name": "locate", "description": "Where?", "parameters": {}}}
+
+    def answered(request: ModelRequest) -> Reply:
+        tools = [each["function"]["name"] for each in request.body.get("tools", ())]
+        if "route" in tools and "Direct" in request.messages[-1]["content"]:
+            return Reply(tool_calls=[ToolCall("locate", {}, "call_1")])
+        if "route" in tools:
+            return Reply(tool_calls=[ToolCall("route", {"to": "answer", "confidence": 1, "reason": "so"})])
+        if request.messages[-1]["role"] == "tool":
+            return Reply(f"You are in {request.messages[-1]['content']}.")
+        return Reply(tool_calls=[ToolCall("locate", {}, "call_2")])
+
+    model.script(None, answered)
+    service = await serve(teams())
+    for text in ("Where am I?", "Direct, please"):
+        messages: list[Any] = [{"role": "user", "content": text}]
+        asked = await service.client.chat.completions.create(model="desk", messages=messages, tools=[tool], user=text)
+        [call] = asked.choices[0].message.tool_calls or ()
+        messages += [asked.choices[0].message.model_dump(exclude_none=True)]
+        messages += [{"role": "tool", "tool_call_id": call.id, "content": "Rome"}]
+        done = await service.client.chat.completions.create(model="desk", messages=messages, tools=[tool], user=text)
+        assert (done.choices[0].message.content or "").endswith("You are in Rome."), text

@@ -63,8 +63,8 @@ def test_http_names_every_route_and_error() -> None:
     text = (ROOT / "docs/http.md").read_text(encoding="utf-8")
     app = DrSai(database_url="sqlite://").app()
     paths = {re.sub(r"{.*?}", "{}", path) for path in app.openapi()["paths"]}
-    # The routes of the Responses API have a table of their own.
-    tables = text + (ROOT / "docs/responses.md").read_text(encoding="utf-8")
+    # Some have a page of their own.
+    tables = text + "".join((ROOT / f"docs/{each}.md").read_text("utf-8") for each in ("responses", "engine-api"))
     told = re.findall(r"`(?:GET|POST|DELETE) (/[^`?]*)", tables)
     assert paths - {re.sub(r"{.*?}", "{}", path) for path in told} == set()
     assert len(paths) >= 8, "or nothing was compared"

@@ -77,6 +77,14 @@ def test_router(commands: Commands, tmp_path: Path) -> None:
     assert answers[-1] == ("yes", "Booked. The deposit is 25 euros.")
 
 
+def test_reflexion(commands: Commands, tmp_path: Path) -> None:
+    """Reads "reflexion.yaml" beside it."""
+    lines = run(commands, "reflexion.py", tmp_path).splitlines()
+    for team in ("poet", "bard"):
+        assert any(line.startswith(f"{team}: [offline demo model] The tides") for line in lines)
+    assert sum(line.startswith("  poet_judge thinks: Score: 1.00") for line in lines) == 2
+
+
 def test_contexts(commands: Commands, tmp_path: Path) -> None:
     *pages, whole = run(commands, "contexts.py", tmp_path).splitlines()
     assert max(int(re.findall(r"\d+", page)[1]) for page in pages) < 2_000, "a prompt and a summary's"
@@ -163,6 +171,22 @@ def test_approval(commands: Commands, tmp_path: Path) -> None:
     ]
 
 
+def test_plan_execute(commands: Commands, tmp_path: Path) -> None:
+    asked, done = run(commands, "plan_execute.py", tmp_path).split("> approve\n")
+    assert "1. Work out 17 * 23\n2. 4096 / 64\n3. tell me the time in UTC (needs 1, 2)" in asked
+    assert asked.count(": waiting\n") == 3
+    assert "- Work out 17 * 23: calculator says: 391\n- 4096 / 64: calculator says: 64\n" in done
+    assert done.count(": done\n") == 3
+
+
+async def test_plan_execute_by_definition(tmp_path: Path) -> None:
+    teams = load(str(EXAMPLES / "plan_execute.yaml"), Means())
+    settings = Settings(demo_delay=0, openai_api_key=None, openai_base_url=None)
+    async with DrSai(teams, f"sqlite:///{tmp_path / 'plan.db'}", settings=settings) as drsai:
+        assert (await drsai.run("reckoner", "What is 12 * 7?", thread_id="a")).status is RunStatus.AWAITING_INPUT
+        assert "84" in ((await drsai.run("reckoner", "approve", thread_id="a")).text or "")
+
+
 def test_planner(commands: Commands, tmp_path: Path) -> None:
     asked, done = run(commands, "planner.py", tmp_path).split("> Yes, go on.\n")
     assert "(awaiting_input)\n  step-1: find a place, {'status': 'planned'}" in asked
@@ -179,6 +203,16 @@ def test_notes_agent(commands: Commands, tmp_path: Path) -> None:
 def test_custom_group_chat(commands: Commands, tmp_path: Path) -> None:
     output = run(commands, "custom_group_chat.py", tmp_path)
     assert output.endswith("health: 2\nmoney: 2\ntravel: 2\n")
+
+
+def test_task_client(commands: Commands, tmp_path: Path) -> None:
+    lines = [line.strip() for line in run(commands, "task_client.py", tmp_path).splitlines()]
+    assert lines[0] == "step 1: calculator -> 5"
+    assert lines[2] == "success: 2 steps, 1 call of a tool"
+    broken = lines.index("(the connection breaks)")
+    assert lines[3:broken] == ["task", "step_start", "action"]
+    assert lines[broken + 1] == "observation 42"
+    assert [line for line in lines if line.startswith("simple")] == ["simple: Say hello. success"]
 
 
 def test_openai_client_stream(commands: Commands, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, BeforeValidator
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
@@ -22,7 +22,7 @@ from drsai_backend.api.objects import run_headers
 from drsai_backend.api.step_events import AfterStepEvent, LastStepEventId, mark_of
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
-from drsai_backend.definitions.modes import modes_of
+from drsai_backend.definitions.modes import TEAMS, modes_of
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.threads.queries import RunFilter
 
@@ -38,6 +38,15 @@ Key = Annotated[str | None, Header(alias="Idempotency-Key", json_schema_extra={"
 State: TypeAlias = Literal["pending", "running", "awaiting_input", "paused", "success", "cancelled", "failed"]
 assert {*get_args(State)} == {*STATES.values()}
 _MOMENT: Final = "Such as `2026-01-31T12:00:00Z`."
+
+
+def _written(text: object) -> object:
+    if isinstance(text, str) and text[4:5] != "-":
+        raise ValueError("a moment is written as RFC 3339 has it")  # Pydantic takes numbers for seconds since 1970.
+    return text
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_written)]
 Tenant = Annotated[str | None, Query(max_length=64, description="That of who asks; no other one.")]
 _TEXT: Final = {"type": ["string", "null"]}
 _STEP: Final[JsonObject] = {
@@ -177,16 +186,18 @@ def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
         limit: Limit = 50,
         after: AfterRun = None,
         status: Annotated[State | None, Query(description="Only those of this status.")] = None,
-        since: Annotated[AwareDatetime | None, Query(description=f"Only those made since then. {_MOMENT}")] = None,
-        until: Annotated[AwareDatetime | None, Query(description=f"Only those made before then. {_MOMENT}")] = None,
+        since: Annotated[Moment | None, Query(description=f"Only those made since then. {_MOMENT}")] = None,
+        until: Annotated[Moment | None, Query(description=f"Only those made before then. {_MOMENT}")] = None,
         tenant_id: Tenant = None,
     ) -> Response:
         """The tasks of the last seven days, newest first."""
         tasks.check_tenant(who, tenant_id)
-        oldest = datetime.now(UTC) - timedelta(days=DAYS)
+        now = datetime.now(UTC)
+        oldest = now - timedelta(days=DAYS)
         wanted = [each for each, name in STATES.items() if name == status] if status else None
-        teams = [f"engine:{mode}" for mode in modes_of(tasks.settings)]
-        only = RunFilter(teams, wanted, oldest if since is None else max(since, oldest), until)
+        first = oldest if since is None else max(since, oldest)
+        last = None if until is None else min(max(until, oldest), now)
+        only = RunFilter(TEAMS, wanted, first, last)
         page = await engine.list_runs(who, None, after=after, limit=limit, only=only)
         texts = await engine.first_texts(who.owner, [run.run_id for run in page.items])
         found = [summary(run, texts.get(run.run_id)) for run in page.items]

@@ -32,3 +32,21 @@ def agents_show(
 def agents_schema() -> None:
     """Print the JSON Schema of such files, for editors."""
     cli.agents.schema()
+
+
+@agents_app.command("convert")
+def agents_convert(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A YAML or JSON file of another framework's agent.")],
+    format: Annotated[
+        str | None,
+        typer.Option("--from", metavar="FORMAT", help="agent-entity, function-list, action-books; default: found out."),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("-o", "--out", metavar="OUT", help="A .yaml or .json file; default: stdout.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, which has no comments.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write another framework's agent as a definition. What has no place in one is named on stderr, and so are secrets,
+    which are never written."""
+    cli.agents.convert(file, format, out, as_json=as_json, force=force)

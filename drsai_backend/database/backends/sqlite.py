@@ -63,6 +63,7 @@ class SQLiteBackend:
         self._may_write_here = synchronous == "NORMAL"
         self._tick: dict[asyncio.AbstractEventLoop, list[Job]] = {}
         self._lock = threading.Lock()
+        self._closing = threading.Lock()
         self._closed = False
         self._writes: SimpleQueue[Job | None] = SimpleQueue()
         self._reads: SimpleQueue[Job | None] = SimpleQueue()
@@ -135,23 +136,20 @@ class SQLiteBackend:
     def close_sync(self) -> None:
         with self._lock:
             self._closed = True
-            readers, writer = self._readers, self._writer
-            self._readers, self._writer = [], None
-            for _ in readers:
+            threads = [*self._readers, *([self._writer] if self._writer else [])]
+            for _ in self._readers:
                 self._reads.put(None)
-        for reader in readers:
-            reader.join()
-        # Last, and alone: of two connections that close at the same moment each finds the other one there, and neither
-        # puts the write-ahead log into the file and deletes it.
-        if writer is not None:
-            self._writes.put(None)
-            writer.join()
+            if self._writer:
+                self._writes.put(None)
+            self._readers, self._writer = [], None
+        for thread in threads:
+            thread.join()
 
     def _put_write(self, job: Job) -> None:
         with self._lock:  # Against close(): a job behind the end mark would never be answered.
             self._check_open()
             if self._writer is None:
-                self._writer = Writer(self._engine(read_only=False), self._writes, self._busy_timeout)
+                self._writer = Writer(self._engine(read_only=False), self._writes, self._closing, self._busy_timeout)
                 self._writer.start()
             self._writes.put(job)
 
@@ -164,7 +162,7 @@ class SQLiteBackend:
             self._reads_under_way += 1
             if self._reads_under_way > len(self._readers) < _MAX_READERS:
                 name = f"drsai-sqlite-reader-{len(self._readers)}"
-                reader = Reader(name, self._engine(read_only=True), self._reads, self._read_done)
+                reader = Reader(name, self._engine(read_only=True), self._reads, self._closing, self._read_done)
                 self._readers.append(reader)
                 reader.start()
             self._reads.put(job)

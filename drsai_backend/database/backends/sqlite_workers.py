@@ -99,14 +99,26 @@ def _deliver(jobs: list[Job]) -> None:
 
 
 class Worker(threading.Thread):
-    """A thread with one connection that serves a queue until it meets a `None`."""
+    """A thread with one connection that serves a queue until it meets a `None`.
+
+    Args:
+        closing: held while a connection is closed. SQLite asks at the close whether it is the last one, by a lock that
+            another one's close denies it: of two that close at the same moment, neither empties and removes the
+            write-ahead log.
+    """
 
     def __init__(
-        self, name: str, engine: sa.Engine, queue: SimpleQueue[Job | None], on_done: Callable[[], None]
+        self,
+        name: str,
+        engine: sa.Engine,
+        queue: SimpleQueue[Job | None],
+        closing: threading.Lock,
+        on_done: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._engine = engine
         self._queue = queue
+        self._closing = closing
         self._on_done = on_done
         self._in_use = threading.Lock()  # Held by the thread that uses the connection.
         self._connection: sa.Connection | None = None
@@ -163,7 +175,8 @@ class Worker(threading.Thread):
     def _close(self) -> None:
         if self._connection is not None:
             self._session.close()
-            self._connection.close()
+            with self._closing:
+                self._connection.close()
             self._connection = None
 
     def _read(self, job: Job) -> None:
@@ -189,8 +202,10 @@ class Reader(Worker):
 class Writer(Worker):
     _batches = True
 
-    def __init__(self, engine: sa.Engine, queue: SimpleQueue[Job | None], busy_timeout: float) -> None:
-        super().__init__("drsai-sqlite-writer", engine, queue, lambda: None)
+    def __init__(
+        self, engine: sa.Engine, queue: SimpleQueue[Job | None], closing: threading.Lock, busy_timeout: float
+    ) -> None:
+        super().__init__("drsai-sqlite-writer", engine, queue, closing)
         self._busy_timeout = int(busy_timeout * 1000)
         self._waits = True
         self._commits = 0

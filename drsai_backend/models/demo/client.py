@@ -29,6 +29,7 @@ from pydantic import BaseModel
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.demo.housekeeping import housekeeping
+from drsai_backend.models.demo.plans import own_step, plan_of, summed_up
 from drsai_backend.models.demo.text_calls import step_in_text
 from drsai_backend.models.demo.tools import sample, shorten, tool_calls, words
 from drsai_backend.models.tokens import estimate_content, estimate_tokens
@@ -229,7 +230,7 @@ class _Conversation:
         inputs = [each for each in self.messages if isinstance(each, UserMessage)]
         people = [each for each in inputs if _PERSON.search(each.source)]
         self.people = people or [each for each in inputs if each.source == inputs[0].source]
-        self.said = [_text(each)[:_MAX_TEXT] for each in self.people]
+        self.said = [own_step(_text(each))[:_MAX_TEXT] for each in self.people]
         self.task = self.said[-1] if self.said else ""
         starts = (index + 1 for index, each in enumerate(self.messages) if each is self.people[-1])
         self.since = self.messages[next(starts, 0) :]
@@ -256,8 +257,8 @@ def _up_to(text: str, stop: str | Sequence[str] | None) -> str:
 
 def _for_a_program(view: _Conversation, form: bool | type[BaseModel] | Mapping[str, Any] | None) -> str | None:
     """`form`: AutoGen's `json_output`, or OpenAI's `response_format`."""
-    if ledger := _ledger(view):
-        return ledger
+    if made := _ledger(view) or plan_of(view.system, view.task):
+        return made
     schema: JsonObject | None = None
     if isinstance(form, type):
         schema = form.model_json_schema()
@@ -326,6 +327,8 @@ def _selected_speaker(view: _Conversation) -> str | None:
 
 def _in_a_team(view: _Conversation) -> str | None:
     """What a member of a team, or one with tools, says about the agents' own work so far."""
+    if done := summed_up(view.last_text):
+        return done
     others = [each for each in view.since if isinstance(each, UserMessage)]
     drafts = sum(isinstance(each, AssistantMessage) and isinstance(each.content, str) for each in view.since)
     if isinstance(view.last, FunctionExecutionResultMessage):

@@ -25,6 +25,7 @@ from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.state import ResumeRecord
 from drsai_backend.teams.client_tools.definitions import new_call_id
 from drsai_backend.teams.limits import LimitReached
+from drsai_backend.teams.messages import ThoughtChunkEvent
 from drsai_backend.teams.recording.recorder import Message, Turn
 from drsai_backend.teams.session import TeamSession
 from drsai_backend.teams.suspension import InputRequired, StopRequested
@@ -150,6 +151,9 @@ class Execution:
     def _on_chunk(self, chunk: ModelClientStreamingChunkEvent) -> None:
         """Show a piece of text at once; it is not stored."""
         source, message_id = chunk.source, chunk.full_message_id
+        if isinstance(chunk, ThoughtChunkEvent):
+            self.live.emit(ThoughtDelta(source, chunk.content, message_id))
+            return
         splitter = self._splitters.get(source)
         if splitter is None or splitter[0] != message_id:
             splitter = self._splitters[source] = message_id, ThoughtSplitter()

@@ -14,6 +14,7 @@ from drsai_backend.runs.threads.views import RunView
 
 CALLS: Final = "ToolCallRequestEvent"
 _CODE: Final = "CodeGenerationEvent"
+_THOUGHT: Final = "ThoughtEvent"
 _NO_STEPS: Final = frozenset({"ToolCallSummaryMessage", "HandoffMessage"})
 """Chat messages that say what the step before them has brought about."""
 _CUT: Final = "drsai.unfinished"
@@ -37,18 +38,22 @@ class RecordedStep(NamedTuple):
     created_at: datetime
 
 
-def begins(kind: str, source: str, calls: int, shown: bool | None) -> int:
-    """How many steps a message begins: one for each call of a tool, one for what an agent says itself.
+def begins(kind: str, source: str, calls: int, shown: bool | None, *, used: bool) -> int:
+    """How many steps a message begins: one for each call of a tool, one for what an agent says itself, or thinks where
+    that is all of a model's answer, such as a plan.
 
     Args:
         kind: AutoGen's class of the message.
         calls: the calls in it, if it is a request for some.
         shown: whether a client is shown it; None: not known.
+        used: whether it says what a model used for it. Of a thought beside calls or an answer, those say it.
     """
     if kind == CALLS:
         return calls
     if kind == _CODE:
         return 1
+    if kind == _THOUGHT:
+        return int(used)
     if kind.endswith("Event") or kind in _NO_STEPS:
         return 0
     return int(shown if shown is not None else source not in ("user", "system"))
@@ -58,7 +63,8 @@ def begun_by(row: MessageRow) -> int:
     """`begins`, of a message that was read."""
     kind = str(row.config.get("type", ""))
     calls = len(row.config["content"]) if kind == CALLS else 0
-    return begins(kind, str(row.config.get("source", "")), calls, row.shown)
+    used = row.config.get("models_usage") is not None
+    return begins(kind, str(row.config.get("source", "")), calls, row.shown, used=used)
 
 
 class Derivation:
@@ -93,9 +99,12 @@ class Derivation:
         config = row.config
         kind, source = str(config.get("type", "")), str(config.get("source", ""))
         now = _moment(config.get("created_at")) or self._last
-        if kind == "ThoughtEvent":
+        if kind == _THOUGHT:
             before = self._thoughts.get(source)
             self._thoughts[source] = text_of(config) if before is None else f"{before}\n{text_of(config)}"
+            if begun_by(row):
+                self._said(row, kind, source, now)
+                self._last = now
             return  # When a step began is told by what was before its thought.
         if kind == CALLS:
             usage: JsonObject = config.get("models_usage") or {}
@@ -110,7 +119,8 @@ class Derivation:
         elif begun_by(row):
             self._said(row, kind, source, now)
         self._last = now
-        limit = (config.get("metadata") or {}).get("limit")
+        metadata: JsonObject = config.get("metadata") or {}
+        limit = metadata.get("limit")
         if limit and self.steps and self.steps[-1].source == source:
             self.steps[-1].limit = str(limit)
 
@@ -184,7 +194,7 @@ class Derivation:
         if is_code:
             step.tool, step.input = "code", "\n\n".join(str(each.get("code", "")) for each in config["code_blocks"])
             self._open[source, None] = step
-        else:
+        elif kind != _THOUGHT:
             step.text = text_of(config)
         self.steps.append(step)
 

@@ -180,11 +180,15 @@ def _count(session: Session, key: int, run: RunView) -> int:
     if length is None:
         length = sa.func.jsonb_array_length(m.config["content"])
     calls = sa.case((kind == CALLS, length), else_=0)
-    query = sa.select(kind, source, calls, m.shown, sa.func.count()).where(
+    used = m.config["models_usage"]["prompt_tokens"].as_integer().is_not(None)
+    query = sa.select(kind, source, calls, m.shown, used, sa.func.count()).where(
         m.thread_key == key, m.run_id == run.run_id, m.seq >= run.first_seq
     )
-    rows = session.connection().execute(query.group_by(kind, source, calls, m.shown))
-    return sum(begins(kind or "", source or "", calls, shown) * count for kind, source, calls, shown, count in rows)
+    rows = session.connection().execute(query.group_by(kind, source, calls, m.shown, used))
+    return sum(
+        begins(kind or "", source or "", calls, shown, used=bool(used)) * count
+        for kind, source, calls, shown, used, count in rows
+    )
 
 
 def _recorded(session: Session, key: int, run: RunView) -> list[RecordedStep]:

@@ -178,10 +178,10 @@ def list_runs(
 
 
 class RunFilter(NamedTuple):
-    """Which runs of a list are wanted: those of these teams and of one of these statuses, made since, and until, a
-    moment. None: any."""
+    """Which runs of a list are wanted: those of teams whose names begin so, of one of these statuses, made since a
+    moment, and before one. None: any."""
 
-    teams: Sequence[str] | None = None
+    team_prefix: str | None = None
     statuses: Collection[RunStatus] | None = None
     since: datetime | None = None
     until: datetime | None = None
@@ -189,8 +189,8 @@ class RunFilter(NamedTuple):
     def terms(self) -> list[sa.ColumnElement[bool]]:
         """What a query of them asks for."""
         found: list[sa.ColumnElement[bool]] = []
-        if self.teams is not None:
-            found.append(_run.c.team.in_(self.teams))
+        if self.team_prefix is not None:
+            found.append(_run.c.team.startswith(self.team_prefix, autoescape=True))
         if self.statuses is not None:
             found.append(_run.c.status.in_(self.statuses))
         if self.since is not None:

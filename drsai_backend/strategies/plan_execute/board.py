@@ -80,7 +80,8 @@ class Board:
     def next(self) -> tuple[Next, tuple[str, ...]]:
         """What is to be done now, and of steps, which."""
         if self._refused:
-            return Next.REFUSED, ()
+            # What earlier plans have given is an answer of a kind.
+            return Next.ANSWER if self.results else Next.REFUSED, ()
         if self.list is None:
             return Next.PLAN, ()
         if self.why is not None and self.may_replan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, ClassVar, Protocol, cast
 
@@ -12,10 +13,11 @@ from autogen_agentchat.messages import (
     BaseAgentEvent,
     BaseChatMessage,
     ModelClientStreamingChunkEvent,
+    MultiModalMessage,
     TextMessage,
     ThoughtEvent,
 )
-from autogen_core import CancellationToken
+from autogen_core import CancellationToken, Image
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import (
     AssistantMessage,
@@ -28,8 +30,9 @@ from autogen_core.tools import ParametersSchema, ToolSchema
 
 from drsai_backend.agents import DrSaiAgent, DrSaiAgentMixin
 from drsai_backend.datamodel.task_lists import TaskMark, TaskStatus, dump_mark
-from drsai_backend.errors import InvalidRequest
+from drsai_backend.errors import DrSaiError, EndpointFailed, InvalidRequest
 from drsai_backend.models.calls.run_client import takes_parameter
+from drsai_backend.models.fallback.failures import failure_of
 from drsai_backend.strategies.plan_execute import prompts
 from drsai_backend.strategies.plan_execute.board import Board, Next
 from drsai_backend.strategies.plan_execute.plan import (
@@ -41,6 +44,8 @@ from drsai_backend.strategies.plan_execute.plan import (
     shown_plan,
 )
 from drsai_backend.teams.suspension import parse_decision
+
+_log = logging.getLogger("drsai.team")
 
 Said = BaseAgentEvent | BaseChatMessage | Response
 
@@ -54,6 +59,8 @@ class Desk(Protocol):
     def task(self) -> str: ...
     @property
     def added(self) -> Sequence[str]: ...
+    @property
+    def images(self) -> Sequence[Image]: ...
     @property
     def list_id(self) -> str: ...
     def place_of(self, executor: str) -> int: ...
@@ -223,21 +230,42 @@ class Executor(Member, DrSaiAgent):
     ) -> AsyncGenerator[Said, None]:
         desk, board = self.desk, self.desk.board
         step = board.batch[desk.place_of(self.name)]
-        # What it knew of its last step is of no use for this one.
+        await self._model_context.clear()  # A turn may have ended in an error.
+        text = prompts.to_do(board, step, desk.task, desk.added)
+        told: BaseChatMessage = TextMessage(content=text, source="user")
+        if desk.images:
+            told = MultiModalMessage(content=[text, *desk.images], source="user")
+        ended: Response | None = None
+        text = ""
+        try:
+            async for item in super().on_messages_stream([told], cancellation_token):
+                if isinstance(item, Response):
+                    ended, text = item, item.chat_message.to_text()
+                elif not isinstance(item, ModelClientStreamingChunkEvent):
+                    yield item
+        except Exception as error:
+            why = _no_answer(error)
+            if why is None:
+                raise
+            _log.warning("an attempt at step %s of a plan failed", step, exc_info=error)
+            text = f"FAILED: the model gave no answer: {why}"
+        # What it knew of this step is of no use for another one, and not worth storing.
         await self._model_context.clear()
-        task = TextMessage(content=prompts.to_do(board, step, desk.task, desk.added), source="user")
-        async for item in super().on_messages_stream([task], cancellation_token):
-            if isinstance(item, ModelClientStreamingChunkEvent):
-                continue
-            if not isinstance(item, Response):
-                yield item
-                continue
-            outcome, said = prompts.outcome_of(item.chat_message.to_text())
-            word = {"done": "done", "failed": "failed", "replan": "wants another plan"}[outcome]
-            mark = board.ends_as(step, outcome)
-            response = _thought(self, f"Step {step} {word}:\n\n{said}", mark, item.inner_messages)
-            response.chat_message.models_usage = item.chat_message.models_usage
-            yield response
+        outcome, said = prompts.outcome_of(text)
+        word = {"done": "done", "failed": "failed", "replan": "wants another plan"}[outcome]
+        inner: Sequence[Any] | None = None if ended is None else ended.inner_messages
+        response = _thought(self, f"Step {step} {word}:\n\n{said}", board.ends_as(step, outcome), inner)
+        response.chat_message.models_usage = None if ended is None else ended.chat_message.models_usage
+        yield response
+
+
+def _no_answer(error: Exception) -> str | None:
+    """Why a model gave no answer, in words that tell nothing of its endpoint; None: that is not what has happened, or
+    asking again would not help."""
+    if isinstance(error, EndpointFailed):
+        return "its endpoint failed"
+    failure = None if isinstance(error, DrSaiError) else failure_of(error)
+    return None if failure is None else failure.text()
 
 
 class Answerer(Member, DrSaiAgent):

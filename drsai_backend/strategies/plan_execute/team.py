@@ -10,6 +10,7 @@ from autogen_agentchat.messages import (
     BaseAgentEvent,
     BaseChatMessage,
     MessageFactory,
+    MultiModalMessage,
     StopMessage,
     ThoughtEvent,
 )
@@ -20,7 +21,7 @@ from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGro
 from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._events import GroupChatMessage
 from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRobinGroupChatManager
-from autogen_core import DefaultTopicId
+from autogen_core import DefaultTopicId, Image
 from autogen_core.model_context import ChatCompletionContext, UnboundedChatCompletionContext
 from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import BaseTool, FunctionTool, StaticStreamWorkbench, Workbench
@@ -180,11 +181,17 @@ class PlanExecuteManager(RoundRobinGroupChatManager):
         self._forget()
 
     def _forget(self) -> None:
+        self._folded = self._began
+        self._of: list[BaseAgentEvent | BaseChatMessage] = self._message_thread
+        self._restart()
+
+    def _restart(self) -> None:
+        """The next message is the first of a task."""
         self._board = Board(self._bounds, self._team)
         self._task: list[str] = []
         self._added: list[str] = []
-        self._folded = self._began
-        self._of: list[BaseAgentEvent | BaseChatMessage] = self._message_thread
+        self._images: list[Image] = []
+        self._is_over = False
 
     # --- what the members see ---------------------------------------------------------------------------------------
 
@@ -200,14 +207,20 @@ class PlanExecuteManager(RoundRobinGroupChatManager):
         return self._board
 
     def _fold(self, message: BaseAgentEvent | BaseChatMessage) -> None:
+        if self._is_over:
+            self._restart()
         board, own = self._board, message.source in self._participant_names or message.source == self._name
         mark = mark_of(message.metadata) if own else None
         if mark is not None:
             text = message.to_text()
             is_result = isinstance(message, ThoughtEvent) and message.source in self._executor_names
             board.take(mark, text.partition("\n\n")[2] if is_result else text)
+        elif message.source == self._team:
+            self._is_over = isinstance(message, BaseChatMessage)
         elif not own and isinstance(message, BaseChatMessage):
             (self._task if board.list is None else self._added).append(message.to_model_text())
+            if isinstance(message, MultiModalMessage):
+                self._images += [each for each in message.content if isinstance(each, Image)]
 
     @property
     def task(self) -> str:
@@ -220,6 +233,12 @@ class PlanExecuteManager(RoundRobinGroupChatManager):
         """What the user has said since the plan was made."""
         _ = self.board
         return self._added
+
+    @property
+    def images(self) -> Sequence[Image]:
+        """What the user has shown."""
+        _ = self.board
+        return self._images
 
     @property
     def list_id(self) -> str:

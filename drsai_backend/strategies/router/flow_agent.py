@@ -28,6 +28,9 @@ from drsai_backend.strategies.router.flows import Ask, Flow
 from drsai_backend.strategies.router.machine import Progress, ToolOutcome, Walk
 
 Task: TypeAlias = Literal["start", "answer", "resume", "leave"]
+_STATE: Final = "FlowState"
+_MAX_RESULT: Final = 8000
+"""Characters of a tool's result that a slot keeps."""
 _MAX_TEXT: Final = 10_000
 """Characters of what a person says in one turn."""
 
@@ -40,8 +43,6 @@ class FlowAgent(ToolCaller, DrSaiAgentMixin, BaseChatAgent):
         workbench: with the tools that it calls.
         model_client: finds values in free text, where the flow says `fill: model`.
     """
-
-    durable_fields = ("_progress", "_task")
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class FlowAgent(ToolCaller, DrSaiAgentMixin, BaseChatAgent):
                 yield event
         self._task = None
         self._progress = None if walk.ended is not None else walk.progress.dump()
-        message.content = "".join(said) or "Done."
+        message.content = "".join(said) or self.flow.texts.done
         yield Response(chat_message=message, inner_messages=inner)
 
     async def _turn(self, task: JsonObject, walk: Walk) -> AsyncGenerator[object, None]:
@@ -140,7 +141,7 @@ class FlowAgent(ToolCaller, DrSaiAgentMixin, BaseChatAgent):
         match task["do"]:
             case "leave":
                 walk.progress.left = True
-                yield f"I have left this: {self.flow.description} Say `continue {self.name}` to take it up again."
+                yield self.flow.texts.left
             case "resume":
                 walk.progress.left = False
                 if not walk.question():  # Its definition has changed.
@@ -162,7 +163,7 @@ class FlowAgent(ToolCaller, DrSaiAgentMixin, BaseChatAgent):
                 yield event
                 if isinstance(event, ToolCallExecutionEvent):
                     result = event.content[0]
-                    yield ToolOutcome(_read(result.content), failed=bool(result.is_error))
+                    yield ToolOutcome(_read(result.content[:_MAX_RESULT]), failed=bool(result.is_error))
 
         async def find(text: str, slots: Mapping[str, Ask]) -> Mapping[str, str]:
             assert self._model_client is not None
@@ -175,6 +176,14 @@ class FlowAgent(ToolCaller, DrSaiAgentMixin, BaseChatAgent):
         context = getattr(self, "_run_context", None)
         began: dt.datetime | None = getattr(context, "began_at", None)
         return (began or dt.datetime.now(dt.UTC)).date()
+
+    async def save_state(self) -> Mapping[str, Any]:
+        """Where it stands, and what it is to do next. A team to which others are added keeps it, by its name."""
+        return {"type": _STATE, "progress": self._progress, "task": self._task}
+
+    async def load_state(self, state: Mapping[str, Any]) -> None:
+        """What `save_state` gave."""
+        self._progress, self._task = state.get("progress"), state.get("task")
 
     async def on_reset(self, cancellation_token: CancellationToken) -> None:
         self._progress = self._task = None

@@ -219,6 +219,22 @@ AnyStep: TypeAlias = Annotated[
 ]
 
 
+class FlowTexts(BaseModel):
+    """What a flow says beside its steps."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    left: Says = Field(default="I have left this. Say `continue` to take it up again.", description="It was left.")
+    declined: Says = Field(default="All right, I leave it at that.", description="A person has said no.")
+    failed: Says = Field(default="I stop here.", description="It cannot continue; said after the reason.")
+    changed: Says = Field(
+        default="This has changed in the meantime and cannot be continued. Please begin again.",
+        description="Its definition has no such step any more.",
+    )
+    yes_or_no: Says = Field(default="Please answer yes or no.", description="An answer to a `confirm` is neither.")
+    done: Says = Field(default="Done.", description="It has ended without a word.")
+
+
 class Flow(BaseModel):
     """A conversation of fixed steps."""
 
@@ -228,6 +244,9 @@ class Flow(BaseModel):
     when: str = Field(default="", max_length=2000, description="When it is right, for the model that chooses.")
     fill: Literal["typed", "model"] = Field(
         default="typed", description="`model`: a model finds several values in one message."
+    )
+    texts: FlowTexts = Field(
+        default_factory=lambda: FlowTexts(), description="What it says of itself, in another language or other words."
     )
     steps: list[AnyStep] = Field(min_length=1, max_length=MAX_STEPS, description="Taken in order.")
 

@@ -113,7 +113,7 @@ class Walk:
         step = None if position is None else self.flow.steps[position]
         if position is None or step is None or step.kind != self.progress.kind:
             self.ended = Ended("failed")
-            yield "This has changed in the meantime, so it cannot be continued. Please begin again."
+            yield self.flow.texts.changed
             return
         reply = self._asked(step, text) if isinstance(step, Ask) else self._confirmed(cast("Confirm", step), text)
         async for item in reply:
@@ -170,7 +170,7 @@ class Walk:
                 yield item
         else:
             self.ended = Ended("failed")
-            yield f"{problem} I could not take that, so I stop here."
+            yield f"{problem} {self.flow.texts.failed}"
 
     async def _confirmed(self, step: Confirm, text: str) -> AsyncGenerator[object, None]:
         progress = self.progress
@@ -197,15 +197,14 @@ class Walk:
                 yield item
         elif truth is False:
             self.ended = Ended("declined")
-            yield "All right, I leave it at that. Nothing was done."
+            yield self.flow.texts.declined
         else:
             progress.tries += 1
             if progress.tries > step.retries:
                 self.ended = Ended("declined")
-                yield "I take that as a no. Nothing was done."
+                yield self.flow.texts.declined
                 return
-            hint = ", or name what should be different" if step.edit and self.flow.asked else ""
-            yield f"Please answer yes or no{hint}.\n\n{rendered(step.confirm, progress.slots)}"
+            yield f"{self.flow.texts.yes_or_no}\n\n{rendered(step.confirm, progress.slots)}"
 
     def _changed(self, text: str) -> tuple[str, Any] | None:
         """The slot that a person wants to change, and its new value; None as the value: they did not say it."""
@@ -277,10 +276,10 @@ class Walk:
                         position = self._to(step.failed)
                     else:
                         self.ended = Ended("failed")
-                        yield f"That did not work, so I stop here: {outcome.value}"
+                        yield f"{outcome.value}\n\n{self.flow.texts.failed}"
                         return
         self.ended = Ended("failed")
-        yield "I stop here: these steps lead in a circle."
+        yield self.flow.texts.failed
 
     def _to(self, name: str) -> int:
         position = self.flow.position(name)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, cast
 from pydantic import ConfigDict, Field
 
 from drsai_backend.strategies.base import AgentParts, AgentWords, StrategyBase
+from drsai_backend.strategies.router.flows import CallTool
 from drsai_backend.strategies.router.options import RouterOptions, Skill
 from drsai_backend.strategies.router.team import RouterTeam
 
@@ -44,6 +45,16 @@ class Router(RouterOptions, StrategyBase):
 
     def uses(self) -> dict[str, str]:
         return {f"skills.{position}.agent": each.agent for position, each in enumerate(self.skills)}
+
+    def calls(self) -> dict[str, str]:
+        found = {f"patterns.{n}.tool": each.tool for n, each in enumerate(self.patterns) if each.tool is not None}
+        if self.fallback is not None and self.fallback.tool is not None:
+            found["fallback.tool"] = self.fallback.tool
+        for name, flow in self.flows.items():
+            for n, step in enumerate(flow.steps):
+                if isinstance(step, CallTool):
+                    found[f"flows.{name}.steps.{n}.tool"] = step.tool
+        return found
 
     def build(self, parts: AgentParts) -> RouterTeam:
         return RouterTeam(

@@ -51,8 +51,6 @@ class RouterTeam(OwnSteps, DrSaiGroupChat):
         TeamBuildError: two participants have one name, or a target is not there.
     """
 
-    component_provider_override = "drsai_backend.RouterTeam"
-
     def __init__(
         self,
         name: str,

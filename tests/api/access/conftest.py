@@ -48,6 +48,8 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/tools"): {"name": "other", "config": TOOL},
     ("put", "/v1/tools/{name}"): {"config": TOOL},
     ("post", "/v1/tools/{name}/invoke"): {},
+    ("post", "/api/v1/agent/execute"): {"task": "What is 2 + 2?", "mode": "simple"},
+    ("post", "/api/v1/agent/execute-stream"): {"task": "What is 2 + 2?", "mode": "simple"},
     ("post", "/mcp"): {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
 }
 QUERIES: dict[tuple[str, str], dict[str, str]] = {
@@ -161,6 +163,7 @@ async def prepare(url: str) -> tuple[dict[str, str], dict[str, str]]:
         ann, rest = Owner("acme", "ann"), {"tenant": "acme", "thread_id": "t", "user_id": "ann"}
         result = await drsai.run("assistant", SECRET, **rest)
         await drsai.share_thread("ann", "t", with_user="zoe", tenant="acme")
+        task = await drsai.run("engine:simple", SECRET, tenant="acme", user_id="ann")
         for tenant in ("other", "default"):
             await drsai.run("assistant", "Somebody else's words.", tenant=tenant, user_id="ann", thread_id="t")
         everything = [scope for scope in Scope if scope is not Scope.ACT_AS]
@@ -179,6 +182,7 @@ async def prepare(url: str) -> tuple[dict[str, str], dict[str, str]]:
         names = {
             "thread_id": "t",
             "run_id": str(result.run_id),
+            "task_id": str(task.run_id),
             "key_id": made["chat"].info.key_id,
             "model": "assistant",
             "user_id": "carl",

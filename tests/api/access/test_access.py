@@ -72,6 +72,7 @@ async def test_what_is_anothers_does_not_exist(world: World, who: str, method: s
         for name in (
             "thread_id",
             "run_id",
+            "task_id",
             "key_id",
             "user_id",
             "response_id",

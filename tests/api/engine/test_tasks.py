@@ -3,84 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import httpx
 import pytest
 from autogen_core import FunctionCall
-from autogen_core.models import ChatCompletionClient, FunctionExecutionResultMessage
-from pydantic import SecretStr
-from starlette.requests import Request
 
 from drsai_backend import DrSai
-from drsai_backend.access.principal import Principal
-from drsai_backend.models import ModelProvider
-from tests.support.scripted import Answer, ScriptedClient
+from drsai_backend.runs import Answer as Answered
+from tests.api.engine.conftest import World
+from tests.support.scripted import Answer
 from tests.support.threads import settings
-
-
-def adding(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
-    """A model that adds twice, and says what came of it; without tools it says so at once."""
-    if not options["tools"]:
-        return "I have no tools."
-    since = [type(each).__name__ for each in messages][::-1].index("UserMessage")
-    results = [each for each in messages[len(messages) - since :] if isinstance(each, FunctionExecutionResultMessage)]
-    if len(results) == 2:
-        return f"The sum is {results[-1].content[0].content}."
-    return [FunctionCall(f"c{len(results)}", json.dumps({"expression": f"{len(results)} + 1"}), "calculator")]
-
-
-class OneModel(ModelProvider):
-    """Every agent asks the same scripted model."""
-
-    def __init__(self, model: ScriptedClient) -> None:
-        self._model = model
-
-    def client(self, model: str | None, api_key: SecretStr | None) -> ChatCompletionClient:
-        return self._model
-
-
-class World:
-    """A server that ann and bob ask, and eve of another tenant."""
-
-    def __init__(self, http: httpx.AsyncClient, drsai: DrSai) -> None:
-        self.http = http
-        self.drsai = drsai
-
-    async def ask(self, method: str, path: str, who: str = "ann@acme", **more: Any) -> httpx.Response:
-        headers = {"x-who": who, **more.pop("headers", {})}
-        return await self.http.request(method, f"/api/v1/agent{path}", headers=headers, **more)
-
-    async def execute(self, who: str = "ann@acme", path: str = "/execute", **body: Any) -> httpx.Response:
-        return await self.ask("POST", path, who, json={"task": "Add.", "mode": "tools", **body})
-
-    async def events(self, path: str, method: str = "GET", **more: Any) -> list[tuple[str, Any]]:
-        """Ids and objects."""
-        answer = await self.ask(method, path, **more)
-        assert answer.status_code in (200, 204), answer.text
-        found: list[tuple[str, Any]] = []
-        for frame in answer.text.split("\n\n"):
-            lines = dict(line.split(": ", 1) for line in frame.splitlines() if not line.startswith(":"))
-            if "data" in lines:
-                data = lines["data"]
-                found.append((lines.get("id", ""), data if data == "[DONE]" else json.loads(data)))
-        return found
-
-
-def identify(request: Request) -> Principal:
-    user, _, tenant = request.headers["x-who"].partition("@")
-    return Principal(user, tenant)
-
-
-@pytest.fixture
-async def world(database_url: str) -> AsyncIterator[World]:
-    model = ScriptedClient(adding, thought="Hm.")
-    drsai = DrSai(None, database_url, settings=settings(), model_provider=OneModel(model))
-    async with drsai:
-        transport = httpx.ASGITransport(drsai.app(identify))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-            yield World(http, drsai)
 
 
 async def test_a_task_with_tools(world: World) -> None:
@@ -216,3 +149,87 @@ async def test_a_request_that_is_repeated_is_one_task(world: World) -> None:
     assert (await world.ask("POST", "/execute", **keyed)).json() == first
     other: dict[str, Any] = {**keyed, "json": {"task": "Add.", "mode": "tools", "max_steps": 3}}
     assert (await world.ask("POST", "/execute", **other)).status_code in (400, 409, 422)
+
+
+@pytest.mark.parametrize("mode", ["tools", "react"])
+async def test_max_steps_reached_ends_with_what_there_is_and_says_so(world: World, mode: str) -> None:
+    def on_and_on(messages: Any, options: Any) -> Answer:
+        if mode == "tools" and options["tools"]:
+            return [FunctionCall(f"c{len(messages)}", '{"expression": "1 + 1"}', "calculator")]
+        if mode == "react" and world.model.calls < 3:
+            return 'Thought: Again.\nAction: calculator\nAction Input: {"expression": "1 + 1"}'
+        return "Thought: Enough.\nFinal Answer: So far it is 2." if mode == "react" else "So far it is 2."
+
+    world.model.rule = on_and_on
+    task = (await world.execute(mode=mode, max_steps=3)).json()
+    assert (task["status"], task["final_answer"], task["step_count"]) == ("max_steps_reached", "So far it is 2.", 3)
+    assert [step["action"] for step in task["steps"]] == ["calculator", "calculator", None]
+    assert [step["observation"] for step in task["steps"]] == ["2", "2", None]
+    events = [each for _, each in await world.events(f"/tasks/{task['task_id']}/stream")]
+    assert events[-2]["status"] == "max_steps_reached"
+
+
+async def test_a_task_that_fails_says_so(world: World) -> None:
+    def fails(messages: Any, options: Any) -> Answer:
+        return RuntimeError("secret")
+
+    world.model.rule = fails
+    task = (await world.execute()).json()
+    assert (task["status"], task["final_answer"]) == ("failed", "")
+    assert task["error"]
+    assert task["steps"][-1]["error"] == task["error"]
+    assert "secret" not in str(task)
+    events = [each for _, each in await world.events(f"/tasks/{task['task_id']}/stream")]
+    assert [each["type"] for each in events[-3:-1]] == ["error", "final"]
+
+
+async def test_a_task_that_asks_a_person(world: World) -> None:
+    def asks(messages: Any, options: Any) -> Answer:
+        if type(messages[-1]).__name__ == "UserMessage":
+            return [FunctionCall("c0", '{"question": "Which city?"}', "ask_person")]
+        return f"You said {messages[-1].content[0].content}."
+
+    world.model.rule = asks
+    task = (await world.execute(conversation_id="c", tools=["ask_person"])).json()
+    assert (task["status"], task["final_answer"]) == ("awaiting_input", "")
+    path = f"/tasks/{task['task_id']}/stream"
+    *_, (_, asked), (last, final), (_, done) = await world.events(path)
+    assert (asked["type"], final["status"], done) == ("input_request", "awaiting_input", "[DONE]")
+    assert await world.events(path, params={"after": last}) == []  # until it is answered
+    answer = Answered(asked["input_request"]["id"], "Rome")
+    handle = await world.drsai.answer("ann", "c", answer, tenant="acme")
+    await handle.wait()
+    rest = [each for _, each in await world.events(path, params={"after": last})]
+    assert [each["type"] for each in rest[:3]] == ["observation", "step_end", "step_start"]
+    assert (rest[-2]["status"], rest[-2]["content"]) == ("success", "You said Rome.")
+
+
+async def test_every_mode_does_a_task_offline(database_url: str) -> None:
+    async with DrSai(None, database_url, settings=settings()) as drsai:
+        transport = httpx.ASGITransport(drsai.app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://test/api/v1/agent") as http:
+            modes = (await http.get("/tools")).json()["modes"]
+            assert {"react", "simple", "tools"} <= set(modes)
+            for mode in modes:
+                task = (await http.post("/execute", json={"task": "What is 2 + 3?", "mode": mode})).json()
+                assert task["status"] in ("success", "max_steps_reached"), task
+                assert task["final_answer"]
+                assert [step["step"] for step in task["steps"]] == [*range(1, task["step_count"] + 1)]
+                assert task["steps"][-1]["final_answer"] == task["final_answer"]
+
+
+async def test_an_operator_may_offer_less(database_url: str) -> None:
+    none = settings(engine_modes=[], engine_tools=[])
+    async with DrSai(None, database_url, settings=none) as drsai:
+        transport = httpx.ASGITransport(drsai.app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://test/api/v1/agent") as http:
+            assert (await http.get("/tools")).json() == {"tools": [], "total": 0, "modes": []}
+            refused = await http.post("/execute", json={"task": "x", "mode": "simple"})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "mode")
+    chat = {"model": "engine:simple", "messages": [{"role": "user", "content": "x"}]}
+    async with DrSai(None, database_url, settings=settings()) as drsai:
+        transport = httpx.ASGITransport(drsai.app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+            # It is no model of a chat, whatever that says of tools.
+            assert (await http.post("/v1/chat/completions", json=chat)).status_code == 404
+            assert "engine" not in (await http.get("/v1/models")).text

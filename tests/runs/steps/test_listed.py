@@ -154,3 +154,17 @@ async def test_whose_they_are(make: Make) -> None:
     with pytest.raises(InvalidRequest) as refused:
         await drsai.steps(run_id, after="2")
     assert refused.value.param == "after"
+
+
+async def test_a_plan_that_is_followed(make: Make) -> None:
+    """What is a thought alone is a step as well, where a model has answered so."""
+    drsai = await make(None)
+    run_id = str((await drsai.run("engine:plan_execute", "What is 2+3?", thread_id="t")).run_id)
+    steps = await steps_of(drsai, run_id)
+    assert [step.position for step in steps] == list(range(1, len(steps) + 1))
+    assert steps[0].source == "agent_planner"
+    assert str(steps[0].thought).startswith("Plan:")
+    assert (steps[0].text, steps[0].tool) == (None, None)
+    assert steps[0].prompt_tokens
+    assert steps[-1].text
+    assert await steps_of(drsai, run_id, order="desc") == steps[::-1]

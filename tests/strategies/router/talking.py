@@ -17,7 +17,7 @@ from drsai_backend.teams.recording.recorder import Turn
 from drsai_backend.teams.replay.steps import TurnSteps
 from drsai_backend.teams.suspension import InputBroker
 from drsai_backend.teams.team_tree import as_team, parts
-from tests.support.running import Stored, TurnRun, comparable
+from tests.support.running import Stored, TurnRun, as_messages, comparable
 
 FLOW = {
     "description": "Books a table.",
@@ -45,10 +45,15 @@ class _Run(TurnRun):
 
     last: Turn
     crashes = False
+    steers: str | None = None
 
     async def _turn(self, turn: Turn) -> None:
         await super()._turn(turn)
         self.last = turn
+        if self.steers is not None:
+            text, self.steers = self.steers, None
+            await self.session.steer(as_messages(text))
+            await super()._turn(await self.session.capture_turn())
         if self.crashes:
             raise Crash
 
@@ -62,26 +67,35 @@ class Talk:
     said: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     types: list[str] = field(default_factory=list)
+    spoken: list[str] = field(default_factory=list)
+    """All texts that were shown, in order."""
     state: Any = None
     _warm: Any = None
 
-    async def say(self, text: str, *, warm: bool = False, cut: bool = False) -> str:
+    async def say(self, text: str, *, warm: bool = False, cut: bool = False, steer: str | None = None) -> str:
         """Send a message. Returns the answer.
 
         Args:
             warm: the state is that of the process before, as objects; else it is read from what is stored.
             cut: the process ends when the decision is stored, and another one continues.
+            steer: is sent when the decision is stored.
         """
         if not cut:
-            return await self._attempt(text, None, warm=warm)
+            return await self._attempt(text, None, warm=warm, steer=steer)
         try:
-            await self._attempt(text, None, warm=warm, crashes=True)
+            await self._attempt(text, None, warm=warm, crashes=True, steer=steer)
         except Crash:
             return await self._attempt(None, self.stored.pending[-1])
         raise AssertionError("there was no boundary")
 
     async def _attempt(
-        self, text: str | None, pending: list[str] | None, *, warm: bool = False, crashes: bool = False
+        self,
+        text: str | None,
+        pending: list[str] | None,
+        *,
+        warm: bool = False,
+        crashes: bool = False,
+        steer: str | None = None,
     ) -> str:
         steps = TurnSteps()
         given: dict[str, Any] = {"db_manager": None, "models": ModelClientFactory(Settings(_env_file=None))}
@@ -90,7 +104,7 @@ class Talk:
         members = parts(team)
         inject(members, context, InputBroker(), steps)
         run = _Run(team, self.stored, steps=steps)
-        run.crashes = crashes
+        run.crashes, run.steers = crashes, steer
         await run.prepare()
         keep_run = pending is not None
         if warm and self._warm is not None:
@@ -105,6 +119,7 @@ class Talk:
             self.thoughts += [each.content for each in shown if isinstance(each, ThoughtEvent)]
         answers = [each for each in shown if each.type in ("TextMessage", "ToolCallSummaryMessage")]
         self.said.append(answers[-1].content)
+        self.spoken += [each.content for each in answers]
         self.state = comparable(await team.save_state())
         self._warm = run.session.release(run.last.entry.resume)
         return self.said[-1]

@@ -74,8 +74,8 @@ class World:
         return RouterTeam("desk", client, options, skills=[DrSaiAgent("writer", client)], tools=[book])
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(MESSAGES, st.booleans(), st.booleans()), min_size=1, max_size=14))
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.tuples(MESSAGES, st.booleans(), st.booleans()), min_size=1, max_size=12))
 async def test_the_same_wherever_it_is_cut(said: list[tuple[str, bool, bool]]) -> None:
     expected, other = World(), World()
     whole, cut = Talk(expected.build), Talk(other.build)

@@ -17,7 +17,9 @@ from drsai_backend import (
     Depends,
     PlanExecuteTeam,
     ReactAgent,
+    ReflexionTeam,
     RoundRobinGroupChat,
+    RouterTeam,
     RunContext,
     ToolAgent,
     tool,
@@ -129,6 +131,48 @@ def finisher(context: RunContext) -> ToolAgent:
     return ToolAgent("finisher", client, workbench=tools, require_done=True, system_message="You are finisher.")
 
 
+_PAYING: dict[str, Any] = {
+    "description": "Pays, after two questions.",
+    "steps": [
+        {"ask": "payee", "prompt": "Whom?"},
+        {"ask": "token", "prompt": "For what?"},
+        {"tool": "transfer", "arguments": {"token": "{{token}}", "before": 0.05, "after": 0.05}, "result": "paid"},
+        {"end": "Paid: {{paid}}"},
+    ],
+}
+_SLOWLY: dict[str, Any] = {
+    "description": "Pays slowly.",
+    "steps": [
+        {"ask": "after", "type": "number", "prompt": "How long?"},
+        {"tool": "transfer", "arguments": {"token": "x", "before": 0, "after": "{{after}}"}, "result": "paid"},
+        {"end": "Paid: {{paid}}"},
+    ],
+}
+
+
+def front(context: RunContext) -> RouterTeam:
+    """A router: a model chooses between two agents and itself; each third message of the chaos suite begins a flow."""
+    return RouterTeam(
+        "front",
+        context.model_client(),
+        {
+            "patterns": [{"match": r"^\[\w+\.\d*[369]\]", "flow": "paying"}, {"match": "^Slowly", "flow": "slowly"}],
+            "flows": {"paying": _PAYING, "slowly": _SLOWLY},
+            "switch": "never",
+            "instructions": "You choose who speaks.",
+        },
+        skills=[_agent(context, "keeper", tools=[balance, transfer], max_tool_iterations=4), _agent(context, "bob")],
+        tools=[transfer, balance],
+        system_message="You are keeper.",
+    )
+
+
+def judged(context: RunContext) -> ReflexionTeam:
+    """Attempts, each with tools, and one who judges them."""
+    keeper = _agent(context, "keeper", tools=[transfer, balance], max_tool_iterations=4, reflect_on_tool_use=True)
+    return ReflexionTeam(keeper, context.model_client(), judge_prompt="You are judge.", name="judged")
+
+
 def travel(context: RunContext) -> PlanExecuteTeam:
     """A plan, whose steps have tools."""
     tools: list[Any] = [transfer, balance]
@@ -144,4 +188,6 @@ teams = {
     "scribe": scribe,
     "finisher": finisher,
     "travel": travel,
+    "front": front,
+    "judged": judged,
 }

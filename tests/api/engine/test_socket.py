@@ -1,0 +1,123 @@
+"""`/api/v1/agent/ws`: tasks over a WebSocket, resumed by position after each break."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from drsai_backend.api.engine import socket as endpoint
+from tests.api.engine.conftest import World
+from tests.support.websocket import Refused, Socket, connected
+
+ADD = {"type": "execute", "task": "Add.", "mode": "tools"}
+
+
+@asynccontextmanager
+async def opened(world: World, who: str = "ann@acme", **headers: str) -> AsyncGenerator[Socket]:
+    async with connected(world.app, "/api/v1/agent/ws", {"x-who": who, **headers}) as socket:
+        yield socket
+
+
+async def heard(socket: Socket, until: str = "final") -> list[Any]:
+    events = [await socket.hear()]
+    while events[-1]["type"] != until:
+        events.append(await socket.hear())
+    return events
+
+
+async def test_a_task(world: World) -> None:
+    async with opened(world) as socket:
+        await socket.say(ADD)
+        begun, *events = await heard(socket)
+    assert begun["type"] == "task"
+    assert [each["type"] for each in events][:5] == ["step_start", "thought", "action", "observation", "step_end"]
+    assert {each["task_id"] for each in events} == {begun["task_id"]}
+    assert (events[-1]["content"], events[-1]["status"]) == ("The sum is 2.", "success")
+    over_http = [each for _, each in await world.events(f"/tasks/{begun['task_id']}/stream")][:-1]
+    assert [{k: v for k, v in each.items() if k not in ("id", "task_id")} for each in events] == over_http
+
+
+async def test_a_reader_is_cut_a_hundred_times(world: World) -> None:
+    chance = random.Random(2)
+    world.model.hold()
+    async with opened(world) as socket:
+        await socket.say(ADD)
+        task = (await socket.hear())["task_id"]
+    found: list[Any] = []
+    cuts = 0
+    world.model.release()
+    while cuts < 100:
+        async with opened(world) as socket:
+            after = {"after": found[-1]["id"]} if found else {}
+            await socket.say({"type": "resume", "task_id": task, **after})
+            assert (await socket.hear())["type"] == "task"
+            for _ in range(chance.randint(0, 2)):
+                if found and found[-1]["type"] == "final":
+                    break
+                found.append(await socket.hear())
+        cuts += 1
+    assert [each["type"] for each in found].count("final") == 1
+    async with opened(world) as socket:
+        await socket.say({"type": "resume", "task_id": task})
+        assert (await heard(socket))[1:] == found
+
+
+async def test_cancel_ping_and_several_tasks_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "MOST", 2)
+    world.model.hold()
+    async with opened(world) as socket:
+        for _ in range(2):
+            await socket.say(ADD)
+        first, second = await socket.hear(), await socket.hear()
+        await socket.say(ADD)
+        full = await socket.hear()
+        assert (full["type"], full["status"], full["error"]["code"]) == ("error", 503, "overloaded")
+        await socket.say({"type": "cancel", "task_id": first["task_id"]})
+        events = await heard(socket)
+        assert {each["task_id"] for each in events} == {first["task_id"]}
+        assert events[-1]["status"] == "cancelled"
+        await socket.say({"type": "ping"})
+        assert (await heard(socket, "pong"))[-1] == {"type": "pong"}
+        world.model.release()
+        [*_, last] = await heard(socket)
+        assert (last["task_id"], last["status"]) == (second["task_id"], "success")
+
+
+async def test_what_is_refused_leaves_the_connection_open(world: World) -> None:
+    task = (await world.execute()).json()["task_id"]
+    async with opened(world, "bob@acme") as socket:
+        for message, status, param in (
+            ({**ADD, "max_steps": 0}, 400, "max_steps"),
+            ({**ADD, "mode": "x"}, 400, "mode"),
+            ({**ADD, "tenant_id": "other"}, 403, "tenant_id"),
+            ({"type": "resume", "task_id": task}, 404, "task_id"),
+            ({"type": "cancel", "task_id": task}, 404, "task_id"),
+            ({"type": "resume", "task_id": task, "after": "1"}, 400, "after"),
+            ({"type": "sing"}, 400, "type"),
+            ({}, 400, "type"),
+        ):
+            await socket.say(message)
+            told = await socket.hear()
+            assert (told["type"], told["status"], told["error"]["param"]) == ("error", status, param), message
+        await socket.say("no JSON")
+        assert (await socket.hear())["status"] == 400
+        await socket.say({"type": "ping"})
+        assert (await socket.hear())["type"] == "pong"
+
+
+async def test_a_page_of_another_origin_may_not_connect(world: World) -> None:
+    with pytest.raises(Refused) as refused:
+        async with opened(world, origin="https://evil.example"):
+            pass
+    assert refused.value.status == 400
+
+
+async def test_a_heartbeat_while_there_is_nothing_to_say(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    [route] = [each for each in world.app.routes if getattr(each, "path", "") == "/api/v1/agent/ws"]
+    monkeypatch.setattr(route.endpoint, "heartbeat", 0.02)  # type: ignore[attr-defined]
+    async with opened(world) as socket:
+        assert [(await socket.hear())["type"] for _ in range(2)] == ["heartbeat", "heartbeat"]
