@@ -21,7 +21,7 @@ from benchmarks.report import Section
 from benchmarks.served import Served
 from benchmarks.tool_runs import CALLS, look
 from drsai_backend import RunContext
-from drsai_backend.agents import ToolAgent
+from drsai_backend.agents import ReactAgent, ToolAgent
 from drsai_backend.definitions import Means, load
 from drsai_backend.tools.builtin import builtin_tools
 
@@ -36,11 +36,16 @@ agents:
     prompt: "You are ada. You help {{user_id}} of {{tenant}}."
     tools: [weather, calculator, current_time]
     stream: false
+  rex:
+    prompt: "You are rex. You help {{user_id}} of {{tenant}}."
+    tools: [weather]
+    strategy: react
+    stream: false
   bob: {prompt: "You are bob. You help {{user_id}} of {{tenant}}.", stream: false}
   eve: {prompt: "You are eve. You help {{user_id}} of {{tenant}}.", stream: false}
 teams:
   pair: {kind: round_robin, participants: [bob, eve], max_turns: 2}
-serve: [ada, pair]
+serve: [ada, rex, pair]
 """
 tool = drsai_backend.tool(look)
 Factory = Callable[[RunContext], ChatAgent | Team]
@@ -59,6 +64,16 @@ def _agent(context: RunContext, name: str, tools: list[Any]) -> ToolAgent:
 
 def ada(context: RunContext) -> ToolAgent:
     return _agent(context, "ada", [tool, *builtin_tools(["calculator", "current_time"])])
+
+
+def rex(context: RunContext) -> ReactAgent:
+    return ReactAgent(
+        "rex",
+        context.model_client(),
+        workbench=[StaticStreamWorkbench([tool])],
+        description="rex",
+        system_message=_PROMPT.format(name="rex", user=context.user_id, tenant=context.principal.tenant),
+    )
 
 
 def pair(context: RunContext) -> drsai_backend.RoundRobinGroupChat:
@@ -99,16 +114,16 @@ async def _compare(
 async def measure(postgres: Postgres | None, rounds: int) -> Section:
     section = Section(
         "Agents by definition",
-        f"An agent that calls a tool {CALLS} times, and a round robin of two: defined in YAML, and the same in\n"
-        "Python. Each run through the engine, all stored; the model is an endpoint in a process of its own, which\n"
-        "answers at once.",
+        f"An agent that calls a tool {CALLS} times (ada), one of react that answers at once (rex), and a round robin of\n"
+        "two (pair): defined in YAML, and the same in Python. Each run through the engine, all stored; the model is an\n"
+        "endpoint in a process of its own, which answers at once.",
         ("what", "database", "defined ÷ Python", "CPU", "ms: defined / Python"),
     )
     with tempfile.TemporaryDirectory() as folder, endpoint() as base:
         file = Path(folder) / "team.yaml"
         file.write_text(FILE)
         defined: Any = load(str(file), Means(("benchmarks",)))
-        for what, python, calls in (("ada", ada, CALLS), ("pair", pair, 0)):
+        for what, python, calls in (("ada", ada, CALLS), ("rex", rex, 0), ("pair", pair, 0)):
             factories = (defined[what], python)
             where = f"{base}/0/{calls}/v1"
             with sqlite() as url:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,16 +21,24 @@ TEAM = "pair"
 
 
 class Served:
-    """A `DrSai` with one team. Use it as `async with Served(url, stream=False) as served`.
+    """A `DrSai` with one team, or with the `teams` that are given. Use it as `async with Served(url) as served`.
 
     `writes` counts the write transactions.
     """
 
-    def __init__(self, url: str, *, stream: bool = False, vision: bool = True, **settings: Any) -> None:
+    def __init__(
+        self,
+        url: str,
+        teams: Mapping[str, Any] | None = None,
+        *,
+        stream: bool = False,
+        vision: bool = True,
+        **settings: Any,
+    ) -> None:
         self._client = InstantClient(vision=vision)
         self._stream = stream
         self._texts = Texts()
-        self._drsai = DrSai({TEAM: self._team}, url, settings=Settings(database_url=url, **settings))
+        self._drsai = DrSai(teams or {TEAM: self._team}, url, settings=Settings(database_url=url, **settings))
         self.engine = self._drsai.engine
         self.database = self._drsai.database
         self.db = self._drsai.db
@@ -45,10 +54,10 @@ class Served:
     def _team(self) -> BaseGroupChat:
         return our_team(self._client, stream=self._stream)
 
-    def request(self, thread_id: str) -> RunRequest:
+    def request(self, thread_id: str, team: str = TEAM) -> RunRequest:
         text = self._texts.next()
         return RunRequest(
-            TEAM,
+            team,
             [InputMessage("user", text)],
             Principal(USER),
             thread_id=thread_id,
@@ -56,9 +65,9 @@ class Served:
             raw_messages=[{"role": "user", "content": text}],
         )
 
-    async def run(self, thread_id: str) -> None:
+    async def run(self, thread_id: str, team: str = TEAM) -> None:
         """One run, to its stored end."""
-        handle = await self.engine.start(self.request(thread_id))
+        handle = await self.engine.start(self.request(thread_id, team))
         end = await handle.wait()
         assert end.status is RunStatus.COMPLETED, end
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,10 @@ async def service(serve: Serve, tmp_path: Path) -> Service:
     file = tmp_path / "team.yaml"
     file.write_text(FILE)
     return await serve(load(str(file), Means(("tests.e2e",))))
+
+
+def _body(name: str) -> dict[str, Any]:
+    return {"model": name, "messages": [{"role": "user", "content": "Go."}], "thread_id": "t"}
 
 
 async def ask(service: Service, name: str, text: str = "Go.", **more: Any) -> dict[str, Any]:
@@ -177,6 +182,20 @@ async def test_the_last_step_is_asked_for_an_answer(service: Service, model: Mod
     assert messages[-1]["message"]["metadata"]["limit"] == "max_iterations"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_model_that_calls_functions_all_the_same(service: Service, model: ModelServer, stream: bool) -> None:
+    """Even where there are none any more: the run ends in order."""
+    model.script(None, lambda _: Reply(tool_calls=[ToolCall("shout", {"text": "hey"})]))
+    body = {"model": "reactor", "messages": [{"role": "user", "content": "Go."}], "thread_id": "t", "stream": stream}
+    answer = await service.http.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    thread = (await service.http.get("/v1/threads/t", params={"user": "anonymous"})).json()
+    assert thread["status"] == "completed", thread
+    messages = await stored(service)
+    assert messages[-1]["message"]["metadata"]["limit"] == "max_iterations"
+    assert len(model.requests) == 6, "three steps, and the last one with two repairs"
+
+
 async def test_the_limit_of_calls_is_told(service: Service, model: ModelServer) -> None:
     def answer(request: ModelRequest) -> Any:
         return Reply(tool_calls=[ToolCall("shout", {"text": "hey"})]) if request.body.get("tools") else "That is all."
@@ -214,6 +233,27 @@ async def test_reminders_have_an_end(service: Service, model: ModelServer) -> No
     assert len(model.requests) == 3
     messages = await stored(service)
     assert messages[-1]["message"]["metadata"]["limit"] == "reminders"
+
+
+@pytest.mark.parametrize("name", ["reactor", "finisher"])
+async def test_cancelled_inside(service: Service, model: ModelServer, name: str) -> None:
+    """The call of the model ends, and the next message is answered."""
+    asked = asyncio.Event()
+
+    def hang(request: ModelRequest) -> Any:
+        asked.set()
+        return Reply("never", hang=True)
+
+    model.script(None, hang)
+    run = asyncio.create_task(service.http.post("/v1/chat/completions", json=_body(name)))
+    async with asyncio.timeout(20):
+        await asked.wait()
+        cancelled = await service.http.post("/v1/threads/t/cancel", json={})
+        await run
+    assert cancelled.json()["status"] == "stopped"
+    done = Reply(tool_calls=[ToolCall("done", {"answer": "Here."})])
+    model.script(None, lambda request: done if request.body.get("tools") else "Final Answer: Here.")
+    assert (await ask(service, name))["choices"][0]["message"]["content"] == "Here."
 
 
 @pytest.mark.parametrize("name", ["reactor", "finisher"])

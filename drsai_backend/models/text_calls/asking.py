@@ -85,7 +85,7 @@ class TextCalls:
                 if not self._learnt(error):
                     raise
                 result = await self._asks.create(messages, **options)
-            result = with_thought(result)
+            result = self._called_nothing(with_thought(result))
             usage = _sum(usage, result.usage)
             step = self._step(result)
             if step is None:
@@ -109,7 +109,7 @@ class TextCalls:
             try:
                 async for item in stream:
                     if isinstance(item, CreateResult):
-                        result = with_thought(item, said)
+                        result = self._called_nothing(with_thought(item, said))
                         break
                     said.append(item)
                     if piece := shown.feed(item):
@@ -173,6 +173,12 @@ class TextCalls:
             return False
         self._no_stop.add(self._where)
         return True
+
+    def _called_nothing(self, result: CreateResult) -> CreateResult:
+        """The result; without calls of functions where there is no tool, which some models make all the same."""
+        if self._tools or isinstance(result.content, str):
+            return result
+        return result.model_copy(update={"content": "", "finish_reason": "stop"})
 
     def _step(self, result: CreateResult) -> TextStep | None:
         """What the model has written; None: it is no text in this form."""

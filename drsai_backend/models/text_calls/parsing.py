@@ -31,11 +31,12 @@ _BLOB: Final = re.compile(r"\{\s{0,40}[\"'“](?:action|tool|name|function)[\"'�
 _FENCE: Final = re.compile(r"^\s{0,40}```[a-zA-Z]{0,12}[ \t]{0,8}\n?|\n?```\s{0,40}$")
 _CALL: Final = re.compile(r"^(?:use |call |run )?[`\"'*<\[]{0,3}([\w.\-]{1,64})[`\"'*>\]]{0,3}\s{0,8}", re.IGNORECASE)
 _PAIR: Final = re.compile(
-    r"""([A-Za-z_]\w{0,63})\s{0,4}[=:]\s{0,4}("[^"\n]{0,4000}"|'[^'\n]{0,4000}'|[^,\n]{1,4000})"""
+    r"""\b([A-Za-z_]\w{0,63})\s{0,4}[=:]\s{0,4}("[^"\n]{0,4000}"|'[^'\n]{0,4000}'|[^,\n]{1,4000})"""
 )
 _TRAILING: Final = re.compile(r",(\s{0,40}[}\]])")
 _ENDS: Final = frozenset({"finalanswer", "finish", "final", "done", "answer", "respond", "reply", "最终答案"})
 _NOTHING: Final = frozenset({"", "none", "null", "na", "no", "nothing", "notool", "noaction", "noneneeded"})
+_HALF: Final = re.compile("[\ud800-\udfff]")
 _PLACES: Final = 8
 """Where a JSON object is looked for in one text."""
 _LITERAL: Final = 20_000
@@ -185,11 +186,14 @@ def _as_answer(text: str) -> str:
 def _blob(text: str, tools: Mapping[str, JsonObject], before: int) -> TextStep | None:
     """The action as one JSON object: `{"action": …, "action_input": …}`, or `{"name": …, "arguments": …}`. One behind
     an answer that has begun is a part of it."""
+    broken: str | None = None
     for count, found in enumerate(_BLOB.finditer(text)):
         if count >= _PLACES:
             break
         value = _object_at(text, found.start())
         if value is None:
+            if broken is None and found.start() <= before and "action" in found[0].lower():
+                broken = text[: found.start()]
             continue
         call = _call_of(value, tools)
         if call is None:
@@ -198,14 +202,22 @@ def _blob(text: str, tools: Mapping[str, JsonObject], before: int) -> TextStep |
             return None
         name, given = call
         cut = min(before, found.start())
-        thought = _joined(text[:cut], list(labels(text[:cut])))
-        thought = re.sub(r"```[a-zA-Z]{0,12}\s{0,40}$|<tool_call>\s{0,40}$", "", thought).strip()
+        thought = _thought_of(text[:cut])
+        if not name.strip():
+            return TextStep(thought)
+        said = given if isinstance(given, str) else _dumped(given) or ""
         if _plain(name) in _ENDS and _known(name, tools) is None:
-            return _answered(thought, given if isinstance(given, str) else json.dumps(given, ensure_ascii=False))
-        arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+            return _answered(thought, "" if given is None else said.strip())
+        arguments = said
         name = _known(name, tools) or name
         return TextStep(thought, name, _arguments(arguments, tools.get(name, {})))
-    return None
+    # A call that cannot be read is no answer for anybody.
+    return None if broken is None else TextStep(_thought_of(broken))
+
+
+def _thought_of(text: str) -> str:
+    """What stands before an object, without its fence."""
+    return re.sub(r"```[a-zA-Z]{0,12}\s{0,40}$|<tool_call>\s{0,40}$", "", _joined(text, list(labels(text)))).strip()
 
 
 def _is_of_action(between: str) -> bool:
@@ -227,10 +239,10 @@ def _call_of(value: JsonObject, tools: Mapping[str, JsonObject]) -> tuple[str, A
             return _call_of(cast("JsonObject", name), tools)
         if not isinstance(name, str):
             continue
-        given = next((lowered[each] for each in inputs if each in lowered), None)
+        written = next((each for each in inputs if each in lowered), None)
         is_known = _known(name, tools) is not None
-        if given is not None and (is_known or key == "action"):
-            return name, given
+        if written is not None and (is_known or key == "action"):
+            return name, lowered[written]
         if is_known and key in ("action", "tool"):
             return name, {}
     return None
@@ -286,9 +298,12 @@ def _repaired(text: str) -> object:
             return value
         if len(bare) <= _LITERAL:
             try:
-                return cast("object", ast.literal_eval(re.sub(r"\b(true|false|null)\b", _of_python, bare)))
+                value = ast.literal_eval(re.sub(r"\b(true|false|null)\b", _of_python, bare))
             except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
                 continue
+            # Python also has sets, bytes, `...` and keys that are no text: what can be JSON is made so.
+            dumped = _dumped(value)
+            return None if dumped is None else _json(dumped)
     return None
 
 
@@ -327,9 +342,11 @@ def _arguments(text: str, schema: JsonObject) -> str:
     return text
 
 
-def _dumped(value: JsonObject) -> str | None:
+def _dumped(value: object) -> str | None:
+    """As JSON; None: it cannot be. Half of a pair of surrogates stays an escape, as no database or socket takes it."""
     try:
-        return json.dumps(value, ensure_ascii=False)
+        text = json.dumps(value, ensure_ascii=False)
+        return text if text.isascii() or _HALF.search(text) is None else json.dumps(value)
     except (TypeError, ValueError, RecursionError):
         return None
 

@@ -20,7 +20,7 @@ class StepStream:
         self._thoughts = ThoughtSplitter()
         self._kind = "start"
         self._line = ""
-        self._blank = ""
+        self._blank: list[str] = []
         self._opened = False
         self.has_answered = False
         """Whether anything of the answer was shown."""
@@ -30,7 +30,8 @@ class StepStream:
         """Another answer of the model follows."""
         self._thoughts = ThoughtSplitter()
         self._kind = "start"
-        self._line = self._blank = ""
+        self._line = ""
+        self._blank.clear()
 
     def feed(self, piece: str) -> str:
         """What is shown of one more piece; "" for nothing."""
@@ -57,22 +58,19 @@ class StepStream:
         return shown
 
     def _text(self, text: str) -> str:
-        shown = ""
-        self._line += text
-        while True:
-            line, newline, rest = self._line.partition("\n")
-            if newline:
-                self._line = rest
-                shown += self._of_line(line + newline)
-                continue
-            if self._kind in ("thought", "answer") and len(line) > _LABEL_LENGTH:
-                self._line = ""
-                shown += self._of_line(line)
+        shown: list[str] = []
+        *lines, last = text.split("\n")
+        for line in lines:
+            whole, self._line = f"{self._line}{line}\n", ""
+            shown.append(self._of_line(whole))
+        self._line += last
+        in_line = self._kind.endswith("…")
+        if in_line or len(self._line) > _LABEL_LENGTH:
+            line, self._line = self._line, ""
+            shown.append(self._of_line(line))
+            if not in_line:
                 self._kind += "…"  # in the middle of a line, where no label can begin
-            elif self._kind.endswith("…") and line:
-                self._line = ""
-                shown += self._shown(line)
-            return shown
+        return "".join(shown)
 
     def _of_line(self, line: str) -> str:
         """A line, or the rest of one that has begun."""
@@ -92,7 +90,7 @@ class StepStream:
             self._kind = "silent"
             return ""
         self._kind = kind
-        self._blank = ""
+        self._blank.clear()
         return self._shown(line[end:])
 
     def _shown(self, text: str) -> str:
@@ -127,9 +125,14 @@ class StepStream:
 
     def _without_edges(self, text: str, *, begins: bool) -> str:
         """The text without blank space at its beginning and its end, which is held back until something follows."""
-        text = self._blank + text
-        if begins:
-            text = text.lstrip()
         kept = text.rstrip()
-        self._blank = text[len(kept) :]
+        blank = text[len(kept) :]
+        if begins:
+            self._blank.clear()
+            kept = kept.lstrip()
+        elif kept:
+            kept = "".join([*self._blank, kept])
+            self._blank.clear()
+        if blank and (kept or not begins):
+            self._blank.append(blank)
         return kept

@@ -146,6 +146,26 @@ _OTHERS: list[tuple[str, Any]] = [
     ),
     ("Action: find-place\nAction Input: Rome", ("find_place", {"name": "Rome"})),
     ("Action: fly\nAction Input: {}", ("fly", {})),
+    # What Python has and JSON has not.
+    ("{'action': 'search', 'action_input': ...}", BAD),
+    ("{'action': 'search', 'action_input': {'cats', 'dogs'}}", BAD),
+    ("{'action': 'search', 'action_input': b'cats'}", BAD),
+    ("{'action': 'search', 'action_input': {('a', 'b'): 1}}", BAD),
+    ("{'action': 'Final Answer', 'action_input': ...}", BAD),
+    ("{'action': 'search', 'action_input': 'cats', 1: 2}", CATS),
+    ("Action: add\nAction Input: {'a': ..., 'b': {1}}", ("add", "{'a': ..., 'b': {1}}")),
+    # Objects that are cut, and such that say nothing.
+    ('{"action": "search", "action_input": {"query": "ca', BAD),
+    ('I look.\n```json\n{"action": "search", "action_inp', BAD),
+    ('{"action": "", "action_input": {}}', BAD),
+    ('{"action": "Final Answer", "action_input": ""}', BAD),
+    ('{"action": "Final Answer", "action_input": " "}', BAD),
+    ('{"action": "Final Answer", "action_input": null}', BAD),
+    ('{"action": "now", "action_input": null}', NOW),
+    ('{"name": "Ada", "age": ', '{"name": "Ada", "age":'),
+    ('Final Answer: write {"action": ', 'write {"action":'),
+    # Half of a pair of surrogates stays an escape, which can be stored and sent.
+    ('{"action": "search", "action_input": {"query": "\\ud800é"}}', ("search", {"query": "\ud800é"})),
 ]
 CORPUS = _STEPS + _OTHERS
 
@@ -168,6 +188,11 @@ def test_what_is_meant_is_found(part: int) -> None:
             assert step.action == name, (text, step)
             given = step.arguments if isinstance(arguments, str) else json.loads(step.arguments)
             assert given == arguments, (text, step)
+
+
+def test_calls_can_be_stored_and_sent() -> None:
+    step = parse_step('{"action": "search", "action_input": {"query": "\\ud800é"}}', TOOLS)
+    assert step.arguments.encode() == b'{"query": "\\ud800\\u00e9"}'
 
 
 def test_the_thought_is_what_comes_before() -> None:
@@ -209,6 +234,50 @@ _PIECES = st.sampled_from(
         *("<think>", "</think>", "text", "**", "\x00", "\ud800"),
     ]
 )
+
+
+_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.binary(max_size=3)
+    | st.just(...),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=5) | st.integers() | st.tuples(st.integers()), inner, max_size=3)
+        | st.tuples(inner)
+        | st.sets(st.integers(), max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["action", "action_input", "name", "arguments", "function", 1]), _VALUES), _VALUES
+)
+def test_no_literal_of_python_raises(call: dict[Any, Any], given: Any) -> None:
+    for text in (
+        repr(call),
+        f"Action: add\nAction Input: {given!r}",
+        repr({"action": "search", "action_input": given}),
+    ):
+        step = parse_step(text, TOOLS)
+        assert step.action is None or (step.answer is None and step.action.strip())
+        step.arguments.encode()
+
+
+@pytest.mark.parametrize("depth", [400, 700, 940, 960, 980, 1_000, 20_000])
+def test_nesting_does_not_raise(depth: int) -> None:
+    deep = "[" * depth + "]" * depth
+    for text in (
+        '{"function":' * depth + '"search"' + "}" * depth,
+        f'{{"action": "search", "action_input": {deep}}}',
+        f'Action: search\nAction Input: {{"query": {deep}}}',
+        f'Action: Final Answer\nAction Input: {{"a": {deep}}}',
+    ):
+        assert parse_step(text, TOOLS)
 
 
 @given(st.lists(_PIECES, max_size=25).map("".join) | st.text(max_size=80))
@@ -254,11 +323,43 @@ def test_a_stream_shows_what_the_whole_says(pieces: list[str], data: st.DataObje
         "Action: add\nAction Input: " + "[" * 300_000,
         '{"action": "' + "\\" * 400_000,
         "Action: add\nAction Input: {" + "'a': {" * 50_000,
+        "Action: add\nAction Input: " + "a" * 1_000_000,
+        "Thought: x\n" * 90_000,
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_long_texts_take_little_time(text: str) -> None:
     """Seconds would be a cost that grows with the square, or worse."""
     begin = time.process_time()
     parse_step(text, TOOLS)
     assert time.process_time() - begin < 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 1_000_000,
+        "Action: add\nAction Input: " + "a" * 1_000_000,
+        "Final Answer: x" + "\n" * 200_000,
+        "Final Answer: x" + " " * 1_000_000,
+        "Thought: " + "a" * 1_000_000,
+    ],
+    ids=["no label", "input", "lines", "blank", "thought"],
+)
+def test_long_streams_take_little_time(text: str) -> None:
+    """In small pieces, and in one."""
+    for size in (10, len(text)):
+        stream = StepStream()
+        begin = time.process_time()
+        for place in range(0, len(text), size):
+            stream.feed(text[place : place + size])
+        stream.end()
+        assert time.process_time() - begin < 3
+
+
+def test_a_long_answer_comes_as_it_is_made() -> None:
+    """Of one line, and without a thought before it."""
+    stream = StepStream()
+    shown = [stream.feed(piece) for piece in ("Final Answer: ", "a" * 30, "b" * 30, "c")]
+    assert "".join(shown[:3]) == "a" * 30 + "b" * 30
+    assert shown[3] == "c"

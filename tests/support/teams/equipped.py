@@ -21,6 +21,7 @@ from drsai_backend import (
     RoundRobinGroupChat,
     RouterTeam,
     RunContext,
+    ToolAgent,
     tool,
 )
 from drsai_backend.agents.contexts import CompactionContext
@@ -123,6 +124,13 @@ def scribe(context: RunContext) -> ReactAgent:
     return ReactAgent("scribe", client, workbench=tools, max_steps=4, system_message="You are scribe.")
 
 
+def finisher(context: RunContext) -> ToolAgent:
+    """An agent that is at work until it calls `done`."""
+    tools = StaticStreamWorkbench([transfer, balance])
+    client = context.model_client()
+    return ToolAgent("finisher", client, workbench=tools, require_done=True, system_message="You are finisher.")
+
+
 _PAYING: dict[str, Any] = {
     "description": "Pays, after two questions.",
     "steps": [
@@ -168,7 +176,7 @@ def judged(context: RunContext) -> ReflexionTeam:
 def travel(context: RunContext) -> PlanExecuteTeam:
     """A plan, whose steps have tools."""
     tools: list[Any] = [transfer, balance]
-    least = {"max_steps": 9, "retries": 1, "replans": 1}
+    least: dict[str, Any] = {"max_steps": 9, "retries": 1, "replans": 1}
     return PlanExecuteTeam(context.model_client(), tools, name="travel", system_message="You are travel.", **least)
 
 
@@ -178,6 +186,7 @@ teams = {
     "spare": spare,
     "short": short,
     "scribe": scribe,
+    "finisher": finisher,
     "travel": travel,
     "front": front,
     "judged": judged,
