@@ -14,6 +14,7 @@ from typing import Any
 
 from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import CreateResult
+from autogen_core.tools import StaticStreamWorkbench
 
 import drsai_backend
 from benchmarks.databases import Postgres, query, sqlite
@@ -24,8 +25,10 @@ from benchmarks.teams import USAGE, InstantClient
 from benchmarks.tool_runs import look
 
 CALLS = 50
-EARLY, LATE = range(2, 7), range(CALLS - 6, CALLS - 1)
-"""The calls whose mean stands for the 5th, and for the 50th; the first is number 0."""
+STEPS = 50
+"""Of an agent that writes its calls, the last of which is its answer."""
+EARLY, LATE = slice(2, 7), slice(-5, None)
+"""The calls whose mean stands for the 5th, and for the last one; the first is number 0."""
 RUNS = 20
 
 
@@ -53,14 +56,27 @@ class _Calling(InstantClient):
         return CreateResult(finish_reason="function_calls", content=[call], usage=USAGE, cached=False)
 
 
+class _Writing(_Calling):
+    """The same calls, written as text: thought, action, action input."""
+
+    async def create(self, messages: Sequence[Any], **options: Any) -> CreateResult:
+        found = await super().create(messages, **options)
+        if isinstance(found.content, str):
+            return found
+        [call] = found.content
+        text = f"Thought: I look.\nAction: {call.name}\nAction Input: {call.arguments}"
+        return CreateResult(finish_reason="stop", content=text, usage=USAGE, cached=False)
+
+
 class _Served(Served):
     """`marks` has, for every run, what `mark` said at each call of the tool."""
 
-    def __init__(self, url: str, mark: Callable[[], float]) -> None:
+    def __init__(self, url: str, mark: Callable[[], float], *, writes: bool) -> None:
         super().__init__(url)
         self.marks: list[list[float]] = []
         self.mark = mark
-        self._model = _Calling()
+        self._writes = writes
+        self._model = _Writing() if writes else _Calling()
 
         async def called(place: str, days: int = 1) -> str:
             self.marks[-1].append(self.mark())
@@ -69,6 +85,9 @@ class _Served(Served):
         self._tool = drsai_backend.tool(name="look", description="The weather of a place.")(called)
 
     def _team(self) -> Any:
+        if self._writes:
+            tools = StaticStreamWorkbench([self._tool])
+            return drsai_backend.ReactAgent("ada", self._model, workbench=tools, max_steps=STEPS)
         agent = drsai_backend.AssistantAgent("ada", self._model, tools=[self._tool], max_tool_iterations=CALLS + 1)
         return drsai_backend.RoundRobinGroupChat([agent], max_turns=1)
 
@@ -102,8 +121,11 @@ def _stored_on(url: str) -> Callable[[], float]:
     return stored
 
 
-async def _measure(section: Section, name: str, url: str, logged: Callable[[], float], runs: int) -> None:
-    async with _Served(url, time.perf_counter) as served:
+async def _measure(
+    section: Section, name: str, url: str, logged: Callable[[], float], runs: int, *, writes: bool = False
+) -> None:
+    what_ends = "step of a react run" if writes else "tool call of a turn"
+    async with _Served(url, time.perf_counter, writes=writes) as served:
         marks = (
             ("time, µs", 1e6, time.perf_counter),
             ("bytes stored", 1, _stored_on(url)),
@@ -112,11 +134,13 @@ async def _measure(section: Section, name: str, url: str, logged: Callable[[], f
         for what, unit, mark in marks:
             served.mark = mark
             found = await served.calls(3 if what == "bytes stored" else runs)
-            early, late = (statistics.mean(found[at] for at in where) * unit for where in (EARLY, LATE))
-            section.rows.append((name, what, f"{early:,.0f}", f"{late:,.0f}", f"{late / early:.2f}"))
+            early, late = (statistics.mean(found[where]) * unit for where in (EARLY, LATE))
+            section.rows.append(
+                (name, "react" if writes else "functions", what, f"{early:,.0f}", f"{late:,.0f}", f"{late / early:.2f}")
+            )
             if what != "bytes logged":
                 short = what.partition(",")[0]
-                section.at_most(f"{short} of the {CALLS}th tool call of a turn ÷ of the 5th, {name}", 1.2, late / early)
+                section.at_most(f"{short} of the {CALLS}th {what_ends} ÷ of the 5th, {name}", 1.2, late / early)
 
 
 async def measure(postgres: Postgres | None, runs: int = RUNS) -> Section:
@@ -126,16 +150,19 @@ async def measure(postgres: Postgres | None, runs: int = RUNS) -> Section:
         f"result and the model's answer are stored. Medians of {runs} runs; the 5th is the mean of 3 to 7, the 50th\n"
         "that of the last five. *Logged*: what is written to SQLite's log, in pages of 4 KB, or to PostgreSQL's,\n"
         "without full-page images. SQLite writes a page more for a step once the steps no longer fit into one page,\n"
-        "as those of the first calls do when no other run has any.",
-        ("database", "", "5th", "50th", "50th ÷ 5th"),
+        "as those of the first calls do when no other run has any. *React*: the calls are written as text.",
+        ("database", "calls by", "", "5th", "50th", "50th ÷ 5th"),
     )
     with sqlite() as url:
         await _measure(section, "SQLite", url, written_by_process, runs)
+    with sqlite() as url:
+        await _measure(section, "SQLite", url, written_by_process, runs, writes=True)
     if postgres is not None:
         with postgres.database() as url:
             configure(postgres, "full_page_writes = off")
             try:
                 await _measure(section, "PostgreSQL", url, lambda: wal_position(postgres), runs)
+                await _measure(section, "PostgreSQL", url, lambda: wal_position(postgres), runs, writes=True)
             finally:
                 configure(postgres, "full_page_writes = on")
     return section

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from autogen_agentchat.base import ChatAgent, Team
-from autogen_core.model_context import ChatCompletionContext
+from autogen_core.model_context import ChatCompletionContext, UnboundedChatCompletionContext
 from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import Workbench
 from pydantic import BaseModel, ConfigDict
 
+from drsai_backend.errors import TeamBuildError
 from drsai_backend.teams.context import RunContext
 
 
@@ -54,6 +55,42 @@ class AgentParts:
     stream: bool
     part: Callable[[str], ChatAgent | Team]
     run: RunContext
+
+    @classmethod
+    def of_code(
+        cls,
+        name: str,
+        run: RunContext,
+        *,
+        description: str | None = None,
+        system_message: str | None = None,
+        workbenches: Callable[[], list[Workbench]] = list,
+        model_context: Callable[[], ChatCompletionContext] = UnboundedChatCompletionContext,
+        handoffs: tuple[str, ...] = (),
+        max_iterations: int = 10,
+        tool_choice: str = "auto",
+        stream: bool = True,
+        part: Callable[[str], ChatAgent | Team] | None = None,
+    ) -> AgentParts:
+        """The parts of an agent that is made in code: its models are the run's."""
+
+        def nobody(wanted: str) -> ChatAgent | Team:
+            raise TeamBuildError(f"strategy of {name!r} names {wanted!r}: say by `part` how that is built")
+
+        return cls(
+            name=name,
+            description=description or name,
+            system_message=system_message,
+            client=run.model_client,
+            workbenches=workbenches,
+            model_context=model_context,
+            handoffs=handoffs,
+            max_iterations=max_iterations,
+            tool_choice=tool_choice,
+            stream=stream,
+            part=part or nobody,
+            run=run,
+        )
 
 
 class AgentWords(Protocol):

@@ -20,7 +20,7 @@ from tests.chaos.world import Process, World
 
 TEAMS = (
     *(("solo", 1), ("rounds", 2), ("chosen", 2), ("swarm", 2), ("tools", 4), ("asking", 1)),
-    *(("office", 4), ("marking", 2), ("spare", 2), ("short", 2), ("travel", 2)),
+    *(("office", 4), ("marking", 2), ("spare", 2), ("short", 2), ("travel", 2), ("scribe", 2)),
 )
 WAYS = (("stream", 3), ("whole", 1), ("background", 1))
 SERVERS = 2

@@ -18,7 +18,7 @@ from tests.chaos.world import World
 
 TEAMS = (
     *(("solo", 2), ("rounds", 3), ("chosen", 2), ("swarm", 2), ("tools", 2), ("asking", 3)),
-    *(("office", 3), ("marking", 1), ("spare", 1), ("short", 2), ("travel", 2)),
+    *(("office", 3), ("marking", 1), ("spare", 1), ("short", 2), ("travel", 2), ("scribe", 2)),
 )
 WAYS = (("stream", 4), ("whole", 1), ("background", 2))
 POLICIES = (("enqueue", 4), ("reject", 1), ("interrupt", 1), ("steer", 2))

@@ -22,6 +22,7 @@ from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply
 
 TAG = re.compile(r"\[(\w+)\.(\d+)\]")
 NUMBER = re.compile(r"\bn(\d+)\b")
+_WRITTEN = re.compile(r'"token": "(n\d+\.\d+)"')
 _NAME = re.compile(r"You are (\w+)\.")
 _PARTICIPANTS = re.compile(r"Pick one of \[(.*?)\]")
 CHOOSER = "chooser"
@@ -121,9 +122,11 @@ class Models:
             if agent == "ann" and self._slow_first and all(each.digest != seen for each in asked):
                 reply.delay = self._slow_first
             tokens = tuple(call.id or "" for call in reply.tool_calls)
+            if agent == "scribe":
+                tokens = tuple(_WRITTEN.findall(str(reply.content)))
             asked.append(Asked(number, thread, agent, seen, at, tokens, reply.prompt_tokens + reply.completion_tokens))
             self.agents[agent] += 1
-        if any("token" in call.arguments for call in reply.tool_calls):
+        if tokens:
             self.called.set()
         await asyncio.sleep(0)
         return reply
@@ -158,6 +161,12 @@ class Models:
                     made = [chance.choice(names) for _ in range(chance.choice((1, 1, 2)))]
                     return Reply(tool_calls=[self._call(name, number, i, chance) for i, name in enumerate(made)])
                 return Reply(f"The keeper did it n{number} after {rounds} rounds of tools")
+            case "scribe":
+                steps = sum("Observation:" in text for text in texts[-6:])
+                if steps < 3 and chance.random() < (0.9, 0.6, 0.3)[steps] and "No tool can be used" not in texts[-1]:
+                    call = self._call(chance.choice(("transfer", "balance")), number, 0, chance)
+                    return Reply(f"Thought: n{number}\nAction: {call.name}\nAction Input: {json.dumps(call.arguments)}")
+                return Reply(f"Final Answer: The scribe did it n{number} after {steps} steps")
             case "travel":
                 return self._planned(number, request, chance)
             case "asker":

@@ -55,6 +55,18 @@ def test_models(commands: Commands, tmp_path: Path) -> None:
     ]
 
 
+def test_react(commands: Commands, tmp_path: Path) -> None:
+    """Reads "react.yaml" beside it."""
+    assert run(commands, "react.py", tmp_path).splitlines()[:6] == [
+        "counter: What is 17 * 23?",
+        "  thinks: calculator can tell.",
+        '  calls: calculator({"expression": "17 * 23"})',
+        "  gets: 391",
+        "  thinks: I can answer.",
+        "  answers: [offline demo model] it says: 391",
+    ]
+
+
 def test_router(commands: Commands, tmp_path: Path) -> None:
     """Reads "router.yaml" beside it."""
     answers = re.findall(r"^> (.*)\n(.*)$", run(commands, "router.py", tmp_path), re.MULTILINE)

@@ -41,7 +41,7 @@ from drsai_backend.models.endpoints.refused import refused_parameter
 from drsai_backend.models.endpoints.thoughts import may_begin_thought, with_thought
 from drsai_backend.models.openai import PooledOpenAIClient
 from drsai_backend.models.text_calls.asking import TextCalls
-from drsai_backend.models.text_calls.wording import TextForm
+from drsai_backend.models.text_calls.wording import Known, TextForm
 from drsai_backend.models.tokens import count_tokens, remaining_tokens
 
 
@@ -105,6 +105,7 @@ class RunModelClient(ChatCompletionClient):
         self._offer: Callable[[JsonObject], JsonObject] | None = None
         self._images: SeenImages | None = None
         self._text_form: TextForm | None = None
+        self._rendered: Known = {}
 
     def calling_in_text(self, form: TextForm) -> Self:
         """The same client, for an agent whose tools are called by text, as the model calls no functions or calls them
@@ -154,6 +155,7 @@ class RunModelClient(ChatCompletionClient):
         client._answers = answers
         client._asks = asks or self._asks
         client._images = images
+        client._rendered = {}
         if manages and self._args:
             client._args = of_a_manager(self._args)
         return client
@@ -214,7 +216,7 @@ class RunModelClient(ChatCompletionClient):
         if self._text_form is None:
             return self._asks, options
         where = None if self._openai is None else self._where
-        asks = TextCalls(self._asks, self._text_form, options, self.rules.no_stop, where)
+        asks = TextCalls(self._asks, self._text_form, options, self.rules.no_stop, where, self._rendered)
         return asks, asks.options
 
     def _refused(self, error: Exception, options: JsonObject) -> ParameterRefused | None:

@@ -29,6 +29,7 @@ from pydantic import BaseModel
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.demo.housekeeping import housekeeping
+from drsai_backend.models.demo.text_calls import step_in_text
 from drsai_backend.models.demo.tools import sample, shorten, tool_calls, words
 from drsai_backend.models.tokens import estimate_content, estimate_tokens
 
@@ -99,7 +100,8 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
         if extra_create_args.get("parallel_tool_calls") is False:
             calls = calls[:1]
         form = extra_create_args.get("response_format") if json_output is None else json_output
-        content = asked or calls or _for_a_program(view, form) or _text_of(view)
+        step = None if schemas else step_in_text(view.system, view.last_text, view.task)
+        content = asked or calls or step or _for_a_program(view, form) or _text_of(view)
         finish: Literal["stop", "length", "function_calls"] = "stop" if isinstance(content, str) else "function_calls"
         if isinstance(content, str):
             content = _up_to(content, extra_create_args.get("stop"))

@@ -23,7 +23,7 @@ from drsai_backend.models.endpoints.refused import refused_parameter
 from drsai_backend.models.endpoints.thoughts import with_thought
 from drsai_backend.models.text_calls.parsing import TextStep, parse_step
 from drsai_backend.models.text_calls.streaming import StepStream
-from drsai_backend.models.text_calls.wording import TextForm, parameters_of, rendered, repair
+from drsai_backend.models.text_calls.wording import Known, TextForm, parameters_of, rendered, repair
 
 REPAIRS: Final = 2
 """How often a model is asked again whose answer is malformed."""
@@ -42,6 +42,7 @@ class TextCalls:
         options: of the call, as AutoGen's `create`.
         no_stop: models that take no stop sequences, by what `where` says; one that refuses them is added.
         where: the endpoint and the model; None: its client takes none.
+        known: see `wording.rendered`; shared by the calls of an agent.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class TextCalls:
         options: Mapping[str, Any],
         no_stop: set[object],
         where: object | None,
+        known: Known,
     ) -> None:
         self._asks = asks
         self._form: TextForm = form
@@ -60,6 +62,7 @@ class TextCalls:
         self._parameters = parameters_of(self._tools)
         self._no_stop = no_stop
         self._where = where
+        self._known = known
         self.options: JsonObject = {name: value for name, value in options.items() if name not in _NOT_SENT}
         """Those of the request that is sent."""
         if "parallel_tool_calls" in self.options.get("extra_create_args", {}):
@@ -69,7 +72,7 @@ class TextCalls:
 
     def rendered(self, messages: Sequence[LLMMessage]) -> list[LLMMessage]:
         """The messages as this model is sent them."""
-        return rendered(messages, self._tools, self._form, self._choice)
+        return rendered(messages, self._tools, self._form, self._choice, self._known)
 
     async def create(self, messages: Sequence[LLMMessage], **options: Any) -> CreateResult:
         """As a client's own; the result has calls where the text has."""

@@ -96,13 +96,15 @@ class StepStream:
         return self._shown(line[end:])
 
     def _shown(self, text: str) -> str:
-        match self._kind.removesuffix("…"):
-            case "thought":
-                return self._thought(text)
-            case "answer":
-                return self._answer(text)
-            case _:
-                return ""  # It is not known yet what this is.
+        kind = self._kind.removesuffix("…")
+        if kind == "answer":
+            return self._answer(text)
+        # It may be a call as JSON, which then counts and not an answer behind it.
+        text, brace, _ = text.partition("{")
+        shown = self._thought(text) if kind == "thought" else ""  # else it is not known yet what this is
+        if brace:
+            self._kind = "silent"
+        return shown
 
     def _thought(self, text: str) -> str:
         if self._closed:

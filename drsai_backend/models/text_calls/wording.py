@@ -19,6 +19,8 @@ from drsai_backend.json_types import JsonObject
 
 TextForm: TypeAlias = Literal["text", "json"]
 """How a call is written: in lines with labels, or as one JSON object."""
+Known: TypeAlias = dict[int, tuple[LLMMessage, LLMMessage]]
+"""Messages, and what they are as text, by their `id()`."""
 
 _TEXT: Final = """\
 Thought: what you think
@@ -69,7 +71,7 @@ def repair(form: TextForm) -> str:
 
 
 def rendered(
-    messages: Sequence[LLMMessage], tools: Sequence[Tool | ToolSchema], form: TextForm, choice: str
+    messages: Sequence[LLMMessage], tools: Sequence[Tool | ToolSchema], form: TextForm, choice: str, known: Known
 ) -> list[LLMMessage]:
     """Messages without function calls in them, and the rules of the form in the system message.
 
@@ -78,19 +80,25 @@ def rendered(
         tools: those that may be called now.
         form: how.
         choice: `auto`; `required`: some tool has to be called; or the name of the one that has to be.
+        known: calls and results of the request before, as text; those of this one take their place.
     """
     has_calls = False
     made: list[LLMMessage] = []
+    seen: Known = {}
     for message in messages:
-        if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
+        if isinstance(message, AssistantMessage | FunctionExecutionResultMessage) and not isinstance(
+            message.content, str
+        ):
             has_calls = True
-            made.append(AssistantMessage(content=_called(message, form), source=message.source))
-        elif isinstance(message, FunctionExecutionResultMessage):
-            has_calls = True
-            text = "\n".join(f"Observation: {result.content}" for result in message.content)
-            made.append(UserMessage(content=text, source="user"))
+            there = known.get(id(message))
+            # A step costs as much late in a turn as early.
+            text = there[1] if there is not None and there[0] is message else _as_text(message, form)
+            seen[id(message)] = message, text
+            made.append(text)
         else:
             made.append(message)
+    known.clear()
+    known.update(seen)
     rules = _rules(tools, form, choice) if tools else _LAST[form] if has_calls else None
     if rules is None:
         return made
@@ -102,6 +110,12 @@ def rendered(
         return [SystemMessage(content=rules), *made]
     made[place] = SystemMessage(content=f"{made[place].content}\n\n{rules}")
     return made
+
+
+def _as_text(message: AssistantMessage | FunctionExecutionResultMessage, form: TextForm) -> LLMMessage:
+    if isinstance(message, AssistantMessage):
+        return AssistantMessage(content=_called(message, form), source=message.source)
+    return UserMessage(content="\n".join(f"Observation: {each.content}" for each in message.content), source="user")
 
 
 def _called(message: AssistantMessage, form: TextForm) -> str:
@@ -134,5 +148,6 @@ def _rules(tools: Sequence[Tool | ToolSchema], form: TextForm, choice: str) -> s
     for tool in tools:
         schema = schema_of(tool)
         parameters = json.dumps(schema.get("parameters") or {}, ensure_ascii=False)
-        lines.append(f"- {schema['name']}: {schema.get('description') or 'no description'}\n  {parameters}")
+        described = " ".join((schema.get("description") or "no description").split())
+        lines.append(f"- {schema['name']}: {described}\n  {parameters}")
     return "\n".join(lines)

@@ -10,7 +10,17 @@ import os
 import sys
 from typing import Annotated, Any
 
-from drsai_backend import AssistantAgent, Depends, PlanExecuteTeam, RoundRobinGroupChat, RunContext, tool
+from autogen_core.tools import StaticStreamWorkbench
+
+from drsai_backend import (
+    AssistantAgent,
+    Depends,
+    PlanExecuteTeam,
+    ReactAgent,
+    RoundRobinGroupChat,
+    RunContext,
+    tool,
+)
 from drsai_backend.agents.contexts import CompactionContext
 from drsai_backend.tools import FileOutput, ToolRun
 from drsai_backend.tools.http import HttpTool
@@ -104,6 +114,13 @@ def short(context: RunContext) -> AssistantAgent:
     return _agent(context, "sam", model_context=shown)
 
 
+def scribe(context: RunContext) -> ReactAgent:
+    """An agent that writes its calls as text."""
+    tools = StaticStreamWorkbench([transfer, balance])
+    client = context.model_client()
+    return ReactAgent("scribe", client, workbench=tools, max_steps=4, system_message="You are scribe.")
+
+
 def travel(context: RunContext) -> PlanExecuteTeam:
     """A plan, whose steps have tools."""
     tools: list[Any] = [transfer, balance]
@@ -111,4 +128,4 @@ def travel(context: RunContext) -> PlanExecuteTeam:
     return PlanExecuteTeam(context.model_client(), tools, name="travel", system_message="You are travel.", **least)
 
 
-teams = {"office": office, "marking": marking, "spare": spare, "short": short, "travel": travel}
+teams = {"office": office, "marking": marking, "spare": spare, "short": short, "scribe": scribe, "travel": travel}
