@@ -139,7 +139,7 @@ def test_what_has_a_place_is_there(name: str) -> None:
     data, path, expected = PLACES[name]
     found: Any = next(iter(made_of(data).data["agents"].values()))
     for step in path.split("."):
-        found = found[int(step)] if isinstance(found, list) else found[step]
+        found = found[int(step) if step.isdigit() else step]
     assert found == expected
 
 
