@@ -240,6 +240,10 @@ SECRETS: dict[str, tuple[dict[str, Any], str]] = {
         {**ENTITY, "tools": [{"tool_name": "calculator", "tool_parameters": {"apiKey": "hunter22"}}]},
         "hunter22",
     ),
+    "a short one of an option": (
+        {**ENTITY, "tools": [{"tool_name": "calculator", "tool_parameters": {"api_key": "xyz"}}]},
+        '"xyz"',
+    ),
     "in credentials": (
         {**ENTITY, "tools": [{"tool_name": "calculator", "credentials": {"a": [{"b": "hunter22"}]}}]},
         "hunter22",
