@@ -114,9 +114,9 @@ async def _compare(
 async def measure(postgres: Postgres | None, rounds: int) -> Section:
     section = Section(
         "Agents by definition",
-        f"An agent that calls a tool {CALLS} times (ada), one of react that answers at once (rex), and a round robin of\n"
-        "two (pair): defined in YAML, and the same in Python. Each run through the engine, all stored; the model is an\n"
-        "endpoint in a process of its own, which answers at once.",
+        f"An agent that calls a tool {CALLS} times (ada), one of react that answers at once (rex), and a round robin\n"
+        "of two (pair): defined in YAML, and the same in Python. Each run through the engine, all stored; the model\n"
+        "is an endpoint in a process of its own, which answers at once.",
         ("what", "database", "defined ÷ Python", "CPU", "ms: defined / Python"),
     )
     with tempfile.TemporaryDirectory() as folder, endpoint() as base:

@@ -19,6 +19,8 @@ NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 """What AutoGen takes for the name of an agent."""
 Name: TypeAlias = Annotated[str, Field(pattern=NAME)]
 MAX_ITERATIONS: Final = 99
+MAX_TOOLS: Final = 128
+"""Of an agent."""
 MAX_PROMPT: Final = 200_000
 """Characters of a prompt."""
 
@@ -231,7 +233,7 @@ class AgentDefinition(Part):
         le=MAX_ITERATIONS,
         description="Answers of its model in one turn, those that call tools included.",
     )
-    tools: list[ToolEntry] = Field(default_factory=list, max_length=128)
+    tools: list[ToolEntry] = Field(default_factory=list, max_length=MAX_TOOLS)
     tool_choice: str = Field(
         default="auto", description="`auto`, `required`, `none`, or the tool that has to be called."
     )

@@ -102,3 +102,33 @@ def test_definitions_are_applied_compared_rolled_back_and_tried(
     assert "deleted bob" in typed("delete", "bob", "--for", "all", "--yes").stdout
     gone = typed("show", "bob")
     assert (gone.wait(), "there is no agent 'bob'" in gone.stderr) == (1, True)
+
+
+def test_agents_of_others_are_converted(agents: Run, tmp_path: Path) -> None:
+    bot = {"llm": {"model": "m", "api_key": "hunter22"}, "system_message": "Hi.", "colour": "red"}
+    (tmp_path / "bot.json").write_text(json.dumps(bot))
+    shown = agents("convert", "bot.json")
+    assert (shown.wait(), shown.stderr.splitlines()) == (
+        0,
+        [
+            "Note: bot.json:1: llm.api_key: put the key into the variable LLM_API_KEY; OPENAI_API_KEY is the usual one",
+            'Note: bot.json:1: colour: has no place in a definition (it was "red")',
+            "Secret: llm.api_key is not written: set the environment variable LLM_API_KEY",
+        ],
+    )
+    assert yaml.safe_load(shown.stdout) == {"agents": {"bot": {"prompt": "Hi.", "model": "m"}}}
+    assert agents("convert", "bot.json", "--from", "function-list", "-o", "made.yaml").wait() == 0
+    assert (tmp_path / "made.yaml").read_text() == shown.stdout
+    assert agents("validate", "made.yaml").stdout == "made.yaml: bot\n"
+
+    again = agents("convert", "bot.json", "-o", "made.yaml")
+    assert (again.wait(), again.stderr) == (1, "Error: made.yaml is there already: --force replaces it\n")
+    as_json = agents("convert", "bot.json", "-o", "made.json")
+    assert as_json.wait() == 0
+    assert '"key_env": "LLM_API_KEY"' in as_json.stderr, "JSON has no comments"
+    assert json.loads((tmp_path / "made.json").read_text()) == yaml.safe_load(shown.stdout)
+
+    (tmp_path / "bad.json").write_text('{"llm": {"model": "m",\n "generate_cfg": {"temperature": 9}}}')
+    bad = agents("convert", "bad.json")
+    assert (bad.wait(), bad.stdout) == (1, "")
+    assert bad.stderr == "Error: bad.json:2: llm.generate_cfg.temperature: must be at most 2.0\n"

@@ -161,6 +161,16 @@ BAD: dict[str, tuple[str, int | None, str, str]] = {
         "'temperature'?",
     ),
     "a model that is a list": (AGENT + "    model: [fast]\n", 4, "agents.ann.model", "must be a"),
+    "memory": (AGENT + "    memory: {top_k: 3}\n", 4, "agents.ann.memory", "memory is not available yet"),
+    "knowledge": (AGENT + "    knowledge: {files: [a.pdf]}\n", 4, "agents.ann.knowledge", "not available yet"),
+    "an overlap": (
+        AGENT + "    knowledge: {chunk_size: 5, chunk_overlap: 5}\n",
+        4,
+        "agents.ann.knowledge",
+        "`chunk_overlap` must be less",
+    ),
+    "a field of knowledge": (AGENT + "    knowledge: {topk: 3}\n", 4, "agents.ann.knowledge.topk", "'top_k'?"),
+    "a depth": ("{a: " * 3000, None, "", "nested too deeply"),
     "a secret in clear": (AGENT + "    model: {api_key: sk-1}\n", 4, "agents.ann.model.api_key", "no such field"),
     "a tool misspelt": (AGENT + "    tools: [calcualtor]\n", 4, "agents.ann.tools[0]", "did you mean 'calculator'?"),
     "a tool of no kind": (

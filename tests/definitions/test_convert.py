@@ -139,7 +139,7 @@ def test_what_has_a_place_is_there(name: str) -> None:
     data, path, expected = PLACES[name]
     found: Any = next(iter(made_of(data).data["agents"].values()))
     for step in path.split("."):
-        found = found[int(step)] if isinstance(found, list) else found[step]
+        found = found[int(step) if step.isdigit() else step]
     assert found == expected
 
 
@@ -240,6 +240,10 @@ SECRETS: dict[str, tuple[dict[str, Any], str]] = {
         {**ENTITY, "tools": [{"tool_name": "calculator", "tool_parameters": {"apiKey": "hunter22"}}]},
         "hunter22",
     ),
+    "a short one of an option": (
+        {**ENTITY, "tools": [{"tool_name": "calculator", "tool_parameters": {"api_key": "xyz"}}]},
+        '"xyz"',
+    ),
     "in credentials": (
         {**ENTITY, "tools": [{"tool_name": "calculator", "credentials": {"a": [{"b": "hunter22"}]}}]},
         "hunter22",
@@ -258,6 +262,25 @@ SECRETS: dict[str, tuple[dict[str, Any], str]] = {
         {**books(), "tools": [{**HTTP, "parameters": {"properties": {"email": {"default": KEY}}}}]},
         KEY,
     ),
+    "of a function": ({"function_list": [{"name": "a", "parameters": {"api_key": "hunter22"}}]}, "hunter22"),
+    "a default": (
+        {
+            **books(),
+            "tools": [{**HTTP, "parameters": {"properties": {"email": {}, "pin_token": {"default": "hunter22"}}}}],
+        },
+        "hunter22",
+    ),
+    "an example": (
+        {
+            **books(),
+            "tools": [{**HTTP, "parameters": {"properties": {"email": {}, "apiKey": {"examples": ["hunter22"]}}}}],
+        },
+        "hunter22",
+    ),
+    "a plain key": (
+        {**ENTITY, "tools": [{"tool_name": "a", "tool_parameters": {"key": "abcdef123456"}}]},
+        "abcdef123456",
+    ),
     "a token": ({"system_message": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln"}, "eyJhbGciOi"),
 }
 
@@ -272,6 +295,19 @@ def test_a_secret_is_never_written(name: str) -> None:
     assert next(iter(made.secrets)).isidentifier()
 
 
+def test_what_is_no_secret_is_written() -> None:
+    parameters = {"type": "object", "properties": {"email": {"type": "string"}, "token": {"type": "string"}}}
+    tool = {
+        **HTTP,
+        "parameters": parameters,
+        "endpoint": {**HTTP["endpoint"], "body": {"key": "status", "t": "{token}"}},
+    }
+    made = made_of({"basic_settings": BASIC, "tools": [tool]})
+    assert made.secrets == {}
+    assert made.data["agents"]["Eva"]["tools"][0]["http"]["parameters"] == parameters
+    assert made_of(with_llm(api_key="EMPTY", generate_cfg={"stop_token": "</s>", "max_tokens": 9})).secrets == {}
+
+
 # What is written, the line, the field, and a part of what is said.
 BAD: dict[str, tuple[object, int | None, str, str]] = {
     "nothing": ("", 1, "", "must be a mapping of an agent's fields"),
@@ -279,6 +315,12 @@ BAD: dict[str, tuple[object, int | None, str, str]] = {
     "no YAML": ("llm: {model: a\n", 2, "", "is not valid YAML"),
     "a depth": ("{a: " * 3000, None, "", "nested too deeply"),
     "half a character": ('{"system_message": "\\ud83d"}', None, "", "half a character"),
+    "secrets": (
+        {"system_message": "x", "credentials": [f"hunter{n}" for n in range(201)]},
+        None,
+        "",
+        "than 200 secrets",
+    ),
     "a key twice": ("strategy: cot\nstrategy: cot\n", 2, "strategy", "is there twice"),
     "a definition": ({"agents": {}}, 1, "", "is a file of definitions already"),
     "a component": ({"provider": "a.B", "component_type": "agent", "config": {}}, 1, "", "AutoGen"),
@@ -299,6 +341,12 @@ BAD: dict[str, tuple[object, int | None, str, str]] = {
     "a seed": (with_llm(generate_cfg={"seed": "x"}), 6, "llm.generate_cfg.seed", "must be a whole number"),
     "tokens": (with_llm(generate_cfg={"max_input_tokens": 0}), 6, "llm.generate_cfg.max_input_tokens", "at least 1"),
     "retries": (with_llm(generate_cfg={"max_retries": -1}), 6, "llm.generate_cfg.max_retries", "from 0 to 10"),
+    "many functions": (
+        {"function_list": [f"f{n}" for n in range(999)]},
+        131,
+        "function_list[128]",
+        "may have 128 tools",
+    ),
     "a function": ({"function_list": [{"timeout": 1}]}, 3, "function_list[0].name", "is required"),
     "a function's name": ({"function_list": [""]}, 3, "function_list[0]", "must not be empty"),
     "pieces": ({"system_message": "x", "rag_cfg": {"top_k": 0}}, 4, "rag_cfg.top_k", "greater than or equal to 1"),

@@ -34,11 +34,18 @@ ANY = st.recursive(
 )
 
 
+_NOTHING: dict[str, Any] = {}
+
+
+def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return {**one, **other}
+
+
 def part(required: dict[str, Any], optional: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
     """An object of the format, of which now and then something is wrong or not known."""
     known = st.fixed_dictionaries(required, optional={**optional, "token": st.just(SECRET)})
     odd = st.dictionaries(st.sampled_from([*required, *optional, "x", "a\nb"]) | TEXTS, ANY, max_size=1)
-    return st.builds(lambda a, b: {**a, **b}, known, st.one_of(st.just({}), st.just({}), odd))
+    return st.builds(_joined, known, st.one_of(st.just(_NOTHING), st.just(_NOTHING), odd))
 
 
 OPTIONS = st.dictionaries(TEXTS, ANY, max_size=2)

@@ -20,7 +20,7 @@ from drsai_backend.tools.http import HttpTool
 from tests.e2e.conftest import Serve
 from tests.support.model_server import ModelServer, Reply, ToolCall
 
-ENTITY = {
+ENTITY: dict[str, Any] = {
     "provider": "openai",
     "model": "gpt-4o",
     "strategy": "function_call",
@@ -28,7 +28,7 @@ ENTITY = {
     "tools": [{"tool_name": "calculator", "provider_id": "math", "provider_type": "builtin", "tool_parameters": {}}],
     "prompt": {"simple_prompt_template": "You help {{who}} for $5, and not ${6}."},
 }
-FUNCTIONS = {
+FUNCTIONS: dict[str, Any] = {
     "llm": {
         "model": "gpt-4o",
         "model_type": "oai",
@@ -48,7 +48,7 @@ FUNCTIONS = {
     "system_message": "You are an assistant.",
     "name": "entity",
 }
-BOOKS = {
+BOOKS: dict[str, Any] = {
     "basic_settings": {"name": "Eva", "description": "You sell.", "language": "English", "tone": "Calm"},
     "action_books": [{"condition": "A demo is wanted", "action": "Save it", "tools": ["save"]}],
     "tools": [
@@ -78,7 +78,7 @@ def cot(context: RunContext) -> ReactAgent:
     return ReactAgent(
         "entity",
         context.model_client("gpt-4o"),
-        workbench=[StaticStreamWorkbench(builtin_tools(["calculator"]))],
+        workbench=[StaticStreamWorkbench([*builtin_tools(["calculator"])])],
         system_message="You help Ada for $5, and not ${6}.",
         model_client_stream=True,
         max_steps=5,
@@ -106,7 +106,7 @@ def books(context: RunContext) -> ToolAgent:
         "Follow these rules:\n1. When: A demo is wanted\n   Do: Save it\n   Use: save"
     )
     client = context.model_client()
-    return _tools(context, prompt, [HttpTool(BOOKS["tools"][0])], model_client=client)  # type: ignore[arg-type]
+    return _tools(context, prompt, [HttpTool(BOOKS["tools"][0])], model_client=client)
 
 
 CASES: dict[str, tuple[dict[str, Any], Callable[[RunContext], Any]]] = {

@@ -10,6 +10,7 @@ import pytest
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.config import Settings
 from drsai_backend.definitions import Means, load
+from drsai_backend.definitions.convert import convert_file
 from drsai_backend.teams.registry import load_teams
 from tests.examples.processes import ROOT, run_python
 from tests.support.commands import Commands
@@ -289,6 +290,16 @@ async def test_a_team_by_definition(tmp_path: Path) -> None:
         assert "Ada" in ((await drsai.run("helper", "What is my name?", thread_id="a")).text or "")
         result = await drsai.run("newsroom", "Write about the tides.", thread_id="b")
         assert (result.text or "").endswith("APPROVE")
+
+
+async def test_an_agent_of_another_framework(tmp_path: Path) -> None:
+    made = convert_file(str(EXAMPLES / "foreign_agent.yaml"))
+    assert {each.field for each in made.notes} >= {"llm.cache_dir", "function_list[1].zone", "files", "name"}
+    (tmp_path / "team.yaml").write_text(made.yaml())
+    settings = Settings(demo_delay=0, openai_api_key=None, openai_base_url=None)
+    teams = load(str(tmp_path / "team.yaml"), Means())
+    async with DrSai(teams, f"sqlite:///{tmp_path / 'team.db'}", settings=settings) as drsai:
+        assert (await drsai.run("travel_guide", "My name is Ada.", thread_id="a")).status is RunStatus.COMPLETED
 
 
 def test_nothing_is_left_out() -> None:

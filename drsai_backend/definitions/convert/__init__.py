@@ -11,7 +11,7 @@ from typing import Final, cast
 from drsai_backend.definitions.check import parse_definitions, suggestion, wrong_names
 from drsai_backend.definitions.convert import books, entity, functions
 from drsai_backend.definitions.convert.base import Draft, Format, agent_name
-from drsai_backend.definitions.convert.secrets import Secrets
+from drsai_backend.definitions.convert.secrets import MAX_SECRETS, Secrets, TooManySecrets
 from drsai_backend.definitions.convert.writing import Converted, escaped, halves, write_data
 from drsai_backend.definitions.schema import Definitions
 from drsai_backend.definitions.source import DefinitionError, FieldPath, Problem, Source, parse, read_text
@@ -44,7 +44,11 @@ def convert(text: str, file: str = "", format: str | None = None) -> Converted:
     found = _format(source, format)
     if any(True for _ in halves(source.data)):
         raise DefinitionError([Problem("has half a character (\\ud83d without its other half)", (), file)])
-    draft = Draft(source, Secrets(source.data), agent_name(Path(file).stem, "agent"))
+    try:
+        secrets = Secrets(source.data)
+    except TooManySecrets:
+        raise DefinitionError([Problem(f"holds more than {MAX_SECRETS} secrets", (), file)]) from None
+    draft = Draft(source, secrets, agent_name(Path(file).stem, "agent"))
     found.convert(draft)
     model = draft.agent.get("model")
     if isinstance(model, dict) and list(cast("JsonObject", model)) == ["profile"]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from drsai_backend.definitions.check import explained
 from drsai_backend.definitions.convert.secrets import Secrets
+from drsai_backend.definitions.schema import MAX_TOOLS
 from drsai_backend.definitions.source import DefinitionError, FieldPath, Problem, Source
 from drsai_backend.json_types import JsonObject
 
@@ -96,6 +97,8 @@ class Draft:
     def add_tool(self, tool: object, origin: FieldPath) -> None:
         """A tool of the agent, as a file says it (its texts are not changed)."""
         tools = cast("list[object]", self.agent.setdefault("tools", []))
+        if len(tools) == MAX_TOOLS:
+            raise DefinitionError([self.problem(f"an agent may have {MAX_TOOLS} tools, and there are more", origin)])
         if tool not in tools:
             tools.append(tool)
             self.origins["tools", len(tools) - 1] = origin

@@ -24,6 +24,11 @@ _NO_TOKENS: Final = frozenset(["bos", "eos", "pad", "sep", "stop", "unk"])
 """Words before `token` that make it a mark in a text."""
 _NESTED: Final = frozenset(("credential", "credentials", "env", "secrets"))
 """Fields in which all that stands deeper is secret."""
+_GIVEN: Final = ("const", "default", "enum", "example", "examples")
+"""In a JSON Schema, the fields that hold values."""
+_KEY: Final = re.compile(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])\S{12,}")
+MAX_SECRETS: Final = 200
+"""Each text is searched for each of them."""
 _NONE: Final = frozenset(("", "empty", "none", "null", "todo_autofill_by_system"))
 _REFERENCE: Final = re.compile(r"\$\{?([A-Za-z_]\w*)\}?|env:([A-Za-z_]\w*)")
 _PLACEHOLDER: Final = re.compile(r"\{\{?[^{}]*\}?\}")
@@ -48,11 +53,18 @@ def reference_of(value: object) -> str | None:
     return None if found is None else found[1] or found[2]
 
 
+class TooManySecrets(Exception):
+    """There are more than `MAX_SECRETS`."""
+
+
 class Secrets:
     """The secrets of a configuration, each with the name of a variable.
 
     Args:
         data: all of it.
+
+    Raises:
+        TooManySecrets: there are more than `MAX_SECRETS`.
     """
 
     def __init__(self, data: object) -> None:
@@ -61,7 +73,7 @@ class Secrets:
         self.found: dict[str, FieldPath] = {}
         """By the name of its variable, where a secret stood first."""
         self._find(data, ())
-        self._longest = sorted((each for each in self._names if len(each) >= _LEAST), key=len, reverse=True)
+        self._anywhere = _search([each for each in self._names if len(each) >= _LEAST])
 
     def at(self, path: FieldPath) -> str | None:
         """The name for the whole value of a field that is a secret."""
@@ -69,15 +81,13 @@ class Secrets:
 
     def parts(self, text: str, path: FieldPath) -> Iterator[tuple[bool, str]]:
         """A text in pieces: (False, text) and (True, the name of the secret that stood there)."""
-        short = self._paths.get(path)
-        known = self._longest
-        if short is not None:
-            known = [secret for secret, name in self._names.items() if name == short or len(secret) >= _LEAST]
-            known.sort(key=len, reverse=True)
-        if not known:
+        search = self._anywhere
+        if (own := self._paths.get(path)) is not None:
+            search = _search([each for each, name in self._names.items() if name == own or len(each) >= _LEAST])
+        if search is None:
             yield False, text
             return
-        for index, piece in enumerate(re.split("(" + "|".join(map(re.escape, known)) + ")", text)):
+        for index, piece in enumerate(search.split(text)):
             if piece:
                 yield (True, self._names[piece]) if index % 2 else (False, piece)
 
@@ -85,21 +95,27 @@ class Secrets:
         """A text with the names of its secrets in their places, for messages."""
         return "".join(f"${{{piece}}}" if secret else piece for secret, piece in self.parts(text, path))
 
-    def _find(self, value: object, path: FieldPath, *, within: bool = False, plain: bool = False) -> None:
+    def _find(self, value: object, path: FieldPath, *, within: bool = False, schema: bool = False) -> None:
+        """Args: `within` a field that holds secrets only; in a JSON `schema`, where names are those of parameters."""
         if isinstance(value, Mapping):
             for name, each in cast("Mapping[str, object]", value).items():
                 deeper = (*path, name)
                 self._forms_in(name, deeper)
-                schema = plain or name == "parameters"
-                is_secret = not schema and (within or _is_secret(name))
-                if is_secret and isinstance(each, str | int) and not isinstance(each, bool):
+                described = schema or (name == "parameters" and _is_schema(each))
+                if described:
+                    is_secret = name in _GIVEN and len(path) > 0 and _is_secret(str(path[-1]), each)
+                else:
+                    is_secret = within or _is_secret(name, each)
+                if is_secret and isinstance(each, str | int | float) and not isinstance(each, bool):
                     self._whole(str(each), deeper)
-                self._find(each, deeper, within=not schema and (within or name.lower() in _NESTED), plain=schema)
+                listed = isinstance(cast("object", each), list)
+                holds = within or name.lower() in _NESTED or (is_secret and listed)
+                self._find(each, deeper, within=holds and (is_secret or not described), schema=described)
         elif isinstance(value, list):
             for index, each in enumerate(cast("list[object]", value)):
                 if within and isinstance(each, str):
                     self._whole(each, (*path, index))
-                self._find(each, (*path, index), within=within, plain=plain)
+                self._find(each, (*path, index), within=within, schema=schema)
         elif isinstance(value, str):
             self._forms_in(value, path)
 
@@ -121,6 +137,8 @@ class Secrets:
     def _add(self, secret: str, path: FieldPath) -> None:
         if secret in self._names:
             return
+        if len(self.found) == MAX_SECRETS:
+            raise TooManySecrets
         words = [each for each in path if isinstance(each, str)][-2:]
         name = re.sub(r"[^A-Z0-9]+", "_", "_".join(map(_snake, words)).upper()).strip("_")[:60] or "SECRET"
         if name[0].isdigit():
@@ -138,11 +156,24 @@ def _snake(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)).lower()
 
 
-def _is_secret(name: str) -> bool:
+def _is_secret(name: str, value: object) -> bool:
     words = [each for each in _snake(name).split("_") if each]
     if not words:
         return False
+    if words == ["key"]:  # Many a thing is called so.
+        return isinstance(value, str) and _KEY.fullmatch(value) is not None
     before = words[-2] if len(words) > 1 else ""
-    if words[-1] == "key":
-        return before in _BEFORE_KEY or len(words) == 1
-    return words[-1] in _WORDS and before not in _NO_TOKENS
+    return before in _BEFORE_KEY if words[-1] == "key" else words[-1] in _WORDS and before not in _NO_TOKENS
+
+
+def _is_schema(value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    named = cast("Mapping[str, object]", value)
+    return "properties" in named or named.get("type") == "object"
+
+
+def _search(secrets: list[str]) -> re.Pattern[str] | None:
+    """Finds any of them, the longest first: a secret may be the beginning of another one."""
+    longest = sorted(secrets, key=len, reverse=True)
+    return re.compile(f"({'|'.join(map(re.escape, longest))})") if longest else None

@@ -105,8 +105,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # Whoever reads the file reads prompts in it.
-    style = "|" if "\n" in text else None
+    # Whoever reads the file reads prompts in it. Some other characters would be line ends, too.
+    style = ("|" if "\n" in text else None) if text.replace("\n", "").isprintable() else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)  # pyright: ignore[reportUnknownMemberType]
 
 
