@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks import (
     access,
     contexts,
+    defined,
     fallback,
     footprint,
     histories,
@@ -61,6 +62,7 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
         "recognised": lambda: asyncio.to_thread(recognised.measure, 30 if quick else 300),
         "serving": lambda: serving.measure(server, 1 if quick else 5),
         "fallback": lambda: fallback.measure(1 if quick else rounds, 20 if quick else 200),
+        "defined": lambda: defined.measure(1 if quick else rounds, 5 if quick else 20),
         "access": lambda: access.measure(1 if quick else 8),
         "timing": lambda: timing.measure(200 if quick else timing.TRIES),
         "migrate": lambda: migrate.measure(server, 10_000 if quick else migrate.MESSAGES),
