@@ -96,7 +96,12 @@ def agent_routes(agents: StoredDefinitions, bodies: Bodies) -> APIRouter:
     """Whoever asks here sees their own definitions, their tenant's, and those for all."""
     router = new_router("/v1/agents", tags=["agents"])
 
-    @router.post("", status_code=201, responses=answers(201, _MADE), openapi_extra=described(NewAgentBody))
+    @router.post(
+        "",
+        status_code=201,
+        responses={**answers(201, _VERSION), **answers(200, _CHECKED)},
+        openapi_extra=described(NewAgentBody),
+    )
     async def create_agent(request: Request, who: Writer) -> Response:
         """Store a definition. Every worker serves it within two seconds."""
         body = await read_fields(bodies, request, NewAgentBody)
