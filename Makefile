@@ -34,6 +34,9 @@ clients: ## Real clients, each in an environment of its own, against a real serv
 reference: ## docs/reference.md, from the docstrings
 	$(BIN)/python docs/make_reference.py
 
+schema: ## drsai_backend/definitions/schema.json, from the schema of definitions
+	$(BIN)/python -m drsai_backend agents schema > drsai_backend/definitions/schema.json
+
 demo-svg: ## docs/demo.svg, the picture of a real `drsai demo`
 	$(BIN)/python docs/make_demo_svg.py
 

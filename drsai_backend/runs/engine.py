@@ -42,6 +42,7 @@ from drsai_backend.definitions.stored.serving import Offer, ServedTeams
 from drsai_backend.definitions.stored.store import StoredDefinitions
 from drsai_backend.errors import InvalidRequest, NotFound, ShuttingDown, ThreadBusy
 from drsai_backend.files import Files
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.commands.commands import Commands
 from drsai_backend.runs.commands.stored_request import request_of_thread
@@ -192,6 +193,13 @@ class Engine(StoredThreads):
     def tool_policy(self, own: ToolPolicy) -> ToolPolicy:
         """What a team makes of its clients' tools, by what it says itself."""
         return own.over(self._settings.client_tools)
+
+    async def check_name(self, body: JsonObject) -> None:
+        """Raises UnknownModel where the `model` of a request's body is one that nobody can ask. It is cheap, and looked
+        at before the rest, which may be long."""
+        model: object = body.get("model")
+        if isinstance(model, str):
+            await self.served.check_name(model)
 
     async def check_team(self, request: RunRequest) -> None:
         """Raises UnknownModel unless who asks may ask a team of that name; or InsufficientScope or Forbidden, which say

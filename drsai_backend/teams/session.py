@@ -86,10 +86,11 @@ class TeamSession:
         await wire(self.team, self._runtime, self._emit, self._parts)
         self._recorder = Recorder(self.team, self._next_seq, self._parts)
 
-    async def load(self, document: Document, configs: Mapping[int, JsonObject], *, keep_run: bool = True) -> None:
+    async def load(self, document: Document, configs: Mapping[int, JsonObject], *, keep_run: bool = True) -> list[str]:
         """Load a stored state; see `Recorder.load`."""
-        await self.recorder.load(document, configs, keep_run=keep_run)
+        left_out = await self.recorder.load(document, configs, keep_run=keep_run)
         self._paused = document.resume.paused
+        return left_out
 
     async def adopt(self, warm: WarmState, *, keep_run: bool = True) -> bool:
         """Take over a state that is still in memory; see `Recorder.adopt`."""

@@ -14,6 +14,7 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.definitions.stored.serving import Offer
 from drsai_backend.errors import DrSaiError, NotFound, StaleAnswer, UnknownModel
+from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.events import Logged, Position, RunEnded
 from drsai_backend.runs.messages import new_messages
 from drsai_backend.runs.requests import Answer, InputMessage, RunRequest
@@ -107,6 +108,11 @@ class FakeEngine:
 
     def check_open(self) -> None:
         pass
+
+    async def check_name(self, body: JsonObject) -> None:
+        model = body.get("model")
+        if isinstance(model, str) and model not in self.scripts:
+            raise UnknownModel(f"there is no model {model!r} here", param="model")
 
     async def check_team(self, request: RunRequest) -> None:
         if request.team not in self.scripts:

@@ -98,6 +98,9 @@ def agreeing(_: Any, case: Any) -> Any:
     if case.operation.label.endswith(("items", "GET /v1/files")):
         query.pop("after", None)  # An item, or a file.
     case.body = _sayable(case.body)
+    if case.operation.label in ("POST /v1/agents", "PUT /v1/agents/{name}"):
+        name = case.body.get("name") or (case.path_parameters or {}).get("name")
+        case.body["definition"] = {"agents": {name: {}}}  # Whose form is GET /v1/agents/schema.
     if case.operation.label in ("POST /v1/tools", "PUT /v1/tools/{name}"):
         case.body |= {"type": "http", "config": _TOOL, "secrets": {}}  # Its fields depend on each other.
     if case.operation.label == "POST /v1/files":

@@ -13,14 +13,14 @@ from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
-from drsai_backend.database.definitions.stored import DefinitionVersion
+from drsai_backend.database.definitions.stored import CURSOR_PATTERN, DefinitionVersion
 from drsai_backend.definitions.schema import NAME, json_schema
 from drsai_backend.definitions.stored.store import DefinitionSpec, StoredDefinitions, Visibility, visibility_of
 from drsai_backend.json_types import JsonObject
 
 Writer = Annotated[Principal, allowed(Scope.AGENTS_WRITE)]
 Reader = Annotated[Principal, allowed(Scope.AGENTS_READ)]
-After = Annotated[str | None, after_of(r"^[A-Za-z_][A-Za-z0-9_]{0,63}\.[0-9]{1,18}$")]
+After = Annotated[str | None, after_of(CURSOR_PATTERN)]
 _NAME: Final[JsonObject] = {"type": "string", "pattern": NAME}
 AgentName = Annotated[str, Path(json_schema_extra=_NAME)]
 Seen = Annotated[
@@ -96,7 +96,12 @@ def agent_routes(agents: StoredDefinitions, bodies: Bodies) -> APIRouter:
     """Whoever asks here sees their own definitions, their tenant's, and those for all."""
     router = new_router("/v1/agents", tags=["agents"])
 
-    @router.post("", status_code=201, responses=answers(201, _MADE), openapi_extra=described(NewAgentBody))
+    @router.post(
+        "",
+        status_code=201,
+        responses={**answers(201, _VERSION), **answers(200, _CHECKED)},
+        openapi_extra=described(NewAgentBody),
+    )
     async def create_agent(request: Request, who: Writer) -> Response:
         """Store a definition. Every worker serves it within two seconds."""
         body = await read_fields(bodies, request, NewAgentBody)

@@ -202,6 +202,6 @@ def _for(item: AgentInfo) -> str:
 
 
 def _description(item: AgentInfo) -> str:
-    given = item.definition
-    part = given.get("agents", {}).get(item.name) or given.get("teams", {}).get(item.name) or {}
+    given: JsonObject = item.definition
+    part: JsonObject = given.get("agents", {}).get(item.name) or given.get("teams", {}).get(item.name) or {}
     return str(part.get("description", ""))

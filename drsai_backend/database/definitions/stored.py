@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -23,6 +24,8 @@ MAX_VERSIONS: Final = 100
 """How many versions of a name are kept."""
 KEPT: Final = timedelta(days=30)
 """For how long the versions of a name that was deleted are kept."""
+CURSOR_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}\.[0-9]{1,18}$"
+"""What the `next` of a page looks like: the name and the number of its last definition."""
 NOBODY: Final = ""
 """In place of a user: all of the tenant; in place of a tenant, too: all."""
 OF_ALL: Final = Owner(NOBODY, NOBODY)
@@ -183,6 +186,12 @@ def find(session: Session, who: Owner, names: Collection[str]) -> dict[str, Defi
     return found
 
 
+def served_names(session: Session, names: Collection[str]) -> dict[str, bool]:
+    """Those of the names that anybody's definition has."""
+    query = sa.select(definition.c.name).where(definition.c.name.in_(names), _served).distinct()
+    return dict.fromkeys(session.connection().execute(query).scalars(), True)
+
+
 def get(session: Session, owner: Owner, name: str) -> DefinitionVersion:
     """The definition of an owner that is served. Raises NotFound: there is none of that name."""
     for each in _rows(session, *_of(owner), definition.c.name == name, _served):
@@ -258,7 +267,7 @@ def check_cursor(after: str | None) -> tuple[str, int] | None:
     """The cursor of a page. Raises InvalidRequest where it is none."""
     if after is None:
         return None
-    name, _, key = after.rpartition(".")
-    if not name or not key.isascii() or not key.isdigit() or len(key) > 18:
+    if re.fullmatch(CURSOR_PATTERN, after) is None:
         raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
+    name, _, key = after.rpartition(".")
     return name, int(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from drsai_backend.database.definitions.recent import Recent
 from drsai_backend.database.definitions.stored import DefinitionVersion
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.definitions.build import DefinedTeam, Means
-from drsai_backend.definitions.schema import Definitions
+from drsai_backend.definitions.schema import NAME, Definitions
 from drsai_backend.definitions.stored.document import checked
 from drsai_backend.errors import InvalidRequest, TeamBuildError, UnknownModel
 from drsai_backend.json_types import JsonObject
@@ -23,6 +24,7 @@ from drsai_backend.teams.client_tools.policy import NO_POLICY, ToolPolicy
 from drsai_backend.teams.permissions import check_permissions, lacks
 from drsai_backend.teams.registry import RegisteredTeam, TeamRegistry
 
+_NAME: Final = re.compile(NAME)
 _BUILT: Final = 256
 _LISTED: Final = 3 * stored.MAX_DEFINITIONS
 
@@ -71,6 +73,7 @@ class ServedTeams:
         self._db = db
         self._means = means
         self._recent: Recent[tuple[Owner, str], DefinitionVersion] = Recent(self._read)
+        self._names: Recent[str, bool] = Recent(self._read_names)
         self._offers: dict[int, Offer] = {}
         self._built: OrderedDict[int, RegisteredTeam] = OrderedDict()
 
@@ -93,6 +96,12 @@ class ServedTeams:
         if not found:
             return self.registry.get(name)  # Raises.
         return self._team(next(iter(found.values())))
+
+    async def check_name(self, name: str) -> None:
+        """Raises UnknownModel where nobody can ask a team of that name: before it is known who asks."""
+        if name in self.registry or (_NAME.fullmatch(name) and await self._names.find([name])):
+            return
+        raise UnknownModel(f"there is no model {name!r} here; GET /v1/models lists them", param="model")
 
     async def find_for(self, who: Principal, name: str, thread: ThreadName | None) -> RegisteredTeam:
         """`find`, for a request that may answer the run of a thread: that run keeps the team that it began with, also
@@ -149,6 +158,10 @@ class ServedTeams:
     def changed(self) -> None:
         """Something was stored by this process: read anew."""
         self._recent.forget_all()
+        self._names.forget_all()
+
+    async def _read_names(self, names: Collection[str]) -> dict[str, bool]:
+        return await self._db.database.read(partial(stored.served_names, names=names))
 
     async def _read(self, keys: Collection[tuple[Owner, str]]) -> dict[tuple[Owner, str], DefinitionVersion]:
         found: dict[tuple[Owner, str], DefinitionVersion] = {}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pydantic
-from autogen_agentchat.messages import BaseChatMessage
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ThoughtEvent
 
 from drsai_backend.database.runs.values import NewMessage
 from drsai_backend.datamodel.base import JsonText
@@ -25,6 +27,11 @@ from drsai_backend.teams.recording.recorder import dump_message, storable
 from drsai_backend.teams.session import TeamSession
 from drsai_backend.teams.unfinished import is_unfinished
 
+log = logging.getLogger("drsai.run")
+NOTE_SOURCE: Final = "drsai"
+"""Who says in a thread that its team was changed."""
+_CHANGED: Final = "The team was changed since the last run. What it has no place for is left out: {}."
+
 
 class NotMovable(Exception):
     """The warm state does not fit the team that was built: load the stored one."""
@@ -34,12 +41,12 @@ class NotMovable(Exception):
 class LoadedRun:
     """What a team that has the thread's state is to do: the `task`, or with None to resume at the boundary where
     `pending` were held, or without these to continue from an imported history. `rows` are the messages to store first,
-    `given` those of them that the client has sent."""
+    `given` those of them that the client has sent, behind what is to be told of a team that was changed."""
 
     task: list[BaseChatMessage] | None
     pending: list[str] | None
     rows: list[NewMessage]
-    given: Sequence[tuple[int, BaseChatMessage]]
+    given: Sequence[tuple[int, BaseChatMessage | BaseAgentEvent]]
 
 
 async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> LoadedRun:
@@ -50,13 +57,21 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
         InvalidRequest: the team cannot take the request's messages.
         NotMovable: the warm state does not fit.
     """
-    document = await _load_state(built.session, thread, plan)
+    document, left_out = await _load_state(built.session, thread, plan)
     last_seq = 0 if thread is None else thread.head.last_seq
     unconsumed = [] if plan.is_moved else _unconsumed_messages(built, thread, document)
     rows: list[NewMessage] = []
     if plan.received is not None:
         last_seq += 1
         rows.append(NewMessage(last_seq, JsonText(storable(dump_message(plan.received)))))
+    note: list[tuple[int, BaseAgentEvent]] = []
+    if left_out and thread is not None:
+        told = _CHANGED.format("; ".join(left_out))
+        log.warning("a team was changed: %s", told, extra={"thread_id": thread.head.thread_id})
+        if not plan.resumes:
+            last_seq += 1
+            note = [(last_seq, ThoughtEvent(content=told, source=NOTE_SOURCE))]
+            rows.append(NewMessage(last_seq, JsonText(storable(dump_message(note[0][1])))))
     recorder, team = built.session.recorder, built.team
     repeats = plan.answers is not None
     if repeats and document is not None and document.resume.pending is not None:
@@ -91,16 +106,20 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
         text = "the history ends with results of tools, and no agent behind this model takes tools of its clients"
         raise InvalidRequest(text, param="messages")
     # A history that ends with the results of tools is no task: the team continues from what it was told.
-    return LoadedRun(task or None, None, rows, new)
+    return LoadedRun(task or None, None, rows, [*note, *new])
 
 
-async def _load_state(session: TeamSession, thread: StoredThread | None, plan: Plan) -> Document | None:
-    """The document that the state was loaded from; None: warm, or none stored, or it is another team's."""
+async def _load_state(
+    session: TeamSession, thread: StoredThread | None, plan: Plan
+) -> tuple[Document | None, list[str]]:
+    """The document that the state was loaded from, and what of it has no place in the team any more; None: warm, or
+    none stored, or it is another team's."""
+    left_out: list[str] = []
     if thread is None or plan.is_moved:
-        return None
+        return None, left_out
     if thread.warm is not None and thread.warm.state is not None:
         if await session.adopt(thread.warm.state, keep_run=plan.keep_run):
-            return None
+            return None, left_out
         raise NotMovable
     assert thread.state is not None
     configs, keep_run = thread.state.configs, plan.keep_run
@@ -113,7 +132,7 @@ async def _load_state(session: TeamSession, thread: StoredThread | None, plan: P
             ):
                 # The speakers of a run that was cut; the one that waits now has asked before its first turn was stored.
                 keep_run, resume.pending = False, None
-            await session.load(document, configs, keep_run=keep_run)
+            left_out = await session.load(document, configs, keep_run=keep_run)
     except DrSaiError as error:
         error.args = (f"thread {thread.head.thread_id!r}: {error.message}",)
         error.message = error.args[0]
@@ -122,7 +141,7 @@ async def _load_state(session: TeamSession, thread: StoredThread | None, plan: P
         raise DamagedState(
             f"thread {thread.head.thread_id!r}: the stored state is not one that this team takes", param="state"
         ) from error
-    return document
+    return document, left_out
 
 
 def _unconsumed_messages(

@@ -5,7 +5,7 @@ from __future__ import annotations
 # Private: how AutoGen's teams, conditions and workbenches keep what they are. tests/teams/test_upstream.py.
 # pyright: reportPrivateUsage=false
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import getitem
@@ -79,13 +79,15 @@ class Recorder:
 
     # --- taking a state in --------------------------------------------------------------------------------------
 
-    async def load(self, document: Document, configs: Mapping[int, JsonObject], *, keep_run: bool) -> None:
+    async def load(self, document: Document, configs: Mapping[int, JsonObject], *, keep_run: bool) -> list[str]:
         """Load a stored state into the team. `keep_run=False` leaves out what belongs to the run it was cut from.
+        Returns what of the state a team that was changed since has no place for, in words.
 
         Raises:
             DamagedState: the document refers to messages that are not in `configs`.
             ValueError, pydantic.ValidationError: AutoGen does not accept the state.
         """
+        left_out: list[str] = []
         mine = [cell.path for cell in self._structure.cells]
         same = _but_memories(mine) == _but_memories(document.cells)
         if same:
@@ -94,8 +96,11 @@ class Recorder:
         else:
             # A team that was changed since keeps what fits; its next turn stores a whole new document.
             state, _ = expand(document, configs)
-            await self._team.load_state(_fitted(dict(await self._team.save_state()), state))
+            fresh = dict(await self._team.save_state())
+            left_out = [*_left_out(fresh, state)]
+            await self._team.load_state(_fitted(fresh, state))
         await self._settle(document.resume.conditions if same else [], keep_run=keep_run)
+        return left_out
 
     async def adopt(self, warm: WarmState, *, keep_run: bool) -> bool:
         """Move the objects of `warm` into the team. False, and nothing done, when the shapes differ."""
@@ -250,6 +255,22 @@ def _clean(value: JsonValue) -> JsonValue:
     if isinstance(value, dict):
         return {_clean_text(key): _clean(item) for key, item in value.items()}
     return value
+
+
+def _left_out(fresh: JsonObject, stored: JsonObject, name: str = "the team") -> Iterator[str]:
+    """What of a stored state `_fitted` drops, by the names of agents and teams; what starts fresh and had nothing to
+    keep is not told."""
+    if "agent_states" in fresh and "agent_states" in stored:
+        new, old = fresh["agent_states"], stored["agent_states"]
+        for each, state in old.items():
+            if each in new:
+                yield from _left_out(new[each], state, each)
+            elif "message_thread" not in state:
+                yield f"{each} is gone"
+    elif "message_buffer" in fresh and "message_buffer" in stored:
+        yield from _left_out(fresh["agent_state"], stored["agent_state"], name)
+    elif "message_thread" not in stored and (fresh.keys() != stored.keys() or fresh.get("type") != stored.get("type")):
+        yield f"{name} is another kind of agent"
 
 
 def _fitted(fresh: JsonObject, stored: JsonObject) -> JsonObject:

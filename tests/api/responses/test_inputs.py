@@ -162,7 +162,6 @@ def test_ids_name_what_they_are_of() -> None:
         ({"input": "x", "conversation": "c", "previous_response_id": "resp_1"}, "previous_response_id"),
         ({"input": "x", "previous_response_id": 5}, "previous_response_id"),
         ({"input": "x", "text": {"format": {"type": "xml"}}}, "text.format.type"),
-        ({"input": "x", "model": "other"}, "model"),
     ],
 )
 def test_what_is_refused_by_name(body: Any, param: str) -> None:

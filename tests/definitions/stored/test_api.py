@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from importlib.resources import files
 from typing import Any
 
 import pytest
 
+from drsai_backend.definitions import json_schema
 from tests.definitions.stored.conftest import World, agent
 
 
@@ -142,6 +145,11 @@ async def test_the_schema(sqlite_world: World) -> None:
     assert "agents" in schema["properties"]
     refused = await sqlite_world.put("schema")
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "name")
+
+
+def test_the_schema_in_the_wheel() -> None:
+    """`make schema` makes it."""
+    assert json.loads((files("drsai_backend.definitions") / "schema.json").read_text("utf-8")) == json_schema()
 
 
 async def test_pages(world: World) -> None:

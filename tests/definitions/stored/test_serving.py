@@ -128,6 +128,7 @@ async def test_a_run_keeps_its_version(database_url: str) -> None:
         await second.agents.put("helper", marked("v2"))
         await second.agents.delete("helper")
         await first.close()  # In the middle of the turn, which is repeated.
+        view = await second.get_thread("anonymous", "t")
         for _ in range(200):
             await second.engine.look_at(await _key(second))
             view = await second.get_thread("anonymous", "t")
@@ -180,7 +181,7 @@ async def test_a_thousand_definitions_cost_a_request_nothing(migrated_sqlite: st
 
 
 async def _add(drsai: DrSai, number: int) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "tenant": "default",
             "user_id": "anonymous",

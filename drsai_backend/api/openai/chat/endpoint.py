@@ -95,6 +95,7 @@ class ChatRoute(APIRoute):
             self._bodies.read(scope, receive) as body,
             with_files(self._bodies, self._engine.files, body, partial(self._named_in, caller, body, scope)),
         ):
+            await self._engine.check_name(body)
             exchange = await self.read(body, scope)
             call = self._asked_by(caller, exchange.call, scope)
             del body
