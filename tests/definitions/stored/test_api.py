@@ -95,8 +95,7 @@ async def test_validate_only_stores_nothing(world: World) -> None:
     assert (bad.status_code, bad.json()["error"]["param"]) == (400, "definition.agents.helper.tools[0]")
 
 
-ENDPOINT = {"url": "https://a.example/", "headers": {"Authorization": "x"}}
-HTTP: dict[str, Any] = {"http": {"name": "t", "description": "d", "endpoint": ENDPOINT}}
+HTTP: dict[str, Any] = {"http": {"name": "t", "description": "d", "endpoint": {"url": "https://a.example/"}}}
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "definition.agents.helper.promt": ({"agents": {"helper": {"promt": "x"}}}, "did you mean 'prompt'?"),
     "definition": ({"agents": {"help": {}}}, "did you mean 'help'?"),
@@ -105,10 +104,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "definition.serve": ({**agent(), "serve": []}, "must be left out"),
     "definition.agents.helper.tools[0].python": (agent(tools=[{"python": "os:system"}]), "os may not be named"),
     "definition.agents.helper.permissions": (agent(permissions=["chta"]), "must be a scope"),
-    "definition.agents.helper.tools[0].http.endpoint.headers.Authorization": (
-        agent(tools=[HTTP]),
-        "would be stored in clear",
-    ),
+    "definition.agents.helper.tools[0].http": (agent(tools=[HTTP]), "name it here as {registered: t}"),
+    "definition.tools.page.http": ({**agent(tools=["page"]), "tools": {"page": HTTP}}, "register the tool"),
 }
 
 

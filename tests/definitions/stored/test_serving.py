@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from autogen_agentchat.agents import UserProxyAgent
 from autogen_core import FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage
 from pydantic import SecretStr
@@ -141,6 +142,17 @@ async def test_a_run_keeps_its_version(database_url: str) -> None:
         with pytest.raises(UnknownModel):
             await second.run("helper", "x", thread_id="t")
     assert handle.team == "helper"
+
+
+async def test_a_run_of_the_operators_team_never_becomes_one_of_a_definition(database_url: str) -> None:
+    """It waits for its user; a worker that lacks the team gets the answer, and serves a definition of that name."""
+    asking = DrSai({"helper": lambda: UserProxyAgent("person")}, database_url, settings=settings())
+    async with asking, make(database_url) as lacking:
+        assert (await asking.run("helper", "x", thread_id="t")).status is RunStatus.AWAITING_INPUT
+        await lacking.agents.put("helper", marked("v1"))
+        with pytest.raises(UnknownModel):
+            await lacking.run("helper", "yes", thread_id="t")
+        assert (await asking.run("helper", "yes", thread_id="t")).text == "yes"
 
 
 async def _key(drsai: DrSai) -> int:
