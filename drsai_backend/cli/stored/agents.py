@@ -20,7 +20,7 @@ from drsai_backend.errors import ConfigurationError, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.context import TeamFactory
 
-_PAGE = 500
+_PAGE = 100
 
 
 def list_agents(
@@ -111,7 +111,13 @@ def history(
     name: str, tenant: str, user_id: str, visibility: Visibility | None, database_url: str | None, *, as_json: bool
 ) -> None:
     with opened(database_url) as drsai:
-        found = drsai.agents.versions(name, visibility=visibility, user_id=user_id, tenant=tenant)
+        found, after = list[AgentInfo](), None
+        while True:
+            page = drsai.agents.versions(name, visibility=visibility, user_id=user_id, tenant=tenant, after=after)
+            found += page.items
+            after = page.next
+            if after is None:
+                break
     if as_json:
         print_json([item.model_dump(mode="json") for item in found])
         return

@@ -157,3 +157,12 @@ async def test_pages(world: World) -> None:
     second = (await world.ask("GET", f"?limit=3&after={first['next']}")).json()
     assert [each["id"] for each in (*first["data"], *second["data"])] == [f"a{number}" for number in range(5)]
     assert second["has_more"] is False
+
+    for number in range(2, 5):
+        await world.ask("PUT", "/a0", {"definition": agent("a0", prompt=str(number))})
+    first = (await world.ask("GET", "/a0/versions?limit=3")).json()
+    second = (await world.ask("GET", f"/a0/versions?limit=3&after={first['next']}")).json()
+    assert [each["version"] for each in (*first["data"], *second["data"])] == [4, 3, 2, 1]
+    assert (first["has_more"], second["has_more"]) == (True, False)
+    wrong = await world.ask("GET", "/a0/versions?after=x")
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "after")

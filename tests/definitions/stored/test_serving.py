@@ -216,8 +216,8 @@ async def test_old_versions_are_dropped_but_not_those_in_use(
     async with make(database_url) as drsai:
         for number in range(5):
             await drsai.agents.put("helper", agent(prompt=f"v{number}"))
-        assert [each.version for each in await drsai.agents.versions("helper")] == [5, 4, 3]
-        with pytest.raises(NotFound, match="there are 3 to 5"):
+        assert [each.version for each in (await drsai.agents.versions("helper")).items] == [5, 4, 3]
+        with pytest.raises(NotFound, match="there is no version 1"):
             await drsai.agents.roll_back("helper", 1)
         await drsai.agents.delete("helper")
         await drsai.agents.put("other", {"agents": {"other": {}}})
