@@ -222,5 +222,6 @@ async def test_old_versions_are_dropped_but_not_those_in_use(
         await drsai.agents.delete("helper")
         await drsai.agents.put("other", {"agents": {"other": {}}})
         owner = Owner("default", "anonymous")
-        assert await drsai.database.read(partial(stored.versions, owner=owner, name="helper")) == []
+        kept = partial(stored.versions, owner=owner, name="helper", before=None, limit=9)
+        assert await drsai.database.read(kept) == []
         assert (await drsai.agents.put("helper", agent())).version == 1  # type: ignore[union-attr]
