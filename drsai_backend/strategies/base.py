@@ -36,7 +36,8 @@ class AgentParts:
         workbenches: the tools.
         model_context: what of the thread the model is shown.
         handoffs: to whom it may hand over.
-        max_iterations: answers of the model in one turn; in a strategy of several agents, steps of a run.
+        max_iterations: answers of the model in one turn; in a strategy of several agents, of the one that does the work,
+            in one turn of it: a step of a plan, an attempt.
         tool_choice: `auto`, `required`, `none`, or the tool that has to be called.
         stream: show the answer while it is made.
         part: builds another agent or team of the definitions, by its name.
