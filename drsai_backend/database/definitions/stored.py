@@ -173,9 +173,13 @@ def _drop_old(session: Session, owner: Owner, name: str, version: int, now: date
     is_served = sa.exists().where(*same, other.c.ended_at.is_(None))
     is_too_old = sa.and_(definition.c.name == name, definition.c.version <= version - MAX_VERSIONS)
     is_gone = sa.and_(definition.c.ended_at < now - KEPT, ~is_served)
-    is_used = sa.exists().where(_run.c.definition == definition.c.id, _run.c.status.in_(UNFINISHED))
     ended = (definition.c.ended_at.is_not(None), sa.or_(is_too_old, is_gone))
-    session.connection().execute(sa.delete(definition).where(*_of(owner), *ended, ~is_used))
+    session.connection().execute(sa.delete(definition).where(*_of(owner), *ended, ~_is_used()))
+
+
+def _is_used() -> sa.ColumnElement[bool]:
+    """That a run which is not over began with it."""
+    return sa.exists().where(_run.c.definition == definition.c.id, _run.c.status.in_(UNFINISHED))
 
 
 def find(session: Session, who: Owner, names: Collection[str]) -> dict[str, DefinitionVersion]:
@@ -189,8 +193,9 @@ def find(session: Session, who: Owner, names: Collection[str]) -> dict[str, Defi
 
 
 def served_names(session: Session, names: Collection[str]) -> dict[str, bool]:
-    """Those of the names that anybody's definition has."""
-    query = sa.select(definition.c.name).where(definition.c.name.in_(names), _served).distinct()
+    """Those of the names that anybody's definition has, or had when a run began that is not over: it may wait for an
+    answer, which is sent to that name."""
+    query = sa.select(definition.c.name).where(definition.c.name.in_(names), sa.or_(_served, _is_used())).distinct()
     return dict.fromkeys(session.connection().execute(query).scalars(), True)
 
 
