@@ -86,7 +86,7 @@ def test_killed_while_definitions_change(serving: Serving, model: ModelServer) -
         for name in ("payer", "asker"):
             _background(serving, name, name)
         task = {"task": "What is 20 + 3?", "mode": "tools", "tools": ["calculator"]}
-        with http.stream("POST", "/api/v1/agent/execute-stream", json=task) as answer:
+        with http.stream("POST", "/api/v1/agent/execute-stream", json=task, timeout=5) as answer:
             read = _events(answer, "step_end")
         _until(lambda: {each.split()[0] for each in asked if "answers" in each} == {"one", "task"})
         assert serving.settled("asker")["status"] == "awaiting_input"

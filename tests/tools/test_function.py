@@ -298,14 +298,14 @@ LOOP: JsonObject = {
 )
 def test_no_schema_makes_a_check_long(schema: JsonObject, value: object, said: str | None) -> None:
     """A schema comes from whoever may register a tool, and arguments from the model. All wait for the check."""
-    began = time.perf_counter()
+    began = time.process_time()
     checked = parameters_schema(schema)
     if said is None:
         assert check_against(checked, {"a": value}) == {"a": value}
     else:
         with pytest.raises(ToolError, match=said):
             check_against(checked, {"a": value})
-    assert time.perf_counter() - began < 3
+    assert time.process_time() - began < 4
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,7 @@ class RunWriter:
             return True
 
         await self._patiently(write, lambda session: steps_are_stored(session, lease, steps) or None)
+        self.live.steps_done()
 
     async def end(self, end: EndWrite, last: Turn | None) -> None:
         """Store the end, and the last turn with it, then show both."""

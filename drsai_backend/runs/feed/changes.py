@@ -37,7 +37,7 @@ class Changes:
         if live is not None and live.run_id == run_id and live.ended is None:
             reader = Reader(live)
             reader.poll()
-        return RunChanges(self, name, reader)
+        return RunChanges(self, name, reader, 0 if reader is None else reader.live.steps_stored)
 
     async def wait(self, name: ThreadName, key: int, mark: Mark, *, running: bool) -> None:
         """Return when the thread is not as it was at `mark`, or, while its run runs elsewhere, when its turn in flight
@@ -62,6 +62,7 @@ class RunChanges:
     _changes: Changes
     _name: ThreadName
     _reader: Reader | None
+    _stored: int
 
     async def wait(self, key: int, mark: Mark, *, running: bool) -> None:
         """Return when the run may have changed, or the process shuts down; it may return without any reason."""
@@ -70,7 +71,10 @@ class RunChanges:
             await self._changes.wait(self._name, key, mark, running=running)
             return
         while True:
-            events = reader.poll()
-            if any(not isinstance(event, _QUIET) for event in events) or reader.live.ended is not None:
+            events, live = reader.poll(), reader.live
+            if any(not isinstance(event, _QUIET) for event in events) or live.ended is not None:
                 return
-            await reader.live.more()
+            # An event may be told a moment before what it is of is stored.
+            if live.steps_stored != self._stored:
+                return
+            await live.more()

@@ -88,6 +88,8 @@ class LiveRun:
     positions: list[Position] = field(default_factory=list[Position])
     dropped: int = 0
     """Counts the times that events were dropped; indexes into `events` are void then."""
+    steps_stored: int = 0
+    """Counts the times that something of the turn in flight was stored, which is no event."""
     ended: RunEnded | None = None
     _at: Position = field(default_factory=Position)
     _limit: int = _KEEP
@@ -113,11 +115,19 @@ class LiveRun:
         self.positions.append(at)
         if isinstance(event, MessageDone) and len(self.events) > self._limit:
             self._drop()
+        self._wake()
+        if self.ended is not None:
+            _resolve(self._end_waiters)
+
+    def steps_done(self) -> None:
+        """Something of the turn in flight is stored: who reads what is stored looks again."""
+        self.steps_stored += 1
+        self._wake()
+
+    def _wake(self) -> None:
         if self._waiters:
             waiters, self._waiters = self._waiters, []
             _resolve(waiters)
-        if self.ended is not None:
-            _resolve(self._end_waiters)
 
     def _drop(self) -> None:
         lasting = (MessageDone, RunStarted)
@@ -153,7 +163,7 @@ class LiveRun:
             await waiter
 
     async def more(self) -> None:
-        """Wait for the next event."""
+        """Wait for the next event; it may return without one."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         await waiter
