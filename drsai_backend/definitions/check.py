@@ -320,6 +320,24 @@ def _circles(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
         yield from walk(name, ())
 
 
+def needed_by(name: str, given: Definitions) -> set[str]:
+    """The names of the agents, teams and tools that an agent or team is built of, its own among them."""
+    needed: set[str] = set()
+    waiting = [name]
+    while waiting:
+        each = waiting.pop()
+        if each in needed:
+            continue
+        needed.add(each)
+        agent, team = given.agents.get(each), given.teams.get(each)
+        if agent is not None:
+            waiting += _agents_in(agent, given)
+            needed.update(entry for entry in agent.tools if isinstance(entry, str) and entry in given.tools)
+        elif team is not None:
+            waiting += team.participants
+    return needed
+
+
 def _agents_in(agent: AgentDefinition, given: Definitions) -> list[str]:
     entries = [given.tools.get(each, each) if isinstance(each, str) else each for each in agent.tools]
     return [*agent.strategy.uses().values(), *(each.agent for each in entries if isinstance(each, AgentAsTool))]
