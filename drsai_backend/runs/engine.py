@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
@@ -79,6 +79,9 @@ from drsai_backend.webhooks.webhooks import Webhooks
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+
+_LONGEST_NAME: Final = 255
+"""Of a team, in a request."""
 
 
 class Engine(StoredThreads):
@@ -196,9 +199,9 @@ class Engine(StoredThreads):
 
     async def check_name(self, body: JsonObject) -> None:
         """Raises UnknownModel where the `model` of a request's body is one that nobody can ask. It is cheap, and looked
-        at before the rest, which may be long."""
+        at before the rest, which may be long. What cannot be a name is left to who reads the rest, to say so."""
         model: object = body.get("model")
-        if isinstance(model, str):
+        if isinstance(model, str) and 0 < len(model) <= _LONGEST_NAME:
             await self.served.check_name(model)
 
     async def check_team(self, request: RunRequest) -> None:

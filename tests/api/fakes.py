@@ -111,7 +111,7 @@ class FakeEngine:
 
     async def check_name(self, body: JsonObject) -> None:
         model = body.get("model")
-        if isinstance(model, str) and model not in self.scripts:
+        if isinstance(model, str) and 0 < len(model) <= 255 and model not in self.scripts:
             raise UnknownModel(f"there is no model {model!r} here", param="model")
 
     async def check_team(self, request: RunRequest) -> None:

@@ -34,7 +34,9 @@ SEED: Final = int(os.environ.get("DRSAI_SEED", "1"))
 _KEYS: Final = "^/v1/keys"
 _LARGE: Final = "^/v1/(chat|completions|messages|embeddings|responses|conversations|threads/[^/]*/(input|fork|history))"
 """Operations whose body has a large schema, made of the model that checks it: there are thousands of bad requests."""
-_ALIKE: Final = "^/v1/(messages/count_tokens|responses/compact|threads/[^/]*/(pause|resume))"
+_ALIKE: Final = (
+    "^/(v1/(messages/count_tokens|responses/compact|threads/[^/]*/(pause|resume))|api/v1/agent/execute-stream)"
+)
 """Operations whose body is that of another one, or a part of it."""
 _HELLO: Final[dict[str, Any]] = {"model": "assistant", "messages": [{"role": "user", "content": "Hello"}]}
 _ASKED: Final[dict[str, dict[str, Any]]] = {

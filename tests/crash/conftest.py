@@ -60,6 +60,10 @@ class Serving:
     def client(self) -> openai.OpenAI:
         return openai.OpenAI(base_url=self._url, api_key="unused", max_retries=0, timeout=30)
 
+    def http(self) -> httpx.Client:
+        """For what OpenAI's client has no words for."""
+        return httpx.Client(base_url=self._url.removesuffix("/v1"), timeout=30)
+
     def say(self, thread_id: str, text: str, model: str = "pair") -> Any:
         """Send a message and wait for the whole answer."""
         with self.client() as client:

@@ -16,12 +16,13 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from autogen_agentchat.agents import UserProxyAgent
 from sqlmodel import SQLModel
 
-from drsai_backend import DrSai
+from drsai_backend import DrSai, DrSaiAgent, RoundRobinGroupChat, RunContext
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import Database, DatabaseManager, migrations
-from drsai_backend.datamodel import Thread
+from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, DatabaseError, DatabaseUnavailable, SchemaOutdated
 from tests.database.tables import Note
@@ -202,7 +203,7 @@ async def test_the_manager_leaves_postgres_alone(empty_postgres: str):
 
 
 async def test_rows_of_the_release_before(empty_url: str):
-    """A database of revision 0016, with a thread in it: upgraded, the thread continues, and what is new
+    """A database taken back to revision 0016, with a thread in it: upgraded, the thread continues, and what is new
     works. Taken back, its rows are as they were."""
     names = ["run", "thread", "journalentry"]
 
@@ -235,3 +236,55 @@ async def test_rows_of_the_release_before(empty_url: str):
         assert await drsai.files.read(owner, kept.file_id) == b"a"
         assert (await drsai.engine.tools.list(Principal("ann", "acme"))).items == []
         assert (await drsai.engine.agents.list(Principal("ann", "acme"))).items == []
+
+
+def crew(context: RunContext) -> RoundRobinGroupChat:
+    """As `crew` of the recorded database."""
+    named = [DrSaiAgent(name, context.model_client(), system_message=f"You are {name}.") for name in ("ann", "bob")]
+    return RoundRobinGroupChat([*named], max_turns=2)
+
+
+def asking(context: RunContext) -> RoundRobinGroupChat:
+    """As `asking` of the recorded database."""
+    return RoundRobinGroupChat([DrSaiAgent("ann", context.model_client()), UserProxyAgent("person")], max_turns=2)
+
+
+def fill_with_the_recorded(url: str, scratch: Path) -> None:
+    """Bring what `database_0016.sql` has into a database."""
+    recorded = sqlite3.connect(scratch)
+    recorded.executescript((ROOT / "tests" / "recordings" / "database_0016.sql").read_text())
+    recorded.close()
+    if url.startswith("sqlite"):
+        return
+    migrations.upgrade(url, "0016")
+    with migrations.connecting(f"sqlite:///{scratch}") as source, migrations.connecting(url) as target:
+        there = sa.inspect(target)
+        for table in SQLModel.metadata.sorted_tables:
+            if table.name not in there.get_table_names() or table.name == "note":
+                continue
+            known = {each["name"] for each in there.get_columns(table.name)}
+            columns = [column for column in table.columns if column.name in known]
+            rows = [dict(row) for row in source.execute(sa.select(*columns)).mappings()]
+            if rows:
+                target.execute(sa.insert(table), rows)
+                if "id" in known:
+                    sequence = f"pg_get_serial_sequence('{table.name}', 'id')"
+                    target.execute(sa.text(f"SELECT setval({sequence}, (SELECT max(id) FROM {table.name}))"))
+
+
+async def test_a_database_that_an_earlier_release_has_written(empty_url: str, tmp_path: Path) -> None:
+    """Written by the code of revision 0016, not by today's: a thread that is done continues, with what its agents
+    know, and the one that waits for a person takes the answer."""
+    fill_with_the_recorded(empty_url, tmp_path / "empty.db")
+    migrations.upgrade(empty_url)
+    async with DrSai({"crew": crew, "asking": asking}, settings=settings(database_url=empty_url)) as drsai:
+        messages = await drsai.list_messages("ada", "done")
+        assert [each.source for each in messages] == ["user", "ann", "bob", "user", "ann", "bob"]
+        third = await drsai.run("crew", "What is my name?", user_id="ada", thread_id="done")
+        assert third.status is RunStatus.COMPLETED
+        assert third.usage["prompt_tokens"] > 200, "the agents know the two runs before"
+        assert [each.thread_id for each in (await drsai.list_shared_threads("bob")).items] == ["done"]
+        waiting = await drsai.get_thread("ada", "waits")
+        assert waiting.input_request is not None
+        answered = await drsai.run("asking", "Here I am.", user_id="ada", thread_id="waits")
+        assert (answered.status, answered.text) == (RunStatus.COMPLETED, "Here I am.")

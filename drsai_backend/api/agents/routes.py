@@ -13,7 +13,7 @@ from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
-from drsai_backend.database.definitions.stored import CURSOR_PATTERN, DefinitionVersion
+from drsai_backend.database.definitions.stored import CURSOR_PATTERN, VERSION_PATTERN, DefinitionVersion
 from drsai_backend.definitions.schema import NAME, json_schema
 from drsai_backend.definitions.stored.store import DefinitionSpec, StoredDefinitions, Visibility, visibility_of
 from drsai_backend.json_types import JsonObject
@@ -21,6 +21,7 @@ from drsai_backend.json_types import JsonObject
 Writer = Annotated[Principal, allowed(Scope.AGENTS_WRITE)]
 Reader = Annotated[Principal, allowed(Scope.AGENTS_READ)]
 After = Annotated[str | None, after_of(CURSOR_PATTERN)]
+AfterVersion = Annotated[str | None, after_of(VERSION_PATTERN)]
 _NAME: Final[JsonObject] = {"type": "string", "pattern": NAME}
 AgentName = Annotated[str, Path(json_schema_extra=_NAME)]
 Seen = Annotated[
@@ -146,9 +147,12 @@ def agent_routes(agents: StoredDefinitions, bodies: Bodies) -> APIRouter:
         return json_response({"id": name, "object": "agent.deleted", "deleted": True})
 
     @router.get("/{name}/versions", responses=answers(200, page_of(_VERSION)))
-    async def list_agent_versions(name: AgentName, who: Reader, visibility: Seen = None) -> Response:
+    async def list_agent_versions(
+        name: AgentName, who: Reader, limit: Limit = 20, after: AfterVersion = None, visibility: Seen = None
+    ) -> Response:
         """The versions of a definition that are kept, newest first."""
-        return list_response([_object(each) for each in await agents.versions(who, name, visibility)], None)
+        page = await agents.versions(who, name, after, limit, visibility)
+        return list_response([_object(each) for each in page.items], page.next)
 
     @router.post("/{name}/rollback", responses=answers(200, _VERSION), openapi_extra=described(RollbackBody))
     async def roll_agent_back(name: AgentName, request: Request, who: Writer) -> Response:

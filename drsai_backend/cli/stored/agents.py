@@ -22,7 +22,7 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.sync import SyncDrSai
 from drsai_backend.teams.context import TeamFactory
 
-_PAGE = 500
+_PAGE = 100
 _FOR: dict[Visibility, str] = {"user": "for its user", "tenant": "for the tenant", "all": "for all"}
 
 
@@ -114,7 +114,13 @@ def history(
     name: str, tenant: str, user_id: str, visibility: Visibility | None, database_url: str | None, *, as_json: bool
 ) -> None:
     with opened(database_url) as drsai:
-        found = drsai.agents.versions(name, visibility=visibility, user_id=user_id, tenant=tenant)
+        found, after = list[AgentInfo](), None
+        while True:
+            page = drsai.agents.versions(name, visibility=visibility, user_id=user_id, tenant=tenant, after=after)
+            found += page.items
+            after = page.next
+            if after is None:
+                break
     if as_json:
         print_json([item.model_dump(mode="json") for item in found])
         return

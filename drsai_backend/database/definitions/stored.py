@@ -26,6 +26,8 @@ KEPT: Final = timedelta(days=30)
 """For how long the versions of a name that was deleted are kept."""
 CURSOR_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}\.[0-9]{1,18}$"
 """What the `next` of a page looks like: the name and the number of its last definition."""
+VERSION_PATTERN: Final = r"^[1-9][0-9]{0,8}$"
+"""The same of a page of versions: the number of its last one."""
 NOBODY: Final = ""
 """In place of a user: all of the tenant; in place of a tenant, too: all."""
 OF_ALL: Final = Owner(NOBODY, NOBODY)
@@ -171,9 +173,13 @@ def _drop_old(session: Session, owner: Owner, name: str, version: int, now: date
     is_served = sa.exists().where(*same, other.c.ended_at.is_(None))
     is_too_old = sa.and_(definition.c.name == name, definition.c.version <= version - MAX_VERSIONS)
     is_gone = sa.and_(definition.c.ended_at < now - KEPT, ~is_served)
-    is_used = sa.exists().where(_run.c.definition == definition.c.id, _run.c.status.in_(UNFINISHED))
     ended = (definition.c.ended_at.is_not(None), sa.or_(is_too_old, is_gone))
-    session.connection().execute(sa.delete(definition).where(*_of(owner), *ended, ~is_used))
+    session.connection().execute(sa.delete(definition).where(*_of(owner), *ended, ~_is_used()))
+
+
+def _is_used() -> sa.ColumnElement[bool]:
+    """That a run which is not over began with it."""
+    return sa.exists().where(_run.c.definition == definition.c.id, _run.c.status.in_(UNFINISHED))
 
 
 def find(session: Session, who: Owner, names: Collection[str]) -> dict[str, DefinitionVersion]:
@@ -187,8 +193,9 @@ def find(session: Session, who: Owner, names: Collection[str]) -> dict[str, Defi
 
 
 def served_names(session: Session, names: Collection[str]) -> dict[str, bool]:
-    """Those of the names that anybody's definition has."""
-    query = sa.select(definition.c.name).where(definition.c.name.in_(names), _served).distinct()
+    """Those of the names that anybody's definition has, or had when a run began that is not over: it may wait for an
+    answer, which is sent to that name."""
+    query = sa.select(definition.c.name).where(definition.c.name.in_(names), sa.or_(_served, _is_used())).distinct()
     return dict.fromkeys(session.connection().execute(query).scalars(), True)
 
 
@@ -216,11 +223,21 @@ def of_unfinished_run(session: Session, thread: ThreadName, team: str) -> int | 
     return session.connection().execute(query).scalar()
 
 
-def versions(session: Session, owner: Owner, name: str) -> list[DefinitionVersion]:
-    """The versions of a name that are kept, newest first; none: there is no definition of that name."""
-    found = _rows(session, *_of(owner), definition.c.name == name)
-    is_there = any(each.ended_at is None for each in found)
-    return sorted(found, key=lambda each: -each.version)[:MAX_VERSIONS] if is_there else []
+def versions(session: Session, owner: Owner, name: str, *, before: int | None, limit: int) -> list[DefinitionVersion]:
+    """The newest versions of a name that are kept, newest first; with `before`, of those that are older. None: there is
+    no definition of that name, or no more of it."""
+    here = (*_of(owner), definition.c.name == name)
+    query = sa.select(definition).where(*here, sa.exists(sa.select(1).where(*_same_served(owner, name))))
+    if before is not None:
+        query = query.where(definition.c.version < before)
+    rows = session.connection().execute(query.order_by(definition.c.version.desc()).limit(limit)).mappings()
+    return [_version(row) for row in rows]
+
+
+def version_of(session: Session, owner: Owner, name: str, version: int) -> DefinitionVersion | None:
+    """One version of a definition that is there."""
+    here = (*_of(owner), definition.c.name == name, definition.c.version == version)
+    return next(iter(_rows(session, *here, sa.exists(sa.select(1).where(*_same_served(owner, name))))), None)
 
 
 def list_names(session: Session, owners: Collection[Owner], limit: int) -> list[tuple[str, Owner, int]]:
@@ -250,6 +267,13 @@ def _of(owner: Owner) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
     return definition.c.tenant == owner.tenant, definition.c.user_id == owner.user_id
 
 
+def _same_served(owner: Owner, name: str) -> tuple[sa.ColumnElement[bool], ...]:
+    """That one of the name is served."""
+    other = definition.alias()
+    mine = (other.c.tenant == owner.tenant, other.c.user_id == owner.user_id, other.c.name == name)
+    return (*mine, other.c.ended_at.is_(None))
+
+
 def _anyones(owners: Collection[Owner]) -> sa.ColumnElement[bool]:
     return sa.or_(*(sa.and_(*_of(owner)) for owner in owners))
 
@@ -271,3 +295,10 @@ def check_cursor(after: str | None) -> tuple[str, int] | None:
         raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
     name, _, key = after.rpartition(".")
     return name, int(key)
+
+
+def check_version_cursor(after: str) -> int:
+    """The cursor of a page of versions. Raises InvalidRequest where it is none."""
+    if re.fullmatch(VERSION_PATTERN, after) is None:
+        raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
+    return int(after)

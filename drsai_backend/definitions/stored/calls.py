@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from pydantic import BaseModel, Field
@@ -45,7 +44,7 @@ class AgentInfo(BaseModel):
 
 
 class AgentInfoPage(BaseModel):
-    """Definitions by name. `next` is the `after` of the page that follows, if any."""
+    """Definitions by name, or versions, newest first. `next` is the `after` of the page that follows, if any."""
 
     items: list[AgentInfo]
     next: str | None = None
@@ -156,10 +155,13 @@ class AgentCalls:
         visibility: Visibility | None = None,
         user_id: str = ANONYMOUS,
         tenant: str = DEFAULT_TENANT,
-    ) -> Sequence[AgentInfo]:
-        """The versions of a definition that are kept, newest first: at most 100."""
-        found = await self._agents.versions(self._trusted(user_id, tenant), name, visibility)
-        return [AgentInfo.of(each) for each in found]
+        after: str | None = None,
+        limit: int = 20,
+    ) -> AgentInfoPage:
+        """A page of the versions of a definition that are kept, newest first; 100 at most are. Raises InvalidRequest:
+        `after` is no `next` of a page."""
+        page = await self._agents.versions(self._trusted(user_id, tenant), name, after, limit, visibility)
+        return AgentInfoPage(items=[AgentInfo.of(each) for each in page.items], next=page.next)
 
     async def roll_back(
         self,

@@ -20,7 +20,6 @@ _SHOWN: Final = 10
 _RESERVED: Final = "schema"
 _NAME: Final = re.compile(NAME)
 _VARIABLE: Final = re.compile(r"\$\{[A-Za-z_]\w*(:-[^}]*)?\}")
-_CREDENTIAL: Final = re.compile(r"(?i)^(authorization|proxy-authorization|cookie|.*(api[-_]?key|token|secret).*)$")
 
 
 def checked(name: str, given: JsonObject, python: Collection[str] = ()) -> Definitions:
@@ -46,7 +45,7 @@ def checked(name: str, given: JsonObject, python: Collection[str] = ()) -> Defin
     given = {field: value for field, value in given.items() if field != "include"}
     definitions, wrong = parse_definitions(given)
     if definitions is not None:
-        wrong = [*wrong_names(definitions, NAMES, python), *_wrong_served(name, definitions), *_in_clear(definitions)]
+        wrong = [*wrong_names(definitions, NAMES, python), *_wrong_served(name, definitions), *_for_files(definitions)]
     problems += [Problem(message, path) for path, message in wrong]
     if problems or definitions is None:
         raise _refusal(problems)
@@ -103,16 +102,14 @@ def _wrong_served(name: str, given: Definitions) -> Iterator[tuple[FieldPath, st
         yield ("serve",), f"must be left out, or have {name!r} alone: a stored definition is asked by one name"
 
 
-def _in_clear(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
-    """Credentials that would be stored as they are."""
+def _for_files(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
+    """HTTP tools, which a file of the operator may have: they reach the addresses that the operator allows, and what
+    they hold of credentials would be stored as it is."""
     entries: list[tuple[FieldPath, object]] = [(("tools", name), each) for name, each in given.tools.items()]
     for name, agent in given.agents.items():
         entries += [(("agents", name, "tools", index), each) for index, each in enumerate(agent.tools)]
     for path, entry in entries:
-        if not isinstance(entry, HttpEndpointTool):
-            continue
-        for field, endpoint in (("endpoint", entry.http.endpoint), ("check", entry.http.check)):
-            for header in () if endpoint is None else endpoint.headers:
-                if _CREDENTIAL.match(header):
-                    where: FieldPath = (*path, "http", field, "headers", header)
-                    yield where, "would be stored in clear: register the tool (POST /v1/tools), which keeps its secrets"
+        if isinstance(entry, HttpEndpointTool):
+            name = entry.http.name
+            text = f"is for files: register the tool (POST /v1/tools) and name it here as {{registered: {name}}}"
+            yield (*path, "http"), text

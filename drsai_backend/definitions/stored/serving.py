@@ -98,8 +98,12 @@ class ServedTeams:
         return self._team(next(iter(found.values())))
 
     async def check_name(self, name: str) -> None:
-        """Raises UnknownModel where nobody can ask a team of that name: before it is known who asks."""
-        if name in self.registry or (_NAME.fullmatch(name) and await self._names.find([name])):
+        """Raises UnknownModel where nobody can ask a team of that name: before it is known who asks. Nobody asks a
+        team that is not listed by its name."""
+        if name in self.registry:
+            if self.registry.get(name).is_listed:
+                return
+        elif _NAME.fullmatch(name) and await self._names.find([name]):
             return
         raise UnknownModel(f"there is no model {name!r} here; GET /v1/models lists them", param="model")
 

@@ -43,7 +43,7 @@ class DefinitionSpec:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionPage:
-    """Definitions by name. `next` is the `after` of the page that follows, if any."""
+    """Definitions by name, or versions, newest first. `next` is the `after` of the page that follows, if any."""
 
     items: list[DefinitionVersion]
     next: str | None = None
@@ -138,13 +138,7 @@ class StoredDefinitions:
             Conflict: it is not at `version` any more, or `to` is what is served.
         """
         owner = self._may_store(who, visibility)
-        kept = await self._db.database.read(partial(stored.versions, owner=owner, name=name))
-        if not kept:
-            raise NotFound(f"there is no agent {name!r}", param="name")
-        older = next((each for each in kept if each.version == to), None)
-        if older is None:
-            text = f"there is no version {to} of agent {name!r}; there are {kept[-1].version} to {kept[0].version}"
-            raise NotFound(text, param="to")
+        older = await self._version(owner, name, to, "to")
         if older.ended_at is None:
             raise Conflict(f"version {to} of agent {name!r} is the one that is served", param="to")
         await self.check(who, DefinitionSpec(name, older.definition, visibility))
@@ -177,18 +171,33 @@ class StoredDefinitions:
             found = by_name[name]
         if version is None or version == found.version:
             return found
-        kept = await self._db.database.read(partial(stored.versions, owner=found.owner, name=name))
-        for each in kept:
-            if each.version == version:
-                return each
-        raise NotFound(f"there is no version {version} of agent {name!r}", param="version")
+        return await self._version(found.owner, name, version, "version")
 
     async def versions(
-        self, who: Principal, name: str, visibility: Visibility | None = None
-    ) -> list[DefinitionVersion]:
-        """The versions of a definition that are kept, newest first. Raises NotFound as `get`."""
+        self,
+        who: Principal,
+        name: str,
+        after: str | None = None,
+        limit: int = 20,
+        visibility: Visibility | None = None,
+    ) -> DefinitionPage:
+        """A page of the versions of a definition that are kept, newest first. `after`: the `next` of the page before.
+        Raises NotFound as `get`, and InvalidRequest where `after` is no `next`."""
+        before = None if after is None else stored.check_version_cursor(after)
         found = await self.get(who, name, visibility)
-        return await self._db.database.read(partial(stored.versions, owner=found.owner, name=name))
+        read = partial(stored.versions, owner=found.owner, name=name, before=before, limit=limit + 1)
+        kept = await self._db.database.read(read)
+        more = len(kept) > limit
+        return DefinitionPage(kept[:limit], str(kept[limit - 1].version) if more else None)
+
+    async def _version(self, owner: Owner, name: str, version: int, param: str) -> DefinitionVersion:
+        """A version that is kept. Raises NotFound."""
+        found = await self._db.database.read(partial(stored.version_of, owner=owner, name=name, version=version))
+        if found is not None:
+            return found
+        await self._db.database.read(partial(stored.get, owner=owner, name=name))  # Raises where there is none.
+        text = f"there is no version {version} of agent {name!r}: GET /v1/agents/{name}/versions lists them"
+        raise NotFound(text, param=param)
 
     async def list(
         self,

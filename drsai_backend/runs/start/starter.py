@@ -199,8 +199,9 @@ class RunStarter:
     async def _as_begun(self, given: Input, thread: StoredThread | None, made: Plan) -> Input:
         """The input, with the team as it was when the run began that is resumed."""
         run, find = None if thread is None else thread.run, self._services.team_of_run
-        if run is None or not made.resumes or run["definition"] is None or find is None:
+        if run is None or not made.resumes or find is None or run["definition"] == _definition_of(given):
             return given
+        # Raises where this process lacks the operator's team: a stored definition of its name is another team.
         return replace(given, factory=(await find(run["team"], run["definition"])).factory)
 
     async def _take(self, given: Input, thread: StoredThread | None, made: Plan) -> StartedRun:
@@ -247,6 +248,11 @@ class RunStarter:
         for seq, message in loaded.given:
             live.emit(MessageDone(seq, message, shown=False))
         return StartedRun(execution, made, head, partial(services.resources.release, held))
+
+
+def _definition_of(given: Input) -> int | None:
+    """The key of the stored definition that an input's team is made of; None: it is a team of the operator."""
+    return given.factory.key if isinstance(given.factory, StoredTeam) else None
 
 
 async def _recognised(request: RunRequest, thread: StoredThread) -> RunRequest:
@@ -306,7 +312,7 @@ def _first_write(
         "clear_steps": thread is not None and bool(thread.steps) and not plan.resumes,
         "at": built.at,
         "newest": None if request.known is None else request.known.newest,
-        "definition": given.factory.key if isinstance(given.factory, StoredTeam) else None,
+        "definition": _definition_of(given),
     }
     keyed = request.idempotency_key or request.own_key
     answer_id = None if plan.run_id is None or not keyed else new_run_id()

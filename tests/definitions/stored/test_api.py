@@ -95,8 +95,7 @@ async def test_validate_only_stores_nothing(world: World) -> None:
     assert (bad.status_code, bad.json()["error"]["param"]) == (400, "definition.agents.helper.tools[0]")
 
 
-ENDPOINT = {"url": "https://a.example/", "headers": {"Authorization": "x"}}
-HTTP: dict[str, Any] = {"http": {"name": "t", "description": "d", "endpoint": ENDPOINT}}
+HTTP: dict[str, Any] = {"http": {"name": "t", "description": "d", "endpoint": {"url": "https://a.example/"}}}
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "definition.agents.helper.promt": ({"agents": {"helper": {"promt": "x"}}}, "did you mean 'prompt'?"),
     "definition": ({"agents": {"help": {}}}, "did you mean 'help'?"),
@@ -105,10 +104,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "definition.serve": ({**agent(), "serve": []}, "must be left out"),
     "definition.agents.helper.tools[0].python": (agent(tools=[{"python": "os:system"}]), "os may not be named"),
     "definition.agents.helper.permissions": (agent(permissions=["chta"]), "must be a scope"),
-    "definition.agents.helper.tools[0].http.endpoint.headers.Authorization": (
-        agent(tools=[HTTP]),
-        "would be stored in clear",
-    ),
+    "definition.agents.helper.tools[0].http": (agent(tools=[HTTP]), "name it here as {registered: t}"),
+    "definition.tools.page.http": ({**agent(tools=["page"]), "tools": {"page": HTTP}}, "register the tool"),
 }
 
 
@@ -160,3 +157,12 @@ async def test_pages(world: World) -> None:
     second = (await world.ask("GET", f"?limit=3&after={first['next']}")).json()
     assert [each["id"] for each in (*first["data"], *second["data"])] == [f"a{number}" for number in range(5)]
     assert second["has_more"] is False
+
+    for number in range(2, 5):
+        await world.ask("PUT", "/a0", {"definition": agent("a0", prompt=str(number))})
+    first = (await world.ask("GET", "/a0/versions?limit=3")).json()
+    second = (await world.ask("GET", f"/a0/versions?limit=3&after={first['next']}")).json()
+    assert [each["version"] for each in (*first["data"], *second["data"])] == [4, 3, 2, 1]
+    assert (first["has_more"], second["has_more"]) == (True, False)
+    wrong = await world.ask("GET", "/a0/versions?after=x")
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "after")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from autogen_agentchat.agents import UserProxyAgent
 from autogen_core import FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage
 from pydantic import SecretStr
@@ -143,6 +144,17 @@ async def test_a_run_keeps_its_version(database_url: str) -> None:
     assert handle.team == "helper"
 
 
+async def test_a_run_of_the_operators_team_never_becomes_one_of_a_definition(database_url: str) -> None:
+    """It waits for its user; a worker that lacks the team gets the answer, and serves a definition of that name."""
+    asking = DrSai({"helper": lambda: UserProxyAgent("person")}, database_url, settings=settings())
+    async with asking, make(database_url) as lacking:
+        assert (await asking.run("helper", "x", thread_id="t")).status is RunStatus.AWAITING_INPUT
+        await lacking.agents.put("helper", marked("v1"))
+        with pytest.raises(UnknownModel):
+            await lacking.run("helper", "yes", thread_id="t")
+        assert (await asking.run("helper", "yes", thread_id="t")).text == "yes"
+
+
 async def _key(drsai: DrSai) -> int:
     [thread] = await drsai.db.get(Thread, {"thread_id": "t"})
     assert thread.id is not None
@@ -204,11 +216,12 @@ async def test_old_versions_are_dropped_but_not_those_in_use(
     async with make(database_url) as drsai:
         for number in range(5):
             await drsai.agents.put("helper", agent(prompt=f"v{number}"))
-        assert [each.version for each in await drsai.agents.versions("helper")] == [5, 4, 3]
-        with pytest.raises(NotFound, match="there are 3 to 5"):
+        assert [each.version for each in (await drsai.agents.versions("helper")).items] == [5, 4, 3]
+        with pytest.raises(NotFound, match="there is no version 1"):
             await drsai.agents.roll_back("helper", 1)
         await drsai.agents.delete("helper")
         await drsai.agents.put("other", {"agents": {"other": {}}})
         owner = Owner("default", "anonymous")
-        assert await drsai.database.read(partial(stored.versions, owner=owner, name="helper")) == []
+        kept = partial(stored.versions, owner=owner, name="helper", before=None, limit=9)
+        assert await drsai.database.read(kept) == []
         assert (await drsai.agents.put("helper", agent())).version == 1  # type: ignore[union-attr]
