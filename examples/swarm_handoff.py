@@ -1,4 +1,4 @@
-"""A swarm that hands over to a person, and goes on with the answer. Keeps `swarm.db` in this directory.
+"""A swarm that hands over to a person, and continues with the answer. Keeps `swarm.db` in this directory.
 
 The question ends the run: no process waits for the person. The answer may come after a restart, or next week.
 """

@@ -36,6 +36,7 @@ _TEXTS: Final = {
     "list_type": "must be a list",
     "dict_type": "must be a mapping",
     "model_type": "must be a mapping",
+    "model_attributes_type": "must be a mapping",
     "string_pattern_mismatch": "must be made of letters, digits and _, and not begin with a digit",
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
@@ -60,6 +61,8 @@ MAX_PARTS: Final = 1_000
 """Agents and teams that one is built of: each run builds them, one that is used twice twice."""
 MAX_DEPTH: Final = 30
 """Agents and teams within each other."""
+_CHOICES: Final = frozenset({"auto", "required", "none", "done"})
+"""What `tool_choice` may be beside the name of a tool; `done` is one of an agent with `require_done`."""
 _PERSON: Final = "user"
 """Whom an agent of a swarm may hand over to, beside the participants."""
 
@@ -126,6 +129,8 @@ def _sentence(path: FieldPath, error: ErrorDetails, data: JsonObject, kind: type
         return f"must be {expected}, and is {value!r}" + _near(value, re.findall(r"'([^']*)'", expected))
     if type_ == "value_error":
         return str(context["error"])
+    if type_ == "string_pattern_mismatch" and ":" in context.get("pattern", ""):
+        return "must be the import path of a function, as `package.module:name`"
     if type_ in _TEXTS:
         return _TEXTS[type_].format_map(context)
     return error["msg"][0].lower() + error["msg"][1:]
@@ -191,6 +196,9 @@ def wrong_names(
             for field, used in agent.strategy.calls().items():
                 if used not in known:
                     yield _of_strategy(path, field), f"the agent has no tool {used!r}{suggestion(used, known)}"
+            chosen, choices = agent.tool_choice, {*known, *_CHOICES}
+            if known and not agent.handoffs and chosen not in choices:
+                yield (*path, "tool_choice"), f"the agent has no tool {chosen!r}{suggestion(chosen, choices)}"
         for place in ("memory", "knowledge"):
             if getattr(agent, place) is not None:
                 yield (*path, place), f"{place} is not available yet: leave `{place}` out"
@@ -318,6 +326,24 @@ def _circles(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
 
     for name in uses:
         yield from walk(name, ())
+
+
+def needed_by(name: str, given: Definitions) -> set[str]:
+    """The names of the agents, teams and tools that an agent or team is built of, its own among them."""
+    needed: set[str] = set()
+    waiting = [name]
+    while waiting:
+        each = waiting.pop()
+        if each in needed:
+            continue
+        needed.add(each)
+        agent, team = given.agents.get(each), given.teams.get(each)
+        if agent is not None:
+            waiting += _agents_in(agent, given)
+            needed.update(entry for entry in agent.tools if isinstance(entry, str) and entry in given.tools)
+        elif team is not None:
+            waiting += team.participants
+    return needed
 
 
 def _agents_in(agent: AgentDefinition, given: Definitions) -> list[str]:

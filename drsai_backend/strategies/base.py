@@ -36,8 +36,10 @@ class AgentParts:
         workbenches: the tools.
         model_context: what of the thread the model is shown.
         handoffs: to whom it may hand over.
-        max_iterations: answers of the model in one turn; in a strategy of several agents, of the one that does the work,
-            in one turn of it: a step of a plan, an attempt.
+        max_iterations: answers of the agent's model in one turn, those that call tools included. In `plan_execute` that
+            is an attempt at one step, in `reflexion` an attempt at the task, in `router` the agent's own answer; how
+            many steps or attempts there are is an option of theirs. In `plan_execute` and `router`, an agent with
+            tools has at least 2: one that calls them, and the answer.
         tool_choice: `auto`, `required`, `none`, or the tool that has to be called.
         stream: show the answer while it is made.
         part: builds another agent or team of the definitions, by its name.

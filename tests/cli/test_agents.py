@@ -104,6 +104,34 @@ def test_definitions_are_applied_compared_rolled_back_and_tried(
     assert (gone.wait(), "there is no agent 'bob'" in gone.stderr) == (1, True)
 
 
+def test_what_is_applied_is_what_the_name_needs_and_for_whom(
+    commands: Commands, migrated_sqlite: str, tmp_path: Path
+) -> None:
+    env = {"DRSAI_DATABASE_URL": migrated_sqlite, "DRSAI_DEMO_DELAY": "0"}
+    (tmp_path / "team.yaml").write_text(
+        "agents:\n  ann: {prompt: Hi., tools: [sums, {agent: cat}]}\n  bob: {prompt: Hi., tools: [other]}\n  cat: {}\n"
+        "tools: {sums: {builtin: calculator}, other: {builtin: current_time}}\n"
+        "teams:\n  duo: {kind: round_robin, participants: [ann], max_turns: 1}\n"
+    )
+
+    def typed(*arguments: str) -> Command:
+        return commands.run("agents", *arguments, cwd=tmp_path, env=env)
+
+    assert typed("apply", "team.yaml", "duo", "--for", "tenant").wait() == 0
+    stored = json.loads(typed("show", "duo", "--json").stdout)["definition"]
+    assert {section: sorted(parts) for section, parts in stored.items()} == {
+        "agents": ["ann", "cat"],
+        "teams": ["duo"],
+        "tools": ["sums"],
+    }
+    for command in (("rollback", "duo", "1"), ("delete", "duo", "--yes")):
+        other = typed(*command)
+        assert other.wait() == 1
+        assert "no agent 'duo' for its user; the one that is served is for the tenant: --for tenant" in other.stderr
+    missing = typed("try", "nobody.yaml", "Hi.")
+    assert (missing.wait(), missing.stderr) == (1, "Error: nobody.yaml: there is no such file\n")
+
+
 def test_agents_of_others_are_converted(agents: Run, tmp_path: Path) -> None:
     bot = {"llm": {"model": "m", "api_key": "hunter22"}, "system_message": "Hi.", "colour": "red"}
     (tmp_path / "bot.json").write_text(json.dumps(bot))

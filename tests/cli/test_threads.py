@@ -296,6 +296,7 @@ def test_steps_of_runs(threads: Threads) -> None:
     lines = threads("steps", "second/one", "--newest", "-n", "1").stdout.splitlines()
     assert lines[0] == "4 reviewer"
     assert "There are more: --after 4-" in lines[-1]
+    assert "\\n" not in threads("steps", "second/one").stdout, "lines of a text are one line here"
     missing = threads("steps", step["run_id"], user="bob")
     assert missing.wait() == 1
     assert missing.stderr.startswith(f"Error: bob has no run or thread '{step['run_id']}' here")

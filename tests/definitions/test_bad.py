@@ -204,7 +204,19 @@ BAD: dict[str, tuple[str, int | None, str, str]] = {
         "agents.ann.tools[0].python",
         "may not be named",
     ),
-    "Python of no form": (AGENT + "    tools: [{python: 'lab.x'}]\n", 4, "agents.ann.tools[0].python", "must be"),
+    "Python of no form": (
+        AGENT + "    tools: [{python: 'lab.x'}]\n",
+        4,
+        "agents.ann.tools[0].python",
+        "must be the import path of a function, as `package.module:name`",
+    ),
+    "a strategy that is a list": (AGENT + "    strategy: [react]\n", 4, "agents.ann.strategy", "must be a mapping"),
+    "a choice misspelt": (
+        AGENT + "    tools: [calculator]\n    tool_choice: calculater\n",
+        5,
+        "agents.ann.tool_choice",
+        "did you mean 'calculator'?",
+    ),
     "an agent as a tool that is not there": (
         AGENT + "    tools: [{agent: bob}]\n",
         4,

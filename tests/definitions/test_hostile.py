@@ -75,7 +75,7 @@ BAD = {
         "  bob: {tools: [{agent: ann}]}\n",
         "is a part of itself: ann → bob → ann",
     ),
-    "a module's module": ("agents:\n  ann: {tools: [{python: 'tests..os:x'}]}\n", "letters, digits"),
+    "a module's module": ("agents:\n  ann: {tools: [{python: 'tests..os:x'}]}\n", "must be the import path"),
     "what begins alike": ("agents:\n  ann: {tools: [{python: 'testsevil:x'}]}\n", "testsevil may not be named"),
     "a secret as a kind": (AGENT + "teams: {t: {kind: '${SECRET}', participants: [ann]}}\n", "'${SECRET}'"),
     "a secret as a tool": ("agents: {ann: {tools: ['${SECRET}']}}\n", "'${SECRET}'"),

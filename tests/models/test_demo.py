@@ -26,6 +26,7 @@ from autogen_core.tools import FunctionTool, ToolSchema
 from PIL import Image as PILImage
 from pydantic import BaseModel, Field
 
+from drsai_backend.agents.tool_agent import ToolAgent
 from drsai_backend.models import DemoChatCompletionClient
 from drsai_backend.models.demo.tools import expressions
 from drsai_backend.tools import calculator, convert_units, current_time
@@ -55,6 +56,15 @@ async def say(demo: DemoChatCompletionClient, *texts: str) -> str:
 
 def spoken(result: TaskResult) -> list[tuple[str, str]]:
     return [(message.source, message.content) for message in result.messages if isinstance(message, TextMessage)]
+
+
+async def test_it_hands_in_what_it_said_when_it_is_reminded(demo: DemoChatCompletionClient) -> None:
+    agent = ToolAgent("ann", demo, require_done=True)
+    result = await agent.run(task="My name is Ada.")
+    answer = result.messages[-1]
+    assert isinstance(answer, TextMessage)
+    assert answer.content.startswith(f"{PREFIX}Nice to meet you, Ada.")
+    assert "limit" not in answer.metadata
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from drsai_backend.api.step_events import AfterStepEvent, LastStepEventId, mark_
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.definitions.modes import TEAMS, modes_of
+from drsai_backend.errors import NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.threads.queries import RunFilter
 
@@ -42,7 +43,9 @@ _MOMENT: Final = "Such as `2026-01-31T12:00:00Z`."
 
 def _written(text: object) -> object:
     if isinstance(text, str) and text[4:5] != "-":
-        raise ValueError("a moment is written as RFC 3339 has it")  # Pydantic takes numbers for seconds since 1970.
+        raise ValueError(
+            "must be a moment such as 2026-01-31T12:00:00Z"
+        )  # Pydantic takes numbers for seconds since 1970.
     return text
 
 
@@ -166,7 +169,10 @@ def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
     ) -> Response:
         """The newest messages of a conversation, oldest first."""
         name = check_name(conversation_id, "conversation_id")
-        thread = await engine.get_thread(who, name)
+        try:
+            thread = await engine.get_thread(who, name)
+        except NotFound:
+            raise NotFound(f"no conversation {name!r}", param="conversation_id") from None
         found = await engine.newest_messages(who, name, limit)
         roles = [
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -147,7 +148,9 @@ class Tasks:
                 await self.engine.tools.get(who, name)
             except NotFound:
                 where = f"tools[{body.tools.index(others[at])}]"
-                text = f"`{where}`: there is no tool {name!r} here; GET /api/v1/agent/tools lists them"
+                near = difflib.get_close_matches(name[:64], [each["name"] for each in await self.tools(who)], 1)
+                meant = f"; did you mean {near[0]!r}?" if near else ""
+                text = f"`{where}`: there is no tool {name!r} here{meant}; GET /api/v1/agent/tools lists them"
                 raise InvalidRequest(text, param=where) from None
         return names
 

@@ -99,7 +99,7 @@ def agents_apply(
     user: OfUser = "anonymous",
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Store an agent or team of a file, with what the file has beside it, or another version of it."""
+    """Store an agent or team of a file, with those of the file that it needs, or another version of it."""
     cli.stored_agents.apply(file, name, tenant, user, for_whom, database_url, check=check)
 
 

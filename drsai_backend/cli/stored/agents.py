@@ -13,14 +13,17 @@ from drsai_backend.cli.database import opened, read_settings
 from drsai_backend.cli.screen import age, confirm, in_line, make_console, print_below, print_json, print_rows, when
 from drsai_backend.datamodel.audit import By
 from drsai_backend.definitions import Means, factories, read_definitions
+from drsai_backend.definitions.check import needed_by
 from drsai_backend.definitions.stored.calls import AgentInfo, AgentInfoPage
 from drsai_backend.definitions.stored.store import Visibility
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, NotFound
 from drsai_backend.json_types import JsonObject
+from drsai_backend.sync import SyncDrSai
 from drsai_backend.teams.context import TeamFactory
 
 _PAGE = 100
+_FOR: dict[Visibility, str] = {"user": "for its user", "tenant": "for the tenant", "all": "for all"}
 
 
 def list_agents(
@@ -131,6 +134,7 @@ def history(
 
 def rollback(name: str, to: int, tenant: str, user_id: str, visibility: Visibility, database_url: str | None) -> None:
     with opened(database_url) as drsai:
+        _check_stored(drsai, name, tenant, user_id, visibility)
         made = drsai.agents.roll_back(name, to, visibility=visibility, user_id=user_id, tenant=tenant)
     text = f"{in_line(name)} is version {made.version}, equal to {to}; servers have it within two seconds"
     make_console().print(text, soft_wrap=True)
@@ -140,10 +144,20 @@ def delete(
     name: str, tenant: str, user_id: str, visibility: Visibility, database_url: str | None, *, yes: bool
 ) -> None:
     with opened(database_url) as drsai:
-        drsai.agents.get(name, visibility=visibility, user_id=user_id, tenant=tenant)
+        _check_stored(drsai, name, tenant, user_id, visibility)
         confirm(f"Delete the definition {name} for {visibility}?", yes=yes)
         drsai.agents.delete(name, visibility=visibility, user_id=user_id, tenant=tenant)
     make_console().print(f"deleted {in_line(name)}")
+
+
+def _check_stored(drsai: SyncDrSai, name: str, tenant: str, user_id: str, visibility: Visibility) -> None:
+    """Raises NotFound: there is none for whom the command is; the text says where the one is that `show` shows."""
+    try:
+        drsai.agents.get(name, visibility=visibility, user_id=user_id, tenant=tenant)
+    except NotFound:
+        served = drsai.agents.get(name, user_id=user_id, tenant=tenant)
+        where = f"the one that is served is {_for(served)}: --for {served.visibility}"
+        raise NotFound(f"there is no agent {name!r} {_FOR[visibility]}; {where}") from None
 
 
 def try_agent(source: str, name: str | None, message: str, tenant: str, user_id: str, database_url: str | None) -> None:
@@ -157,6 +171,8 @@ def try_agent(source: str, name: str | None, message: str, tenant: str, user_id:
         chosen = name or next(iter(made))
         if chosen not in made:
             raise ConfigurationError(f"{source} serves no {chosen!r}: it serves {', '.join(made)}")
+    elif not source.isidentifier():
+        raise ConfigurationError(f"{source}: there is no such file")
     elif name is not None:
         raise ConfigurationError(f"there is no file {source}; of a stored definition, give its name alone")
     text = asyncio.run(_answer(DrSai(made, settings=settings, by=By.CLI), chosen, message, user_id, tenant))
@@ -187,7 +203,9 @@ def document_in(file: str, name: str) -> JsonObject:
         raise ConfigurationError(f"{file} has no agent or team {name!r}: it has {known}")
     data = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
     data.pop("serve", None)
-    return data
+    needed = needed_by(name, found)
+    kept = {section: {each: part for each, part in parts.items() if each in needed} for section, parts in data.items()}
+    return {section: parts for section, parts in kept.items() if parts}
 
 
 def _text(definition: JsonObject) -> str:
@@ -204,7 +222,7 @@ def _rows(item: AgentInfo) -> list[tuple[str, str]]:
 
 
 def _for(item: AgentInfo) -> str:
-    return {"user": "for its user", "tenant": "for the tenant", "all": "for all"}[item.visibility]
+    return _FOR[item.visibility]
 
 
 def _description(item: AgentInfo) -> str:

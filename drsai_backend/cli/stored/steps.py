@@ -93,7 +93,7 @@ def _print_lines(console: Console, steps: list[RunStep]) -> None:
 
 
 def _short(text: str | None) -> str:
-    return one_line(cut(text or "", _SHOWN))
+    return one_line(" ".join(cut(text or "", _SHOWN).split()))
 
 
 def _tokens(step: RunStep) -> str:

@@ -198,6 +198,7 @@ _ASKS_FIRST = re.compile(r"(?:my|the) (?:very )?first (?:message|question|thing)
 _HELLO = re.compile(r"^\W*(?:hello|hi|hey|good \w+)\b|what can you do|^\W*help\W*$|(?:who|what) are you", re.IGNORECASE)
 _TOPIC = re.compile(r"\b(?:about|on|of|for)\s+(.+?)\s*[.?!]*\s*$", re.IGNORECASE | re.DOTALL)
 _NAMES = re.compile(r"\[((?:\s*['\"][^'\"\]]+['\"]\s*,?)+)\]")
+_REMINDED = re.compile(r"You have not called the tool `done`")
 _HELP = (
     "Hello! I am a stand-in for a language model. I remember what you tell me (“My name is Ada”), use tools (“what is "
     "12*7”), hand over to colleagues and work in teams. Set OPENAI_API_KEY or OPENAI_BASE_URL for real answers."
@@ -242,11 +243,21 @@ def _calls(view: _Conversation, tools: Sequence[ToolSchema], choice: str) -> lis
     acted = any(isinstance(each, AssistantMessage) and isinstance(each.content, list) for each in view.since)
     if choice == "none" or (acted and not forced):
         return []
+    if said := _to_hand_in(view, tools):
+        return [FunctionCall(f"call_demo_{view.count}", json.dumps({"answer": said}, ensure_ascii=False), "done")]
     offered = [tool for tool in tools if choice in ("auto", "required", tool["name"])]
     handed_over = any("Transferred to " in _text(message) for message in view.since)
     calls = tool_calls(view.task, offered, hand_over=not handed_over, required=forced)
     # The same request gets the same answer, and no two answers of a conversation the same ids.
     return [FunctionCall(f"call_demo_{view.count}_{call.id}", call.arguments, call.name) for call in calls]
+
+
+def _to_hand_in(view: _Conversation, tools: Sequence[ToolSchema]) -> str | None:
+    """What it said last, where it is reminded that the answer is handed in by the tool `done`."""
+    if not _REMINDED.match(view.last_text) or all(tool["name"] != "done" for tool in tools):
+        return None
+    said = [each.content for each in view.messages if isinstance(each, AssistantMessage)]
+    return next((text for text in reversed(said) if isinstance(text, str)), None)
 
 
 def _up_to(text: str, stop: str | Sequence[str] | None) -> str:

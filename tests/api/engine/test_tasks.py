@@ -127,6 +127,18 @@ async def test_what_is_refused_names_the_field(world: World, body: dict[str, Any
     assert (await world.ask("GET", "/tasks")).json()["tasks"] == []
 
 
+async def test_what_is_refused_says_what_would_be_right(world: World) -> None:
+    missing = await world.ask("GET", "/memory/nobody")
+    assert (missing.json()["detail"], missing.json()["error"]["param"]) == (
+        "no conversation 'nobody'",
+        "conversation_id",
+    )
+    when = await world.ask("GET", "/tasks", params={"since": "yesterday"})
+    assert when.json()["detail"] == "`since` must be a moment such as 2026-01-31T12:00:00Z"
+    misspelt = await world.execute(mode="tools", tools=["calculater"])
+    assert "; did you mean 'calculator'?" in misspelt.json()["detail"]
+
+
 async def test_whose_they_are(world: World) -> None:
     task = (await world.execute(conversation_id="c")).json()["task_id"]
     for who in ("bob@acme", "ann@other"):
