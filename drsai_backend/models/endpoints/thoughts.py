@@ -20,11 +20,12 @@ class ThoughtSplitter:
     """Splits the pieces of one message into thought and text, as they come. What may be a mark is held back until it is
     known to be one or not."""
 
-    __slots__ = ("_held", "_mark", "_skip")
+    __slots__ = ("_blank", "_held", "_mark", "_skip")
 
     def __init__(self) -> None:
         self._mark: str | None = _OPEN  # the one that is looked for; None: all that follows is text
         self._held = ""
+        self._blank: list[str] = []  # behind `_held`, in pieces: there may be thousands
         self._skip = False  # blank space after a mark
 
     @property
@@ -34,9 +35,11 @@ class ThoughtSplitter:
 
     def feed(self, piece: str) -> list[tuple[bool, str]]:
         """The parts of a piece that are known now: whether each is thought, and its text, which is not empty."""
+        if piece.isspace() and self._mark is not None and not self._skip and not self._held.strip():
+            self._blank.append(piece)
+            return []
         found: list[tuple[bool, str]] = []
-        rest = self._held + piece
-        self._held = ""
+        rest = self._take_held() + piece
         if self._mark == _OPEN:
             begun = rest.lstrip()
             if not begun or (len(begun) < len(_OPEN) and _OPEN.startswith(begun)):
@@ -67,8 +70,14 @@ class ThoughtSplitter:
 
     def end(self) -> list[tuple[bool, str]]:
         """What was held back, when nothing follows."""
-        held, self._held = self._held, ""
+        held = self._take_held()
         return [(self._mark == _CLOSE, held)] if held.strip() or (held and self._mark == _OPEN) else []
+
+    def _take_held(self) -> str:
+        held = "".join([self._held, *self._blank])
+        self._held = ""
+        self._blank.clear()
+        return held
 
 
 def _without_begun_mark(text: str) -> tuple[str, str]:
