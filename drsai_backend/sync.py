@@ -307,27 +307,48 @@ class SyncDrSai:
             if asyncio.get_running_loop() is loop:
                 raise ConfigurationError("this is the event loop of the DrSai: `await` its own calls, without `sync`")
         over = threading.Event()
+        begun: list[asyncio.Task[T]] = []
 
         async def work() -> T:
+            task = asyncio.current_task()
+            assert task is not None
+            begun.append(task)
             try:
                 return await call()
             finally:
                 over.set()
 
+        def give_up() -> None:
+            if begun:
+                begun[0].cancel()
+            else:
+                loop.call_soon(never)  # A task begins one round after it was made.
+
+        def never() -> None:
+            if begun:
+                begun[0].cancel()
+            else:
+                working.close()
+                over.set()
+
         working = work()
+        future: Future[T] | None = None
         try:
             future = asyncio.run_coroutine_threadsafe(working, loop)
-        except RuntimeError:
-            working.close()
-            raise NotOpened("this DrSai was closed: make a new one") from None
-        try:
             return future.result()
         except CancelledError:
             raise NotOpened("this DrSai was closed meanwhile") from None
+        except RuntimeError:
+            if future is not None:
+                raise
+            working.close()
+            raise NotOpened("this DrSai was closed: make a new one") from None
         except BaseException:
-            if not future.done():  # This thread was interrupted, and not what it waits for.
-                future.cancel()
-                over.wait(_PATIENCE)
+            # This thread was interrupted, and not what it waits for; maybe while that was handed to the loop.
+            if future is None or not future.done():
+                with contextlib.suppress(RuntimeError):  # The loop is closed.
+                    loop.call_soon_threadsafe(give_up)
+                    over.wait(_PATIENCE)
             raise
 
 

@@ -28,8 +28,8 @@ hypothesis.settings.load_profile("drsai")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     chaos = parser.getgroup("chaos", "the short part of the chaos suite (tests/chaos)")
-    chaos.addoption("--chaos-kills", type=int, default=6, help="SIGKILLs per database")
-    chaos.addoption("--chaos-seconds", type=float, default=3, help="how long there is load")
+    chaos.addoption("--chaos-kills", type=int, default=4, help="SIGKILLs per database")
+    chaos.addoption("--chaos-seconds", type=float, default=2, help="how long there is load")
     chaos.addoption("--chaos-seed", type=int, default=1)
 
 

@@ -172,7 +172,7 @@ async def _admins_key(url: str) -> str:
 
 def _config(auth: str, headers: dict[str, str]) -> SchemathesisConfig:
     """What is tried. Where keys are needed: all of those, and a little of the rest, whether it needs one."""
-    examples = HUNT or (3 if auth == "auto" else 2)
+    examples = HUNT or 2
     operations: list[dict[str, Any]] = [
         {"include-path-regex": "^/v1/(users|webhooks|audit)", "phases": {"stateful": {"enabled": False}}}
     ]

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from drsai_backend import DrSai
 from tests.support.commands import clean_environment
 from tests.support.threads import settings
@@ -35,6 +37,7 @@ while sys.stdin.readline():
 """
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_killed_while_it_travels(database_url: str) -> None:
     async with DrSai(None, database_url, settings=settings()) as drsai:
         for number in range(3):

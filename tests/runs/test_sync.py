@@ -196,6 +196,33 @@ def test_an_interrupted_call_stops_its_run(database_url: str, sigint: None, call
         assert handle.status is RunStatus.STOPPED
 
 
+@pytest.mark.parametrize("at", [0, 1])
+def test_interrupted_while_a_call_is_handed_over(database_url: str, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """Ctrl-C comes when the event loop has the call already, and the caller does not know it yet."""
+    began = threading.Event()
+    drsai = DrSai({"waiting": lambda: Waiting(began.set)}, database_url, settings=settings())
+    with drsai.sync as sync:
+        loop = drsai.engine.lifecycle.loop
+        assert loop is not None
+        hand_over, calls = loop.call_soon_threadsafe, 0
+
+        def interrupted(*arguments: Any, **options: Any) -> Any:
+            nonlocal calls
+            handle = hand_over(*arguments, **options)
+            if threading.current_thread() is threading.main_thread():
+                calls += 1
+                if calls == at + 1:
+                    raise KeyboardInterrupt
+            return handle
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", interrupted)
+        stream = sync.run_stream("waiting", "hello", user_id="ada", thread_id="t")
+        with pytest.raises(KeyboardInterrupt):
+            list(stream)
+        for run in sync.list_runs("ada", "t").items if at else ():
+            assert run.status is RunStatus.STOPPED
+
+
 def test_a_stream_that_is_left_stops_its_run(database_url: str):
     began = threading.Event()
     drsai = DrSai({"waiting": lambda: Waiting(began.set)}, database_url, settings=settings())

@@ -112,12 +112,12 @@ class Bounds:
     def _look_at_time(self) -> None:
         most, used = self.limits.max_run_seconds, self.seconds
         assert most
+        self._warn("max_run_seconds", used, most, "seconds")
         if used >= most:
             assert self._late is not None
             text = f"The run was stopped: it ran for {used:.0f} seconds, and {most:g} is its bound (max_run_seconds)."
             self._late(LimitReached("max_run_seconds", text))
             return
-        self._warn("max_run_seconds", used, most, "seconds")
         left = (most if used >= _NEARLY * most else _NEARLY * most) - used
         # Not the very moment: a timer may come a little early by the other clock.
         self._timer = asyncio.get_running_loop().call_later(left + 0.002, self._look_at_time)
