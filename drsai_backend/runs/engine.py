@@ -376,7 +376,7 @@ class Engine(StoredThreads):
 
     async def controls_changed(self, thread_key: int) -> None:
         """Another process has asked something of the thread's run: look what, before the next heartbeat would."""
-        if any(key == thread_key for key, _ in self._running.held()):
+        if any(key == thread_key for key, _, _ in self._running.held()):
             self._heartbeat.beat_now()
 
     # --- runs that nobody runs ----------------------------------------------------------------------------------

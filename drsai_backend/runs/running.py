@@ -110,7 +110,7 @@ class Running:
             execution = started.execution
             live = execution.live
             self._runs[name] = live
-            self._leases[name] = (execution.writer.lease.key, execution.writer.lease.epoch)
+            self._leases[name] = (execution.writer.lease.key, execution.writer.lease.epoch, live.run_id)
             live.leaving = self.closing
             ready.set_result(live)
             self._changed(name)

@@ -38,8 +38,8 @@ class Beats:
 
     def _renew(self, session: object, owner: str, keys: set[int], lease: timedelta) -> dict[HeldLease, str | None]:
         self.meanwhile()
-        epochs = dict(self.held)
-        return {(key, epochs.get(key, 0)): self.controls.get(key) for key in keys & self.renewed}
+        known = {key: lease for key, *lease in self.held}
+        return {(key, *known.get(key, (0, "gone"))): self.controls.get(key) for key in keys & self.renewed}
 
     async def beat(self, times: int = 3) -> None:
         self.heartbeat.start()
@@ -53,15 +53,15 @@ def beats(monkeypatch: pytest.MonkeyPatch, db: object) -> Beats:
 
 
 async def test_a_lease_that_is_not_renewed_is_lost(beats: Beats) -> None:
-    beats.held = {(1, 5), (2, 7)}
+    beats.held = {(1, 5, "a"), (2, 7, "b")}
     beats.renewed = {2}
     await beats.beat()
     assert beats.lost
-    assert all(lost == {(1, 5)} for lost in beats.lost)
+    assert all(lost == {(1, 5, "a")} for lost in beats.lost)
 
 
 async def test_a_run_that_ended_meanwhile_has_lost_nothing(beats: Beats) -> None:
-    beats.held = {(1, 5)}
+    beats.held = {(1, 5, "a")}
     beats.meanwhile = lambda: beats.held.clear()  # type: ignore[method-assign]
     await beats.beat()
     assert beats.lost == []
@@ -69,11 +69,11 @@ async def test_a_run_that_ended_meanwhile_has_lost_nothing(beats: Beats) -> None
 
 async def test_nor_has_the_next_run_of_its_thread(beats: Beats) -> None:
     """Between the two the thread is nobody's, and the statement finds nothing to renew."""
-    beats.held = {(1, 5)}
+    beats.held = {(1, 5, "a")}
 
     def next_run() -> None:
-        if (1, 5) in beats.held:
-            beats.held = {(1, 6)}
+        if (1, 5, "a") in beats.held:
+            beats.held = {(1, 6, "c")}
             beats.renewed = {1} if beats.lost else set()
         else:
             beats.renewed = {1}
@@ -84,7 +84,7 @@ async def test_nor_has_the_next_run_of_its_thread(beats: Beats) -> None:
 
 
 async def test_it_tells_what_runs_are_asked_to_do_and_may_be_hurried(beats: Beats) -> None:
-    beats.held, beats.renewed, beats.controls = {(1, 5)}, {1}, {1: "cancel"}
+    beats.held, beats.renewed, beats.controls = {(1, 5, "a")}, {1}, {1: "cancel"}
     beats.heartbeat.interval = 60
     beats.heartbeat.start()
     await asyncio.sleep(0.05)
@@ -94,4 +94,4 @@ async def test_it_tells_what_runs_are_asked_to_do_and_may_be_hurried(beats: Beat
         while not beats.asked:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await beats.heartbeat.stop()
-    assert beats.asked == [{(1, 5): "cancel"}]
+    assert beats.asked == [{(1, 5, "a"): "cancel"}]

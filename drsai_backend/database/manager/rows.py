@@ -21,12 +21,15 @@ from sqlmodel import SQLModel
 
 from drsai_backend.database.manager.model import ModelField, ModelInfo, Values, model_info
 from drsai_backend.database.manager.secrets import SecretBox
+from drsai_backend.database.owned import NAME
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import Conflict, InvalidRequest
 
 _MEMORY: Final = "drsai_backend.database"
 # A row that vanishes and comes back between two statements of ours, this often, is somebody's endless loop.
 _ATTEMPTS: Final = 5
+# What a row keeps for life, where it has it.
+_IDENTITY: Final = ("created_at", *NAME)
 
 
 @dataclass(slots=True)
@@ -43,6 +46,12 @@ class Change:
     """Fingerprints of what the object held."""
     initial: Values = field(default_factory=Values)
     """All fields of an object that was not read, for an INSERT."""
+
+    def is_of(self, stored: Values) -> bool:
+        """Whether the row with this key is the one that was read: after a failover to a standby that was behind, a key
+        may have been given again."""
+        loaded, fields = self.loaded or {}, self.info.fields
+        return all(fields[name].fingerprint(stored[name]) == loaded[name] for name in _IDENTITY if name in loaded)
 
 
 def memory_of(row: SQLModel) -> Values:
@@ -150,7 +159,8 @@ class RowWriter:
                 continue
             query = sa.select(*info.columns).where(*info.equal(key, key)).with_for_update()
             if (row := session.execute(query).mappings().first()) is not None:
-                return info.values_of(row)
+                stored = info.values_of(row)
+                return stored if change.is_of(stored) else None
         return None
 
     def insert(self, session: Session, change: Change, **more: object) -> Values | None:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.runs import statements
 from drsai_backend.database.runs.paths import Line, on_path
-from drsai_backend.database.runs.reads import ThreadHead
+from drsai_backend.database.runs.reads import ThreadHead, still_has
 from drsai_backend.database.runs.statements import branch, journal, message, thread
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.base import utcnow
@@ -49,10 +49,9 @@ def store_rewind(session: Session, head: ThreadHead, point: Point, journal_debt:
     changed = connection.execute(
         sa.update(thread)
         .where(
-            thread.c.id == head.key,
+            *still_has(head),
             thread.c.status == head.status,
             thread.c.revision == head.revision,
-            thread.c.epoch == head.epoch,
             thread.c.turn == head.turn,
             thread.c.queued == 0,
         )

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
 from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs import statements
-from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, live_threads, read_head_of
+from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, live_threads, read_head_of, still_has
 from drsai_backend.database.runs.statements import now_of, queue, run, thread
 from drsai_backend.database.runs.steps import step_writes
 from drsai_backend.database.runs.values import Lease, Progress, StepRow
@@ -54,16 +54,16 @@ class NewInput:
     at: datetime = field(default_factory=utcnow)
 
 
-def ask(session: Session, key: int, epoch: int, control: str) -> bool:
+def ask(session: Session, head: ThreadHead, control: str) -> bool:
     """Ask the live run of a thread for something: "cancel", "pause" or "steer". False: it is not live any more."""
-    live = (thread.c.id == key, thread.c.epoch == epoch, thread.c.status == RunStatus.RUNNING)
+    live = (*still_has(head), thread.c.status == RunStatus.RUNNING)
     change = sa.update(thread).where(*live).values(control=_stronger(control))
     return session.connection().execute(change).rowcount == 1
 
 
-def withdraw(session: Session, key: int, epoch: int, control: str) -> bool:
+def withdraw(session: Session, head: ThreadHead, control: str) -> bool:
     """Take back what a live run was asked for and has not done yet. False: it is too late."""
-    live = (thread.c.id == key, thread.c.epoch == epoch, thread.c.status == RunStatus.RUNNING)
+    live = (*still_has(head), thread.c.status == RunStatus.RUNNING)
     change = sa.update(thread).where(*live, thread.c.control == control).values(control=None)
     return session.connection().execute(change).rowcount == 1
 
@@ -154,7 +154,7 @@ def drop_queued(session: Session, key: int, run_id: str, status: RunStatus, reas
     connection = session.connection()
     # The thread's row first, as everybody who changes the queue: two who wait for each other would get nowhere.
     connection.execute(sa.select(thread.c.id).where(thread.c.id == key).with_for_update())
-    if connection.execute(sa.delete(queue).where(queue.c.run_id == run_id)).rowcount != 1:
+    if connection.execute(sa.delete(queue).where(queue.c.run_id == run_id, queue.c.thread_key == key)).rowcount != 1:
         return False
     now, status = utcnow(), DROP(RunStatus.CREATED, status)
     # Whoever follows the input is to be told, although another may come into the queue before readers look.
@@ -216,7 +216,7 @@ def unpause(session: Session, head: ThreadHead) -> bool:
     """Make a paused run one that nobody runs, so that some worker resumes it. False: it is not paused any more."""
     connection = session.connection()
     status, control = RESUME(RunStatus.PAUSED, RunStatus.RUNNING), "steer" if head.queued else None
-    paused = (thread.c.id == head.key, thread.c.epoch == head.epoch, thread.c.status == RunStatus.PAUSED)
+    paused = (*still_has(head), thread.c.status == RunStatus.PAUSED)
     values = {"status": status, "revision": thread.c.revision + 1, "updated_at": utcnow(), "control": control}
     if connection.execute(sa.update(thread).where(*paused).values(values)).rowcount != 1:
         return False
@@ -276,10 +276,9 @@ def end_unheld(
     queued = connection.execute(
         sa.update(thread)
         .where(
-            thread.c.id == head.key,
+            *still_has(head),
             thread.c.status == head.status,
             thread.c.revision == head.revision,
-            thread.c.epoch == head.epoch,
             thread.c.turn == head.turn,
             thread.c.lease_owner.is_not_distinct_from(head.lease_owner),
         )

@@ -28,10 +28,7 @@ def _append(_: str) -> sa.ClauseElement:
     return (
         sa.update(thread)
         .where(
-            thread.c.id == sa.bindparam("key"),
-            thread.c.revision == sa.bindparam("seen_revision"),
-            thread.c.epoch == sa.bindparam("seen_epoch"),
-            thread.c.turn == sa.bindparam("seen_turn"),
+            *statements.SEEN,
             thread.c.queued == 0,
             sa.or_(*(thread.c.status == each for each in sorted(IDLE))),
         )
@@ -85,10 +82,7 @@ def append_messages(
         for seq, config in enumerate(messages, head.last_seq + 1)
     ]
     guard = {
-        "key": head.key,
-        "seen_revision": head.revision,
-        "seen_epoch": head.epoch,
-        "seen_turn": head.turn,
+        **head.guard,
         "new_seq": head.last_seq + len(messages),
         "updated_at": now,
         "team": team,

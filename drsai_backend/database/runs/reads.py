@@ -14,7 +14,7 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.owned import NAME, named
+from drsai_backend.database.owned import NAME, named, of_thread
 from drsai_backend.database.runs.paths import Line, newest_snapshot, on_path
 from drsai_backend.database.runs.statements import journal, message, now_of, queue, run, snapshot, thread
 from drsai_backend.datamodel import RunStatus
@@ -57,6 +57,12 @@ class ThreadHead:
     def name(self) -> ThreadName:
         """What finds the thread."""
         return ThreadName(self.tenant, self.user_id, self.thread_id)
+
+    @property
+    def guard(self) -> dict[str, object]:
+        """Parameters of a statement that is made only if the thread is as it was read (`statements.SEEN`)."""
+        counted = {"seen_revision": self.revision, "seen_epoch": self.epoch, "seen_turn": self.turn}
+        return {"key": self.key, **self.name._asdict(), "seen_run": self.run_id, **counted}
 
 
 @dataclass(slots=True)
@@ -146,6 +152,12 @@ def read_head_of(session: Session, key: int) -> ThreadHead | None:
     """The head of the thread with that row key, or None."""
     found = _select_heads(session, thread.c.id == key)
     return found[0] if found else None
+
+
+def still_has(head: ThreadHead) -> tuple[sa.ColumnElement[bool], ...]:
+    """The row that `head` was read of, in the same lease of the same run; see `statements.SEEN`."""
+    same_run = thread.c.run_id.is_not_distinct_from(head.run_id)
+    return thread.c.id == head.key, *of_thread(thread, head.name), same_run, thread.c.epoch == head.epoch
 
 
 def live_threads(session: Session) -> list[ThreadHead]:

@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from drsai_backend.database.backends.prepared import Prepared
-from drsai_backend.database.owned import NAME
+from drsai_backend.database.owned import NAME, named
 from drsai_backend.datamodel import (
     AutoGenMessage,
     JournalEntry,
@@ -65,14 +65,23 @@ def insert_thread(dialect: str) -> sa.ClauseElement:
     return statement.values(lease_expires_at=expires_of(dialect)).returning(thread.c.id)
 
 
+# What a thread was when its head was read (`ThreadHead.guard`), by its name and by the random id of its run as well:
+# after a failover to a standby that was behind, or from a backup, row keys and counters come again for other threads.
+SEEN = (
+    thread.c.id == sa.bindparam("key"),
+    *named(thread),
+    thread.c.run_id.is_not_distinct_from(sa.bindparam("seen_run", type_=thread.c.run_id.type)),
+    thread.c.revision == sa.bindparam("seen_revision"),
+    thread.c.epoch == sa.bindparam("seen_epoch"),
+    thread.c.turn == sa.bindparam("seen_turn"),
+)
+
+
 def _take_lease(dialect: str) -> sa.Update:
     return (
         sa.update(thread)
         .where(
-            thread.c.id == sa.bindparam("key"),
-            thread.c.revision == sa.bindparam("seen_revision"),
-            thread.c.epoch == sa.bindparam("seen_epoch"),
-            thread.c.turn == sa.bindparam("seen_turn"),
+            *SEEN,
             # Nothing moves the row when an input is queued behind a run that is over.
             thread.c.queued <= sa.bindparam("most_queued"),
         )
@@ -140,9 +149,10 @@ _TAKEN_UP: dict[str, object] = {
     "epoch": sa.bindparam("new_epoch"),
 }
 
-# Who may write: the holder of this epoch's lease, after the turn it has seen.
+# Who may write: the holder of this epoch's lease for this run, after the turn it has seen.
 LEASED = (
     thread.c.id == sa.bindparam("key"),
+    thread.c.run_id == sa.bindparam("held_run"),
     thread.c.epoch == sa.bindparam("seen_epoch"),
     thread.c.lease_owner == sa.bindparam("owner"),
 )

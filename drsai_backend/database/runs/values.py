@@ -177,7 +177,8 @@ class Lease:
     @property
     def guard(self) -> dict[str, object]:
         """Parameters of a statement that only its holder may make, after the turn it has seen (`statements.HELD`)."""
-        return {"key": self.key, "seen_epoch": self.epoch, "seen_turn": self.turn, "owner": self.owner}
+        held = {"key": self.key, "held_run": self.run_id, "owner": self.owner}
+        return {**held, "seen_epoch": self.epoch, "seen_turn": self.turn}
 
     def lost(self) -> LeaseLost:
         """The error for a holder that is the holder no more."""

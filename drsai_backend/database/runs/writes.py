@@ -36,6 +36,7 @@ from drsai_backend.datamodel.lifecycle import END, JOIN, taken
 from drsai_backend.errors import Conflict
 
 _ANY_NUMBER = 2**31 - 1
+_RENEWED = (thread.c.id, thread.c.epoch, thread.c.run_id, thread.c.control)
 
 
 def begin_run(session: Session, begin: FirstWrite) -> Lease:
@@ -78,10 +79,7 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
             statements.take_lease if begin.newest is None else statements.take_lease_at,
             {
                 **common,
-                "key": head.key,
-                "seen_revision": head.revision,
-                "seen_epoch": head.epoch,
-                "seen_turn": head.turn,
+                **head.guard,
                 "updated": now,
                 "new_team": begin.team,
                 "new_title": begin.title,
@@ -214,7 +212,7 @@ def confirm_turn(session: Session, lease: Lease, write: TurnWrite) -> Lease | No
         LeaseLost: the thread is another worker's now.
     """
     head = read_head_of(session, lease.key)
-    if head is None or head.epoch != lease.epoch or head.lease_owner != lease.owner:
+    if head is None or (head.run_id, head.epoch, head.lease_owner) != (lease.run_id, lease.epoch, lease.owner):
         raise lease.lost()
     if head.turn == lease.turn:
         return None
@@ -297,16 +295,17 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
 def confirm_end(session: Session, lease: Lease) -> Lease | None:
     """The lease after an end whose COMMIT was cut off, if it went through; None: it did not."""
     head = read_head_of(session, lease.key)
-    if head is None or head.epoch != lease.epoch or head.status is RunStatus.RUNNING:
+    seen = None if head is None else (head.run_id, head.epoch)
+    if head is None or seen != (lease.run_id, lease.epoch) or head.status is RunStatus.RUNNING:
         return None
     return replace(lease, queued=head.queued)
 
 
 def renew_leases(
     session: Session, owner: str, keys: Iterable[int], lease: timedelta
-) -> dict[tuple[int, int], str | None]:
-    """Renew a worker's leases on these threads in one statement; of those that are still its own, by key and epoch,
-    what their runs are asked to do (`Thread.control`).
+) -> dict[tuple[int, int, str], str | None]:
+    """Renew a worker's leases on these threads in one statement; of those that are still its own, by key, epoch and
+    run_id, what their runs are asked to do (`Thread.control`).
 
     A row that somebody is changing on PostgreSQL is not waited for: where the event loop stands still inside a
     transaction, that would last until it turns again. Nobody else can take its thread meanwhile.
@@ -317,15 +316,10 @@ def renew_leases(
     chosen = thread.c.id.in_(asked)
     if dialect == "postgresql":
         chosen = thread.c.id.in_(sa.select(thread.c.id).where(chosen).with_for_update(skip_locked=True))
-    statement = (
-        sa.update(thread)
-        .where(chosen, own)
-        .values(lease_expires_at=expires_of(dialect))
-        .returning(thread.c.id, thread.c.epoch, thread.c.control)
-    )
+    statement = sa.update(thread).where(chosen, own).values(lease_expires_at=expires_of(dialect)).returning(*_RENEWED)
     rows = [*connection.execute(statement, {"lease": lease, "expires": utcnow() + lease})]
     skipped = set(asked) - {row[0] for row in rows}
     if skipped and dialect == "postgresql":
-        kept = sa.select(thread.c.id, thread.c.epoch, thread.c.control).where(thread.c.id.in_(skipped), own)
+        kept = sa.select(*_RENEWED).where(thread.c.id.in_(skipped), own)
         rows.extend(connection.execute(kept))
-    return {(row[0], row[1]): row[2] for row in rows}
+    return {(key, epoch, run_id): control for key, epoch, run_id, control in rows}

@@ -87,9 +87,7 @@ class Commands:
             if head.status is RunStatus.STOPPED:
                 return
             if head.status is RunStatus.RUNNING and not self._recovery.is_orphan(head):
-                if await self._db.database.write(
-                    lambda session, head=head: ask(session, head.key, head.epoch, "cancel")
-                ):
+                if await self._db.database.write(lambda session, head=head: ask(session, head, "cancel")):
                     await self._recovery.tell(head.key)
                     if not await self._waits(head.run_id or ""):
                         return
@@ -145,7 +143,7 @@ class Commands:
         if head.status is RunStatus.PAUSED:
             return
         if head.status is not RunStatus.RUNNING or not await self._db.database.write(
-            lambda session: ask(session, head.key, head.epoch, "pause")
+            lambda session: ask(session, head, "pause")
         ):
             raise IllegalTransition(f"thread {name.thread_id!r} is {head.status.value}: only a live run can be paused")
 
@@ -169,9 +167,7 @@ class Commands:
                     return
                 await asyncio.sleep(_LOOK)
             elif head.status is RunStatus.RUNNING and head.control == "pause":
-                if await self._db.database.write(
-                    lambda session, head=head: withdraw(session, head.key, head.epoch, "pause")
-                ):
+                if await self._db.database.write(lambda session, head=head: withdraw(session, head, "pause")):
                     return
             elif head.status is RunStatus.RUNNING:
                 return

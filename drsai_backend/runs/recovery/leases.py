@@ -28,7 +28,7 @@ from drsai_backend.errors import DrSaiError
 
 log = logging.getLogger("drsai.leases")
 
-HeldLease: TypeAlias = tuple[int, int]
+HeldLease: TypeAlias = tuple[int, int, str]
 
 _LOOK_SECONDS: Final = 0.5
 _STALL_SECONDS: Final = 1.0
@@ -47,7 +47,8 @@ class Heartbeat:
     leases run out. A process that was stopped whole renews nothing either.
 
     Args:
-        holds: gives the leases that this process holds at the moment, as (thread key, epoch). Called in any thread.
+        holds: gives the leases that this process holds at the moment, as (thread key, epoch, run_id). Called in any
+            thread.
         lost: called with those that it does not hold any more. This and `asked` are called in the event loop.
         asked: called with what the runs of the others are asked to do, by lease.
     """
@@ -119,7 +120,7 @@ class Heartbeat:
         held = set(self.holds())
         if not held:
             return
-        keys = {key for key, _ in held}
+        keys = {key for key, _, _ in held}
         began = time.monotonic()
         try:
             renewed = database.write_sync(lambda session: renew_leases(session, self.owner, keys, self.lease))
@@ -137,8 +138,8 @@ class Heartbeat:
         # A run that ended meanwhile has given its lease back, and its thread may have another run by now, of another
         # epoch: lost is only what was not renewed and is held still. The loop may not have got round yet to reading
         # that its own last write has given the lease back, so it is looked at again when it has.
-        known = {key for key, _ in renewed}
-        missed = {lease for lease in held if lease[0] not in known} & set(self.holds())
+        known = {(key, run_id) for key, _, run_id in renewed}
+        missed = {lease for lease in held if (lease[0], lease[2]) not in known} & set(self.holds())
         confirmed = began > self._missed_at + _CONFIRM_SECONDS
         gone = missed & self._missed if confirmed else set[HeldLease]()
         if gone:
