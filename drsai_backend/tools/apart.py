@@ -1,0 +1,93 @@
+"""`apart` handles foreign input in a process of its own: what it takes, breaks or kills there harms nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from pathlib import Path
+from typing import Final
+from weakref import WeakKeyDictionary
+
+AT_ONCE: Final = 16
+"""Such processes that one process has at a time; others wait for their turn."""
+
+# A program of this package: a file with `main(data: bytes) -> bytes`, which imports nothing of the package itself. The
+# limits are set before anything foreign is read. Linux ends the process with the thread that has started it.
+_BOOT: Final = """
+import os, runpy, sys
+parent, memory, seconds, program, *paths = sys.argv[1:]
+try:
+    import ctypes, resource
+    os.nice(5)
+    for kind, most in (("AS", memory), ("CPU", seconds), ("CORE", 0)):
+        resource.setrlimit(getattr(resource, "RLIMIT_" + kind), (int(most), int(most)))
+    open("/proc/self/oom_score_adj", "w").write("900")
+    ctypes.CDLL(None).prctl(1, 9)
+    if os.getppid() != int(parent): os._exit(1)
+except (ImportError, OSError, ValueError, AttributeError): pass
+sys.path += paths
+made = runpy.run_path(program)["main"](sys.stdin.buffer.read())
+sys.stdout.buffer.write(made)
+sys.stdout.flush()
+os._exit(0)
+"""
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+class ApartError(Exception):
+    """Nothing came of a program. `late`: its time was over; else it died, or said more than it may."""
+
+    def __init__(self, *, late: bool) -> None:
+        super().__init__("its time was over" if late else "it ended without a result")
+        self.late = late
+
+
+async def apart(program: Path, data: bytes, *, seconds: float, memory: int, most: int) -> bytes:
+    """Run a program of this package on foreign data, in a process of its own.
+
+    Args:
+        program: a file with `main(data: bytes) -> bytes`.
+        data: what it reads.
+        seconds: how long it may take, from its start on.
+        memory: bytes of address space that it and each of its children may have, where the system bounds that
+            (Linux, macOS).
+        most: bytes that are read of what it makes.
+
+    Raises:
+        ApartError: it came to no result. It is not tried again.
+    """
+    turn = _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE))
+    limits = (str(os.getpid()), str(memory), str(int(seconds) + 2))
+    arguments = ("-I", "-S", "-c", _BOOT, *limits, str(program), *(path for path in sys.path if path))
+    async with turn:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}, cwd="/", start_new_session=True
+        )
+        try:
+            async with asyncio.timeout(seconds):
+                return await _result(process, data, most)
+        except TimeoutError:
+            raise ApartError(late=True) from None
+        finally:
+            # Its children as well; and nothing is waited for, as it cannot refuse.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+async def _result(process: Process, data: bytes, most: int) -> bytes:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(ConnectionError):  # It died before it had read all.
+        process.stdin.write(data)
+        await process.stdin.drain()
+    process.stdin.close()
+    made = bytearray()
+    while len(made) <= most and (part := await process.stdout.read(65_536)):
+        made += part
+    if len(made) > most or await process.wait():
+        raise ApartError(late=False)
+    return bytes(made)
