@@ -73,9 +73,11 @@ async def apart(program: Path, data: bytes, *, seconds: float, memory: int, most
         except TimeoutError:
             raise ApartError(late=True) from None
         finally:
-            # Its children as well; and nothing is waited for, as it cannot refuse.
+            # Its children as well: they are in its session.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
+            # It cannot refuse; the watcher of the loop reaps it also where this is cancelled once more.
+            await process.wait()
 
 
 async def _result(process: Process, data: bytes, most: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import time
 
 import psutil
@@ -76,6 +77,14 @@ async def test_what_fails_or_is_forbidden_is_an_error_result(code: str, told: st
     assert len(text) < 4000
 
 
+@pytest.mark.parametrize("last", ["[s] * 2000", "raise ValueError([s] * 2000)", "open(*[s] * 8)", "{s: [s] * 2000}"])
+async def test_values_that_are_small_inside_and_large_outside_never_reach_the_server(last: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    await run(f's = "y" * 5_000_000\n{last}')
+    assert await run("6 * 7") == (False, "42")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000, "100 MB"
+
+
 async def test_a_run_that_is_cancelled_leaves_no_process_and_never_blocks() -> None:
     task = asyncio.create_task(run("while True:\n    pass", CodeLimits(seconds=60)))
     await until(workers)
@@ -89,4 +98,5 @@ async def test_a_run_that_is_cancelled_leaves_no_process_and_never_blocks() -> N
 
 
 def workers() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if child.name() == "monty"]
+    """The interpreter's workers, and what speaks with them."""
+    return psutil.Process().children(recursive=True)
