@@ -299,7 +299,9 @@ class SelectorTeam(TeamBase):
 
     kind: Literal["selector"]
     model: str | ModelChoice | None = None
-    prompt: str | None = Field(default=None, description="With `{roles}`, `{participants}`, `{history}`, as AutoGen's.")
+    prompt: str | None = Field(
+        default=None, description="With `{roles}`, `{participants}`, `{history}`; `{{` and `}}` are braces."
+    )
     allow_repeated_speaker: bool = False
 
 

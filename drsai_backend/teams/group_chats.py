@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any, Final
+
 import autogen_agentchat.teams
 
 from drsai_backend.agents import RunBound
+
+_BRACES: Final = re.compile(r"\{\{|\}\}|\{(?:roles|participants|history)\}")
+_BRACE: Final = {"{{": "{", "}}": "}"}
 
 
 class DrSaiGroupChat(RunBound, autogen_agentchat.teams.BaseGroupChat):
@@ -21,9 +27,27 @@ class RoundRobinGroupChat(DrSaiGroupChat, autogen_agentchat.teams.RoundRobinGrou
 
 
 class SelectorGroupChat(DrSaiGroupChat, autogen_agentchat.teams.SelectorGroupChat):
-    """A model or a function picks the next speaker. See `autogen_agentchat.teams.SelectorGroupChat`."""
+    """A model or a function picks the next speaker. See `autogen_agentchat.teams.SelectorGroupChat`.
+
+    `selector_prompt` may be anybody's: `{roles}`, `{participants}`, `{history}` are replaced in it, `{{` and `}}` stand
+    for a brace, and nothing else in it means anything.
+    """
 
     component_provider_override = "drsai_backend.SelectorGroupChat"
+
+    def _create_group_chat_manager_factory(self, *args: Any, **given: Any) -> Any:
+        self._selector_prompt = _SelectorPrompt(self._selector_prompt)
+        return super()._create_group_chat_manager_factory(*args, **given)
+
+
+class _SelectorPrompt(str):
+    """A prompt that AutoGen formats. As a format string it could take the machine's memory (`{roles:>1000000000}`), or
+    show the model what hangs on its values (`{history.__class__}`)."""
+
+    __slots__ = ()
+
+    def format(self, *args: object, **values: object) -> str:
+        return _BRACES.sub(lambda found: _BRACE.get(found[0]) or str(values[found[0][1:-1]]), self)
 
 
 class Swarm(DrSaiGroupChat, autogen_agentchat.teams.Swarm):

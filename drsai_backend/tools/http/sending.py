@@ -5,6 +5,7 @@ Every failure is a `ToolError`, whose text is safe to show."""
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -19,6 +20,8 @@ from drsai_backend.tools.results import FileOutput
 
 SAFE: Final = ("GET", "HEAD")
 REDIRECTS: Final = 5
+_GZIP: Final = 16 + zlib.MAX_WBITS
+"""The format's headers and sums, for `zlib.decompressobj`."""
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _OF_THE_CONNECTION: Final = frozenset(("host", "content-length", "transfer-encoding", "connection", "upgrade", "te"))
 
@@ -37,7 +40,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: `response` for its status and headers, and all of its `content`, decompressed."""
+    """What came back: `response` for its status and headers, and all of its `content`, unpacked."""
 
     response: httpx.Response
     content: bytes
@@ -132,15 +135,40 @@ class Sender:
         return url.copy_with(scheme="https", port=None if url.port == 80 else url.port)
 
     async def _read(self, client: httpx.AsyncClient, request: httpx.Request) -> Answer:
-        """The answer with its bytes, as long as they may be; also when they are compressed."""
+        """The answer with its bytes, as long as they may be."""
+        request.headers["accept-encoding"] = "identity"
         response = await client.send(request, stream=True)
         try:
-            parts, size = list[bytes](), 0
-            async for part in response.aiter_bytes(65_536):
-                size += len(part)
-                if size > self.max_bytes:
-                    raise ToolError(f"{self.name} answered with more than {self.max_bytes} bytes.")
-                parts.append(part)
-            return Answer(response, b"".join(parts))
+            content = _Content(self.name, response.headers.get("content-encoding", ""), self.max_bytes)
+            async for part in response.aiter_raw(65_536):
+                content.add(part)
+            return Answer(response, content.all())
         finally:
             await response.aclose()
+
+
+class _Content:
+    """The bytes of an answer, counted before they are kept. A server that was asked for plain ones and packs them all
+    the same: gzip is unpacked a bounded piece at a time, and all else refused, as nobody can say what it unfolds to."""
+
+    def __init__(self, name: str, packing: str, most: int) -> None:
+        self._bytes = bytearray()
+        self._name, self._packing, self._most = name, packing.strip().lower(), most
+        self._gzip = zlib.decompressobj(_GZIP) if self._packing in ("gzip", "x-gzip") else None
+
+    def add(self, part: bytes) -> None:
+        if self._gzip is not None:
+            try:
+                part = self._gzip.decompress(part, self._most + 1 - len(self._bytes))
+            except zlib.error:
+                raise ToolError(f"{self._name} answered with bytes that cannot be unpacked.") from None
+        elif self._packing not in ("", "identity"):
+            raise ToolError(f"{self._name} answered with packed bytes although it was asked for plain ones.")
+        self._bytes += part
+        if len(self._bytes) > self._most:
+            raise ToolError(f"{self._name} answered with more than {self._most} bytes.")
+
+    def all(self) -> bytes:
+        if self._bytes and self._gzip is not None and not self._gzip.eof:
+            raise ToolError(f"{self._name} answered with bytes that cannot be unpacked.")
+        return bytes(self._bytes)

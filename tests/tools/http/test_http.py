@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import html
 import json
+import random
+import resource
 import threading
 import time
 from collections.abc import Sequence
@@ -213,11 +216,34 @@ class TestAnswers:
         site.answer = lambda sent: Said("x" * 1001)
         assert await said(made(site, max_bytes=1000)) == "! ask answered with more than 1000 bytes."
 
-    async def test_compressed_answers_are_bounded_unpacked(self, site: Site) -> None:
-        import gzip
+    async def test_plain_bytes_are_asked_for(self, site: Site) -> None:
+        await said(made(site, headers={"Accept-Encoding": "br"}))
+        assert site.requests[0].headers["accept-encoding"] == "identity"
 
-        site.answer = lambda sent: Said(gzip.compress(b"x" * 10_000_000), headers={"content-encoding": "gzip"})
+    @pytest.mark.parametrize("kind", ["gzip", " GZip", "x-gzip"])
+    async def test_packed_answers_are_bounded_unpacked(self, site: Site, kind: str) -> None:
+        site.answer = lambda sent: Said(
+            gzip.compress(b"xy" * 5_000), type="text/plain", headers={"content-encoding": kind}
+        )
+        assert await said(made(site, max_bytes=10_000)) == "xy" * 5_000
+        assert "more than 9999 bytes" in await said(made(site, max_bytes=9_999))
+
+    async def test_a_bomb_is_never_unpacked(self, site: Site) -> None:
+        bomb = gzip.compress(bytes(500_000_000), 1)
+        site.answer = lambda sent: Said(bomb, headers={"content-encoding": "gzip"})
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         assert "more than 100000 bytes" in await said(made(site, max_bytes=100_000))
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000, "50 MB"
+
+    @pytest.mark.parametrize("kind", ["zstd", "br", "deflate", "gzip, gzip", "gzip, zstd"])
+    async def test_what_is_packed_otherwise_is_refused(self, site: Site, kind: str) -> None:
+        site.answer = lambda sent: Said(b"x", headers={"content-encoding": kind})
+        assert await said(made(site)) == "! ask answered with packed bytes although it was asked for plain ones."
+
+    @pytest.mark.parametrize("body", [b"x" * 100, gzip.compress(random.Random(1).randbytes(5000))[:-9]])
+    async def test_what_is_no_gzip_or_a_part_of_one_is_an_error(self, site: Site, body: bytes) -> None:
+        site.answer = lambda sent: Said(body, headers={"content-encoding": "gzip"})
+        assert await said(made(site)) == "! ask answered with bytes that cannot be unpacked."
 
     async def test_other_types_are_files(self, site: Site) -> None:
         site.answer = lambda sent: Said(b"%PDF", type="application/pdf")
