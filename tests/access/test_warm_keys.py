@@ -14,6 +14,7 @@ from drsai_backend import log_context
 from drsai_backend.access.keys import make_key
 from drsai_backend.database import DatabaseManager, api_keys
 from drsai_backend.datamodel import ApiKey
+from drsai_backend.datamodel.access import KeyDigest
 from drsai_backend.datamodel.audit import PROGRAM
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DatabaseUnavailable, Unauthenticated
@@ -305,9 +306,9 @@ async def test_many_warm_keys_are_looked_at_together(process: MakeProcess, db: D
     one = process(stale_seconds=600)
     made = [await new_key(one) for _ in range(3)]
     await db.database.write(partial(api_keys.revoke_key, tenant=None, key_id=made[1][1], actor=PROGRAM))
-    ids = await db.database.read(
-        lambda session: list(session.execute(sa.select(ApiKey.id).order_by(ApiKey.id)).scalars())
+    digests = await db.database.read(
+        lambda session: list(session.execute(sa.select(ApiKey.digest).order_by(ApiKey.id)).scalars())
     )
-    many = [*ids, *range(10**6, 10**6 + 2000)]
-    live = await db.database.read(partial(api_keys.live_keys, ids=many))
-    assert live == {ids[0], ids[2]}
+    many = [*digests, *(KeyDigest(str(number)) for number in range(2000))]
+    live = await db.database.read(partial(api_keys.live_keys, digests=many))
+    assert live == {digests[0], digests[2]}
