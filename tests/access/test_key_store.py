@@ -285,7 +285,9 @@ async def test_processes_that_note_a_use_in_the_same_minute_write_one(
     for seconds, written in ((0, 0), (30, 0), (59, 0), (61, 61)):
         at = first + timedelta(seconds=seconds)
         older_than = at - timedelta(seconds=60)
-        await one.database.write(partial(api_keys.note_use, digests=[KeyDigest(row.digest)], at=at, older_than=older_than))
+        await one.database.write(
+            partial(api_keys.note_use, digests=[KeyDigest(row.digest)], at=at, older_than=older_than)
+        )
         assert (await one.keys.list()).items[0].last_used_at == first + timedelta(seconds=written)
 
 
