@@ -200,7 +200,7 @@ class _Pool(AsyncConnectionPool):
 
 async def _configure(connection: Any) -> None:
     await connection.set_autocommit(True)  # procrastinate's operations are a statement each
-    await connection.execute(f"SET search_path TO {SCHEMA}")
+    await connection.execute(f"SET search_path TO {SCHEMA}; SET default_transaction_isolation TO 'read committed'")
 
 
 async def _retrieve(call: Callable[[], Awaitable[object]], context: JobContext, worker: object) -> object:
