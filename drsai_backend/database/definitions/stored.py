@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
+from drsai_backend.database.owned import of_thread
 from drsai_backend.datamodel import JsonObject, Run, StoredDefinition, Thread, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.lifecycle import UNFINISHED
@@ -219,16 +220,11 @@ def by_id(session: Session, key: int) -> DefinitionVersion | None:
     return next(iter(_rows(session, definition.c.id == key)), None)
 
 
-def of_unfinished_run(session: Session, thread: ThreadName, team: str) -> int | None:
-    """The key of the definition that the run of a thread began with, if it is not over and its team has that name."""
-    there = (
-        _thread.c.tenant == thread.tenant,
-        _thread.c.user_id == thread.user_id,
-        _thread.c.thread_id == thread.thread_id,
-    )
-    query = sa.select(_run.c.definition).join(_thread, _thread.c.run_id == _run.c.run_id)
-    query = query.where(*there, _run.c.team == team, _run.c.status.in_(UNFINISHED))
-    return session.connection().execute(query).scalar()
+def of_unfinished_run(session: Session, thread: ThreadName, team: str) -> DefinitionVersion | None:
+    """The definition that the run of a thread began with, if it is not over and its team has that name."""
+    begun = sa.select(_run.c.definition).join(_thread, _thread.c.run_id == _run.c.run_id)
+    begun = begun.where(*of_thread(_thread, thread), _run.c.team == team, _run.c.status.in_(UNFINISHED))
+    return next(iter(_rows(session, definition.c.id == begun.scalar_subquery())), None)
 
 
 def versions(session: Session, owner: Owner, name: str, *, before: int | None, limit: int) -> list[DefinitionVersion]:

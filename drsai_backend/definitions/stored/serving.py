@@ -113,12 +113,12 @@ class ServedTeams:
         try:
             return await self.find(who, name)
         except UnknownModel:
-            key = None
+            version = None
             if thread is not None:
-                key = await self._db.database.read(partial(stored.of_unfinished_run, thread=thread, team=name))
-            if key is None:
+                version = await self._db.database.read(partial(stored.of_unfinished_run, thread=thread, team=name))
+            if version is None:
                 raise
-            return await self.of_run(name, key)
+            return self._team(version)
 
     async def of_run(self, name: str, key: int | None) -> RegisteredTeam:
         """The team of a run that has begun, in the version that it began with.
