@@ -101,9 +101,10 @@ class JobQueue:
     async def drain(self) -> None:
         """Take no more jobs, and give those under way a few seconds. `wake` and `tell` still reach the others."""
         self._draining = True
-        if self._task is not None:
+        # Of a worker that begins just now, psycopg may take the cancellation for its own.
+        while self._task is not None and not self._task.done():
             self._task.cancel()
-            await asyncio.wait([self._task])
+            await asyncio.wait([self._task], timeout=_PATIENCE + _RETRY)
 
     async def close(self) -> None:
         """`drain`, and give the connections back."""

@@ -9,12 +9,11 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend import DrSai
 from drsai_backend.database import Database, migrations
 from drsai_backend.database.backends.prepared import Prepared, run_guarded
 from drsai_backend.jobs._queue import JobQueue
+from tests.jobs.looker import Looker
 from tests.support import postgres
-from tests.support.threads import settings
 
 _LEVEL = "SELECT current_setting('transaction_isolation')"
 _level = Prepared(lambda _: sa.text(_LEVEL))
@@ -55,12 +54,7 @@ async def test_every_connection_says_its_level(strict: str) -> None:
 
 
 async def test_so_does_every_connection_of_the_job_queue(strict: str) -> None:
-    migrations.upgrade(strict)
-    async with DrSai({"crew": lambda: None}, strict, settings=settings()) as drsai:
-        queue = JobQueue(strict, drsai.engine)
-        await queue.open()
-        try:
-            row = await queue._app.connector.execute_query_one_async(f"{_LEVEL} AS level")
-            assert row == {"level": "read committed"}
-        finally:
-            await queue.close()
+    queue = JobQueue(strict, Looker())  # type: ignore[arg-type]
+    async with queue._app.open_async():
+        row = await queue._app.connector.execute_query_one_async(f"{_LEVEL} AS level")
+        assert row == {"level": "read committed"}
