@@ -57,7 +57,7 @@ class _Warm:
     """A key that worked when it was looked at last, `seen_at`. Times are of the monotonic clock but `expires_at`, which
     is in seconds since 1970."""
 
-    id: int
+    digest: KeyDigest
     principal: Principal
     expires_at: float
     seen_at: float
@@ -178,7 +178,7 @@ class WarmKeys:
         noted_at = -math.inf
         if info.last_used_at is not None:
             noted_at = seen_at - (utcnow() - info.last_used_at).total_seconds()
-        self._warm[digest] = warm = _Warm(stored.id, principal, expires_at, seen_at, seen_at, noted_at)
+        self._warm[digest] = warm = _Warm(digest, principal, expires_at, seen_at, seen_at, noted_at)
         if len(self._warm) > self._max_keys:
             self._warm.popitem(last=False)
         return warm
@@ -197,7 +197,7 @@ class WarmKeys:
             # A database that hangs is away before what was seen last is stale.
             late = asyncio.get_running_loop().call_later(self._stale / 4, self._is_away)
             try:
-                live = await self._read(partial(api_keys.live_keys, ids=[warm.id for _, warm in used]))
+                live = await self._read(partial(api_keys.live_keys, digests=[digest for digest, _ in used]))
             except DatabaseError as error:
                 if not told:
                     log.warning("API keys in use work for some seconds only: %s", error)
@@ -207,7 +207,7 @@ class WarmKeys:
                 late.cancel()
             told = False
             for digest, warm in used:
-                if warm.id in live:
+                if digest in live:
                     warm.seen_at = began
                 else:  # A check finds out why.
                     self._warm.pop(digest, None)
@@ -236,9 +236,9 @@ class WarmKeys:
         if not due:
             return
         now, at = time.monotonic(), utcnow()
-        ids, older_than = [warm.id for warm in due], at - timedelta(seconds=_NOTE_EVERY)
+        digests, older_than = [warm.digest for warm in due], at - timedelta(seconds=_NOTE_EVERY)
         try:
-            await self._database.write(partial(api_keys.note_use, ids=ids, at=at, older_than=older_than))
+            await self._database.write(partial(api_keys.note_use, digests=digests, at=at, older_than=older_than))
         except (DatabaseError, Conflict) as error:
             log.debug("the use of API keys is noted later: %s", error)
             return

@@ -119,11 +119,11 @@ def find_keys(session: Session, digests: Collection[KeyDigest]) -> dict[KeyDiges
     return {row.digest: _stored(row) for row in rows}
 
 
-def live_keys(session: Session, ids: Collection[int]) -> set[int]:
-    """Which of these rows are there and not revoked. Expired ones count: who remembers a key knows until when."""
-    found: set[int] = set()
-    for part in batches(list(ids)):
-        query = sa.select(_key.c.id).where(_key.c.id.in_(part), _key.c.revoked_at.is_(None))
+def live_keys(session: Session, digests: Collection[KeyDigest]) -> set[KeyDigest]:
+    """Which of these keys are there and not revoked. Expired ones count: who remembers a key knows until when."""
+    found: set[KeyDigest] = set()
+    for part in batches(list(digests)):
+        query = sa.select(_key.c.digest).where(_key.c.digest.in_(part), _key.c.revoked_at.is_(None))
         found.update(session.connection().execute(query).scalars())
     return found
 
@@ -210,14 +210,13 @@ def delete_keys(session: Session, owner: Owner, actor: Actor, *, may_be_last: bo
     return digests
 
 
-def note_use(session: Session, ids: Collection[int], at: datetime, *, older_than: datetime) -> None:
+def note_use(session: Session, digests: Collection[KeyDigest], at: datetime, *, older_than: datetime) -> None:
     """Write when keys were used last, where what is written is older than that."""
     old = sa.or_(_key.c.last_used_at.is_(None), _key.c.last_used_at < older_than)
-    for part in batches(list(ids)):
+    for part in batches(list(digests)):
         # Locked rows are in use: another process writes the same of them just now, or revokes them.
-        rows = (
-            sa.select(_key.c.id).where(_key.c.id.in_(part), old).order_by(_key.c.id).with_for_update(skip_locked=True)
-        )
+        due = sa.select(_key.c.id).where(_key.c.digest.in_(part), old).order_by(_key.c.id)
+        rows = due.with_for_update(skip_locked=True)
         session.connection().execute(sa.update(_key).where(_key.c.id.in_(rows)).values(last_used_at=at))
 
 

@@ -102,7 +102,7 @@ def used(session: Session, owner: Owner) -> int:
 def arrived(session: Session, upload: Upload, start: int, data: bytes | None, size: int) -> None:
     """Bytes have arrived: `size` in all. `data` becomes a row; None: it is in the folder. Raises Conflict: the upload
     was given up."""
-    change = sa.update(_content).where(_content.c.id == upload.key, _content.c.sha256.is_(None))
+    change = sa.update(_content).where(*_is(upload), _content.c.sha256.is_(None))
     connection = session.connection()
     if connection.execute(change.values(bytes=size, touched_at=utcnow())).rowcount != 1:
         raise Conflict("the upload has taken too long, and was given up; try again", param="file")
@@ -122,17 +122,17 @@ def finish(session: Session, upload: Upload, new: NewFile, sha256: str, limit: i
     """
     connection, owner = session.connection(), upload.owner
     _alone(session, owner)
-    size = connection.execute(sa.select(_content.c.bytes).where(_content.c.id == upload.key)).scalar()
+    size = connection.execute(sa.select(_content.c.bytes).where(*_is(upload))).scalar()
     if size is None:
         raise Conflict("the upload has taken too long, and was given up; try again", param="file")
     known = None if new.origin is None else by_origin(session, owner, new.origin)
     same = sa.select(_content.c.id).where(*owned_by(_content, owner), _content.c.sha256 == sha256)
     kept = known is None and connection.execute(same).first() is None
     if kept:
-        done = sa.update(_content).where(_content.c.id == upload.key)
+        done = sa.update(_content).where(*_is(upload))
         connection.execute(done.values(sha256=sha256, touched_at=utcnow()))
     else:
-        connection.execute(sa.delete(_content).where(_content.c.id == upload.key))
+        connection.execute(sa.delete(_content).where(*_is(upload)))
     if known is not None:
         return known, False
     if used(session, owner) > limit:
@@ -163,7 +163,7 @@ def by_origin(session: Session, owner: Owner, origin: str) -> FileInfo | None:
 
 def give_up(session: Session, upload: Upload) -> None:
     """Forget an upload."""
-    session.connection().execute(sa.delete(_content).where(_content.c.id == upload.key, _content.c.sha256.is_(None)))
+    session.connection().execute(sa.delete(_content).where(*_is(upload), _content.c.sha256.is_(None)))
 
 
 def read_file(session: Session, owner: Owner, file_id: str) -> FileInfo:
@@ -191,7 +191,7 @@ def contents_of(session: Session, owner: Owner, after: int, limit: int) -> list[
 def read_chunk(session: Session, place: Place, offset: int) -> bytes:
     """The bytes of a content from `offset` to the end of the row that has it; none: there is no such row any more."""
     c = _chunk.c
-    query = sa.select(c.start, c.data).where(c.content_key == place.key, c.start <= offset)
+    query = sa.select(c.start, c.data).join(_content).where(*_is(place), c.content_key == place.key, c.start <= offset)
     row = session.connection().execute(query.order_by(c.start.desc()).limit(1)).first()
     return b"" if row is None else bytes(row.data[offset - row.start :])
 
@@ -270,6 +270,11 @@ def _row(session: Session, owner: Owner, file_id: str) -> sa.RowMapping:
     if row is None:
         raise NotFound(f"there is no file {file_id!r}", param="file_id")
     return row
+
+
+def _is(place: Upload | Place) -> tuple[sa.ColumnElement[bool], ...]:
+    """The content at that place, by its random name, too: after a failover, another one may have its key."""
+    return _content.c.id == place.key, _content.c.token == place.token
 
 
 def _is_there() -> sa.ColumnElement[bool]:

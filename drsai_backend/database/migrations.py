@@ -130,7 +130,7 @@ def connecting(url: str, *, write: bool = True) -> Generator[sa.Connection]:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", begin)
     else:
-        engine = sa.create_engine(parsed, **options)
+        engine = sa.create_engine(parsed, isolation_level="READ COMMITTED", **options)
     try:
         with engine.begin() as connection:
             yield connection

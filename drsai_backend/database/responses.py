@@ -7,7 +7,7 @@ the items that were added to it and no run has taken yet. Neither is part of a p
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -45,9 +45,10 @@ class ResponseRows:
 
 @dataclass(frozen=True, slots=True)
 class ConversationRows:
-    """A thread as a conversation: the path that it is on, when it was made, and the field `conversation`, empty where
-    there is none; `record` is that of the response that ran last, None where another API began its run."""
+    """A thread as a conversation: its name, the path that it is on, when it was made, and the field `conversation`,
+    empty where there is none; `record` is that of the response that ran last, None where another API began its run."""
 
+    name: ThreadName
     line: Line
     created_at: datetime
     value: JsonObject
@@ -105,15 +106,15 @@ def save_response(session: Session, key: int, run_id: str, record: JsonObject) -
     _write(session, key, _name_of(run_id), record)
 
 
-def take_items(session: Session, key: int, numbers: Collection[int]) -> bool:
+def take_items(session: Session, key: int, items: Sequence[JsonObject]) -> bool:
     """Take items that wait on a conversation away, for the run that is stored in the same transaction. False: somebody
-    else has taken one of them."""
+    else has taken one of them, or it is another one."""
     # Two that read the same items have both come here, and the second is to see what the first has left.
     session.connection().execute(sa.select(thread.c.id).where(thread.c.id == key).with_for_update())
     value = _read(session, key, _CONVERSATION) or {}
     waiting: list[JsonObject] = value.get("items", [])
-    rest = [each for each in waiting if each["number"] not in numbers]
-    if len(waiting) - len(rest) < len(numbers):
+    rest = [each for each in waiting if each not in items]
+    if len(waiting) - len(rest) < len(items):
         return False
     _write(session, key, _CONVERSATION, {**value, "items": rest})
     return True
@@ -148,7 +149,7 @@ def read_conversation(session: Session, name: ThreadName) -> ConversationRows | 
     query = sa.select(_field.c.name, _field.c.value).where(_field.c.thread_key == row.id, _field.c.name.in_(names))
     fields: dict[str, JsonObject] = {each.name: each.value for each in session.connection().execute(query)}
     record = fields.get(names[1]) if len(names) > 1 else None
-    return ConversationRows(Line(row.id, row.branch), row.created_at, fields.get(_CONVERSATION, {}), record)
+    return ConversationRows(name, Line(row.id, row.branch), row.created_at, fields.get(_CONVERSATION, {}), record)
 
 
 def make_conversation(session: Session, name: ThreadName, value: JsonObject) -> bool:
@@ -178,9 +179,12 @@ def change_conversation(
     return value
 
 
-def read_items(session: Session, line: Line, *, after: int | None, newest_first: bool, limit: int) -> list[StoredItem]:
-    """Messages of a path in that order, after (or before) the `seq` given."""
-    query = on_path(message, line, "seq", message.c.seq, message.c.config, message.c.run_id, message.c.shown)
+def read_items(
+    session: Session, of: ConversationRows, *, after: int | None, newest_first: bool, limit: int
+) -> list[StoredItem]:
+    """Messages of a conversation in that order, after (or before) the `seq` given."""
+    query = on_path(message, of.line, "seq", message.c.seq, message.c.config, message.c.run_id, message.c.shown)
+    query = query.where(*of_thread(message, of.name))
     if after is not None:
         query = query.where(message.c.seq < after if newest_first else message.c.seq > after)
     order = message.c.seq.desc() if newest_first else message.c.seq

@@ -101,9 +101,10 @@ class JobQueue:
     async def drain(self) -> None:
         """Take no more jobs, and give those under way a few seconds. `wake` and `tell` still reach the others."""
         self._draining = True
-        if self._task is not None:
+        # Of a worker that begins just now, psycopg may take the cancellation for its own.
+        while self._task is not None and not self._task.done():
             self._task.cancel()
-            await asyncio.wait([self._task])
+            await asyncio.wait([self._task], timeout=_PATIENCE + _RETRY)
 
     async def close(self) -> None:
         """`drain`, and give the connections back."""
@@ -200,7 +201,7 @@ class _Pool(AsyncConnectionPool):
 
 async def _configure(connection: Any) -> None:
     await connection.set_autocommit(True)  # procrastinate's operations are a statement each
-    await connection.execute(f"SET search_path TO {SCHEMA}")
+    await connection.execute(f"SET search_path TO {SCHEMA}; SET default_transaction_isolation TO 'read committed'")
 
 
 async def _retrieve(call: Callable[[], Awaitable[object]], context: JobContext, worker: object) -> object:

@@ -14,6 +14,7 @@ from autogen_core import FunctionCall, Image
 from pydantic import SecretStr
 
 from drsai_backend.access.principal import Principal
+from drsai_backend.database.runs.reads import Seen
 from drsai_backend.database.runs.values import Also
 from drsai_backend.database.webhooks import Kind as WebhookKind
 from drsai_backend.datamodel.owner import Owner, ThreadName
@@ -155,14 +156,14 @@ class NoAnswer(Answer):
 @dataclass(frozen=True, slots=True)
 class KnownHistory:
     """What was found out of a request's history (`runs.history`): its messages from index `new_from` on are new to the
-    thread, answers among them included, and `conversation` is all that its client has. `seen`: the epoch and the branch
-    of the thread for which this is true; None: nobody else knows the thread yet. `systems` are the messages of the
+    thread, answers among them included, and `conversation` is all that its client has. `seen`: where the thread
+    was for which this is true; None: nobody else knows the thread yet. `systems` are the messages of the
     system, by index. `newest`: no query has chosen the thread; the first write must find that this point, which the
     request's history ends at, is the thread's, and that no newer one is equal to it."""
 
     new_from: int
     conversation: Conversation
-    seen: tuple[int, int | None] | None
+    seen: Seen | None
     systems: Sequence[int]
     newest: bytes | None = None
 

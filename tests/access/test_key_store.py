@@ -18,6 +18,7 @@ from drsai_backend.access.keys import encode_key, make_key, parse_key
 from drsai_backend.access.principal import ROLES, Scope
 from drsai_backend.database import DatabaseManager, api_keys
 from drsai_backend.datamodel import ApiKey, utcnow
+from drsai_backend.datamodel.access import KeyDigest
 from drsai_backend.datamodel.audit import Actor, By
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
@@ -284,7 +285,9 @@ async def test_processes_that_note_a_use_in_the_same_minute_write_one(
     for seconds, written in ((0, 0), (30, 0), (59, 0), (61, 61)):
         at = first + timedelta(seconds=seconds)
         older_than = at - timedelta(seconds=60)
-        await one.database.write(partial(api_keys.note_use, ids=[row.id], at=at, older_than=older_than))
+        await one.database.write(
+            partial(api_keys.note_use, digests=[KeyDigest(row.digest)], at=at, older_than=older_than)
+        )
         assert (await one.keys.list()).items[0].last_used_at == first + timedelta(seconds=written)
 
 

@@ -12,12 +12,15 @@ import sqlalchemy as sa
 
 from drsai_backend import log_context
 from drsai_backend.access.keys import make_key
+from drsai_backend.access.warm_keys import UNKNOWN
 from drsai_backend.database import DatabaseManager, api_keys
 from drsai_backend.datamodel import ApiKey
+from drsai_backend.datamodel.access import KeyDigest
 from drsai_backend.datamodel.audit import PROGRAM
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DatabaseUnavailable, Unauthenticated
 from tests.access.conftest import MakeProcess, Process
+from tests.support.backup import fall_back
 
 ANN = Owner("default", "ann")
 
@@ -305,9 +308,22 @@ async def test_many_warm_keys_are_looked_at_together(process: MakeProcess, db: D
     one = process(stale_seconds=600)
     made = [await new_key(one) for _ in range(3)]
     await db.database.write(partial(api_keys.revoke_key, tenant=None, key_id=made[1][1], actor=PROGRAM))
-    ids = await db.database.read(
-        lambda session: list(session.execute(sa.select(ApiKey.id).order_by(ApiKey.id)).scalars())
+    digests = await db.database.read(
+        lambda session: list(session.execute(sa.select(ApiKey.digest).order_by(ApiKey.id)).scalars())
     )
-    many = [*ids, *range(10**6, 10**6 + 2000)]
-    live = await db.database.read(partial(api_keys.live_keys, ids=many))
-    assert live == {ids[0], ids[2]}
+    many = [*digests, *(KeyDigest(str(number)) for number in range(2000))]
+    live = await db.database.read(partial(api_keys.live_keys, digests=many))
+    assert live == {digests[0], digests[2]}
+
+
+async def test_a_key_that_the_database_has_lost_does_not_live_on_as_the_one_that_has_its_place(
+    process: MakeProcess, db: DatabaseManager
+) -> None:
+    """After a failover to a standby that was behind."""
+    one, other = process(stale_seconds=0.2), process()
+    lost, _ = await new_key(one)
+    await one.keys.check(lost)
+    await fall_back(db.database)
+    kept, _ = await new_key(other)
+    assert await refused(one, lost) == UNKNOWN
+    assert (await one.keys.check(kept)).user_id == "ann"

@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.chaos import databases
 from tests.chaos.disconnects import Disconnecting
+from tests.chaos.failover import FailingOver
 from tests.chaos.kills import Killing
 from tests.chaos.load import Load
 from tests.chaos.model import Models
@@ -23,8 +24,9 @@ from tests.chaos.stopped import Stopping
 from tests.chaos.takeover import SLOW, Takeover
 from tests.chaos.world import QUICK, World
 from tests.support.commands import Commands
+from tests.support.standby import pair
 
-PARTS = ("kills", "workers", "outage", "disconnects", "stopped", "takeover", "scaling")
+PARTS = ("kills", "workers", "outage", "failover", "disconnects", "stopped", "takeover", "scaling")
 
 
 def main() -> int:
@@ -35,6 +37,7 @@ def main() -> int:
     parser.add_argument("--database", choices=("sqlite", "postgresql", "both"), default="both")
     parser.add_argument("--threads", type=int, default=100)
     parser.add_argument("--stops", type=int, default=5)
+    parser.add_argument("--failovers", type=int, default=3)
     parser.add_argument("--disconnects", type=int, default=100)
     parser.add_argument("--turns", type=int, default=1000)
     parser.add_argument("--takeovers", type=int, default=3)
@@ -80,6 +83,10 @@ def main() -> int:
             with world("postgresql", "outage", {}) as made:
                 load = Load(made, schedule.part("outage"), threads=threads, seconds=seconds, postgres=server)
                 perform(load.run())
+        for number in range(options.failovers if wanted("failover") else 0):
+            with tempfile.TemporaryDirectory(prefix="drsai-chaos-") as folder, pair() as servers:
+                failing = FailingOver(servers, commands, Path(folder), users=10 + number, servers=2 + number)
+                perform(failing.run())
         if wanted("stopped"):
             with world("postgresql", "stopped", QUICK, pace=3) as made:
                 stopping = Stopping(made, schedule.part("stopped"), times=options.stops, threads=6)

@@ -10,6 +10,7 @@ import pytest
 from tests.chaos.conftest import Make
 from tests.chaos.databases import Postgres
 from tests.chaos.disconnects import Disconnecting
+from tests.chaos.failover import FailingOver
 from tests.chaos.kills import Killing
 from tests.chaos.load import Load
 from tests.chaos.model import Models
@@ -19,6 +20,7 @@ from tests.chaos.stopped import Stopping
 from tests.chaos.takeover import SLOW, Takeover
 from tests.chaos.world import QUICK, World
 from tests.support.commands import Commands
+from tests.support.standby import pair
 
 # Where processes are stopped on purpose, leases may run out soon.
 SOON = {"DRSAI_LEASE_SECONDS": "2", "DRSAI_HEARTBEAT_SECONDS": "0.7", "DRSAI_SWEEP_SECONDS": "1"}
@@ -77,3 +79,9 @@ async def test_takeover(world: Make, schedule: Schedule) -> None:
     made = world({**SOON, "DRSAI_LOG_FORMAT": "json"}, slow_first=SLOW)
     outcome = await Takeover(made, schedule, turns=30, times=1, kinds=()).run()
     check(outcome, "taken over")
+
+
+async def test_a_failover_to_a_standby_that_is_behind(commands: Commands, tmp_path: Path) -> None:
+    with pair() as servers:
+        outcome = await FailingOver(servers, commands, tmp_path, users=3, servers=2).run()
+    check(outcome, "keys that came again", "model calls")

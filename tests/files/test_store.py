@@ -13,10 +13,12 @@ import pytest
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel.audit import CLI
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import DatabaseError, NotFound
+from drsai_backend.errors import Conflict, DatabaseError, NotFound
 from drsai_backend.files import Files
+from drsai_backend.files.store import new_file
 from drsai_backend.state.portable.archive import export_user
 from drsai_backend.teams.run_files import RunFiles
+from tests.support.backup import fall_back
 from tests.support.threads import settings
 
 ANN = Owner("default", "ann")
@@ -82,3 +84,26 @@ async def test_a_repeated_call_keeps_the_same_files(db: DatabaseManager) -> None
     assert (await other.save("plot.png", b"1", "image/png")).id != kept[0].id
     assert await other.read(kept[0].id) == b"1"
     assert len((await files.list(ANN)).items) == 2
+
+
+async def test_after_a_failover_bytes_go_into_no_other_upload_and_come_from_no_other_file(db: DatabaseManager) -> None:
+    """A standby that was behind gives the keys of contents once more."""
+    files, bob = Files(db.database, settings()), Owner("default", "bob")
+    _, place = await files.open(ANN, (await files.create(ANN, "a.bin", BIG)).file_id)
+    reading = files.stream(place, 0, len(BIG))
+    begun = BIG.startswith(await anext(reading))
+    arriving = await files.begin(ANN)
+    await fall_back(db.database)
+    await files.create(bob, "b.bin", bytes(len(BIG)))
+    theirs = await files.begin(bob)
+    assert begun
+    with pytest.raises(DatabaseError):
+        await anext(reading)
+    with pytest.raises(Conflict):
+        await arriving.add(BIG)
+    with pytest.raises(Conflict):
+        await arriving.finish(new_file("a.bin", "user_data", None, None))
+    await arriving.give_up()
+    await theirs.add(b"bob's")
+    made = await theirs.finish(new_file("c.bin", "user_data", None, None))
+    assert await files.read(bob, made.file_id) == b"bob's"

@@ -295,3 +295,29 @@ def test_no_queue_without_procrastinate(monkeypatch: pytest.MonkeyPatch, caplog:
     assert "no job queue" in caplog.text
     monkeypatch.setattr(jobs.importlib.util, "find_spec", lambda _: None)
     assert jobs.make_queue("postgresql://nobody@nowhere/x", Looker()) is None
+
+
+@on_postgres
+async def test_a_worker_that_misses_its_cancellation_is_ended_all_the_same(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """psycopg took it, in the statements with which the worker begins: the process never ended."""
+    monkeypatch.setattr(_queue, "_PATIENCE", 0.1)
+    monkeypatch.setattr(_queue, "_RETRY", 0.1)
+    queue = JobQueue(database_url, Looker())  # type: ignore[arg-type]
+    begun, missed = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            missed.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(queue._app, "run_worker_async", work)
+    await queue.open()
+    await begun.wait()
+    async with asyncio.timeout(30):
+        await queue.close()
+    assert missed.is_set()

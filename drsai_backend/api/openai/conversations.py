@@ -257,7 +257,7 @@ class _Conversations:
         """Whether anything was said."""
         return bool(
             await self._db.database.read(
-                lambda session: read_items(session, rows.line, after=None, newest_first=True, limit=1)
+                lambda session: read_items(session, rows, after=None, newest_first=True, limit=1)
             )
         )
 
@@ -269,7 +269,7 @@ class _Conversations:
         value: JsonObject = {"metadata": metadata, "items": items, "next": len(items) + 1}
         if not await self._db.database.write(lambda session: make_conversation(session, name, value)):
             raise NotFound(f"no conversation {name.thread_id!r}", param="conversation_id")
-        return ConversationRows(Line(0), thread.created_at, value, None)
+        return ConversationRows(name, Line(0), thread.created_at, value, None)
 
     async def change(
         self,
@@ -308,7 +308,7 @@ class _Conversations:
                 yield item
         if newest_first or of_waiting is None:
             passed = stored is None
-            async for item in self._said(rows.line, stored, newest_first=newest_first):
+            async for item in self._said(rows, stored, newest_first=newest_first):
                 if passed or not _is_of(item, stored):
                     yield item
                 passed = passed or item["id"] == after
@@ -316,12 +316,14 @@ class _Conversations:
             for item in waiting:
                 yield item
 
-    async def _said(self, line: Line, start: int | None, *, newest_first: bool) -> AsyncGenerator[JsonObject]:
+    async def _said(
+        self, rows: ConversationRows, start: int | None, *, newest_first: bool
+    ) -> AsyncGenerator[JsonObject]:
         """The items of the stored messages from number `start` on."""
         at = None if start is None else start + (1 if newest_first else -1)
         for _ in range(_LOOKS):
             found = await self._db.database.read(
-                partial(read_items, line=line, after=at, newest_first=newest_first, limit=_PAGE)
+                partial(read_items, of=rows, after=at, newest_first=newest_first, limit=_PAGE)
             )
             for seq, config, run_id, shown in found:
                 at = seq
@@ -341,7 +343,7 @@ class _Conversations:
                 return _waiting(each)
         number = _seq_of(item_id)
         if number is not None:
-            async for item in self._said(rows.line, number, newest_first=False):
+            async for item in self._said(rows, number, newest_first=False):
                 if item["id"] == item_id:
                     return item
                 if not _is_of(item, number):

@@ -47,6 +47,9 @@ class PostgresBackend:
         self._pool_size = pool_size
         self._options: dict[str, Any] = {
             "hide_parameters": True,
+            # Whatever the server's default is: every guard here is made for what others have committed meanwhile, and
+            # nothing tries a transaction again that a stricter level has ended.
+            "isolation_level": "READ COMMITTED",
             "json_serializer": dump_json,
             "json_deserializer": load_json,
             "pool_use_lifo": True,
@@ -57,7 +60,9 @@ class PostgresBackend:
                 # A synchronous call in the event loop's thread that waits for a row which a coroutine of that loop has
                 # locked would wait for ever. And a process that stands still keeps the locks of its transaction from
                 # who takes its runs over.
-                "options": f"-c lock_timeout={int(busy_timeout * 1000)}"
+                # The level is that of statements that are sent without BEGIN.
+                "options": r"-c default_transaction_isolation=read\ committed"
+                f" -c lock_timeout={int(busy_timeout * 1000)}"
                 f" -c idle_in_transaction_session_timeout={int(idle_timeout * 1000)}",
             },
         }

@@ -6,12 +6,13 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
+from drsai_backend.database.owned import of_thread
 from drsai_backend.datamodel import JsonObject, Run, StoredDefinition, Thread, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.lifecycle import UNFINISHED
@@ -39,6 +40,9 @@ _served: Final = definition.c.ended_at.is_(None)
 _ACTIONS: Final = {False: Action.AGENT_CREATED, True: Action.AGENT_UPDATED}
 
 
+Identity: TypeAlias = tuple[Owner, str, int, datetime]
+
+
 @dataclass(frozen=True, slots=True)
 class DefinitionVersion:
     """A version of a definition. `owner` has empty names where it is the tenant's, or for all. `ended_at`: it is not
@@ -53,6 +57,11 @@ class DefinitionVersion:
     created_by: str
     restores: int | None
     ended_at: datetime | None
+
+    @property
+    def identity(self) -> Identity:
+        """What no other version ever has; its key may come again."""
+        return self.owner, self.name, self.version, self.created_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,16 +220,11 @@ def by_id(session: Session, key: int) -> DefinitionVersion | None:
     return next(iter(_rows(session, definition.c.id == key)), None)
 
 
-def of_unfinished_run(session: Session, thread: ThreadName, team: str) -> int | None:
-    """The key of the definition that the run of a thread began with, if it is not over and its team has that name."""
-    there = (
-        _thread.c.tenant == thread.tenant,
-        _thread.c.user_id == thread.user_id,
-        _thread.c.thread_id == thread.thread_id,
-    )
-    query = sa.select(_run.c.definition).join(_thread, _thread.c.run_id == _run.c.run_id)
-    query = query.where(*there, _run.c.team == team, _run.c.status.in_(UNFINISHED))
-    return session.connection().execute(query).scalar()
+def of_unfinished_run(session: Session, thread: ThreadName, team: str) -> DefinitionVersion | None:
+    """The definition that the run of a thread began with, if it is not over and its team has that name."""
+    begun = sa.select(_run.c.definition).join(_thread, _thread.c.run_id == _run.c.run_id)
+    begun = begun.where(*of_thread(_thread, thread), _run.c.team == team, _run.c.status.in_(UNFINISHED))
+    return next(iter(_rows(session, definition.c.id == begun.scalar_subquery())), None)
 
 
 def versions(session: Session, owner: Owner, name: str, *, before: int | None, limit: int) -> list[DefinitionVersion]:
@@ -240,21 +244,26 @@ def version_of(session: Session, owner: Owner, name: str, version: int) -> Defin
     return next(iter(_rows(session, *here, sa.exists(sa.select(1).where(*_same_served(owner, name))))), None)
 
 
-def list_names(session: Session, owners: Collection[Owner], limit: int) -> list[tuple[str, Owner, int]]:
-    """Name, owner and key of the definitions of these owners that are served."""
-    columns = (definition.c.name, definition.c.tenant, definition.c.user_id, definition.c.id)
-    query = sa.select(*columns).where(_anyones(owners), _served).limit(limit)
-    return [(row[0], Owner(row[1], row[2]), row[3]) for row in session.connection().execute(query)]
+def list_names(session: Session, owners: Collection[Owner], limit: int) -> dict[Identity, int]:
+    """The definitions of these owners that are served, and their keys."""
+    d = definition.c
+    query = sa.select(d.tenant, d.user_id, d.name, d.version, d.created_at, d.id).where(_anyones(owners), _served)
+    rows = session.connection().execute(query.limit(limit))
+    return {(Owner(row[0], row[1]), row[2], row[3], row[4]): row[5] for row in rows}
 
 
-def list_served(session: Session, owners: Collection[Owner], after: tuple[str, int] | None, limit: int) -> list[int]:
-    """Keys of the definitions of these owners, by name and key, from behind `after` on."""
+def list_served(
+    session: Session, owners: Collection[Owner], after: tuple[str, int] | None, limit: int
+) -> tuple[list[DefinitionVersion], bool]:
+    """The definitions of these owners, by name and key, from behind `after` on; and whether there are more."""
     query = sa.select(definition.c.id).where(_anyones(owners), _served)
     if after is not None:
         name, key = after
         behind = sa.and_(definition.c.name == name, definition.c.id > key)
         query = query.where(sa.or_(definition.c.name > name, behind))
-    return list(session.connection().execute(query.order_by(definition.c.name, definition.c.id).limit(limit)).scalars())
+    query = query.order_by(definition.c.name, definition.c.id).limit(limit + 1)
+    keys = session.connection().execute(query).scalars().all()
+    return read_all(session, keys[:limit]), len(keys) > limit
 
 
 def read_all(session: Session, keys: Collection[int]) -> list[DefinitionVersion]:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
 from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs import statements
-from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, live_threads, read_head_of, still_has
+from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, key_of, live_threads, read_head_of, still_has
 from drsai_backend.database.runs.statements import now_of, queue, run, thread
 from drsai_backend.database.runs.steps import step_writes
 from drsai_backend.database.runs.values import Lease, Progress, StepRow
@@ -130,9 +130,9 @@ def enqueue(
     return key
 
 
-def queued_inputs(session: Session, key: int, policy: str | None = None) -> list[QueuedRow]:
-    """The rows of the queue in the order in which they will run, interrupting ones first."""
-    query = sa.select(queue).where(queue.c.thread_key == key)
+def queued_inputs(session: Session, name: ThreadName, policy: str | None = None) -> list[QueuedRow]:
+    """The rows of a thread's queue in the order in which they will run, interrupting ones first."""
+    query = sa.select(queue).where(queue.c.thread_key == key_of(name))
     if policy is not None:
         query = query.where(queue.c.policy == policy)
     urgent = sa.case((queue.c.policy == "interrupt", 0), else_=1)
@@ -188,7 +188,8 @@ def join_writes(lease: Lease, taken: Sequence[tuple[str, int]]) -> list[Step]:
     now = utcnow()
     steps: list[Step] = []
     for run_id, seq in taken:
-        values = {"run": run_id, "into": lease.run_id, "seq": seq, "updated": now, "new_epoch": lease.epoch}
+        values = {"run": run_id, "key": lease.key, "into": lease.run_id, "seq": seq, "updated": now}
+        values["new_epoch"] = lease.epoch
         steps += [(statements.dequeue, values), (statements.join, values)]
     return [*steps, (_unqueue, {"key": lease.key})]
 

@@ -97,7 +97,7 @@ def read_log(session: Session, key: int, *, seq: int, epoch: int, run_id: str | 
     page = LogPage(head, runs, messages, max(len(rows), len(runs)) == PAGE)
     if run_id is not None and head.status is RunStatus.AWAITING_INPUT:
         is_queued = bool(runs) and runs[0]["status"] is RunStatus.CREATED
-        page.blocked = is_queued and queued_answer(session, key) is None
+        page.blocked = is_queued and queued_answer(session, head.name) is None
     return page
 
 

@@ -22,6 +22,9 @@ from drsai_backend.datamodel.base import utcnow
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.json_types import JsonObject
 
+Seen: TypeAlias = tuple[str | None, int, int | None]
+"""Where a thread was when somebody looked: its run, its epoch and its branch."""
+
 
 @dataclass(slots=True)
 class ThreadHead:
@@ -57,6 +60,11 @@ class ThreadHead:
     def name(self) -> ThreadName:
         """What finds the thread."""
         return ThreadName(self.tenant, self.user_id, self.thread_id)
+
+    @property
+    def seen(self) -> Seen:
+        """What is another one when the thread was continued or rewound."""
+        return self.run_id, self.epoch, self.branch
 
     @property
     def guard(self) -> dict[str, object]:
@@ -250,8 +258,13 @@ def users_joined(session: Session, head: ThreadHead) -> set[str]:
     return {(each or {}).get("user_id", head.user_id) for each in kept}
 
 
-def queued_answer(session: Session, key: int) -> QueuedRow | None:
-    """The first row of the queue that answers what the thread's run asks, or None."""
-    query = sa.select(queue).where(queue.c.thread_key == key, queue.c.on_question == "answer")
+def key_of(name: ThreadName) -> sa.ScalarSelect[int]:
+    """The row key that the thread of that name has now, for a query."""
+    return sa.select(thread.c.id).where(*of_thread(thread, name)).scalar_subquery()
+
+
+def queued_answer(session: Session, name: ThreadName) -> QueuedRow | None:
+    """The first row of a thread's queue that answers what its run asks, or None."""
+    query = sa.select(queue).where(queue.c.thread_key == key_of(name), queue.c.on_question == "answer")
     rows = session.connection().execute(query.order_by(queue.c.id).limit(1)).mappings()
     return cast("QueuedRow | None", rows.first())

@@ -16,6 +16,7 @@ from drsai_backend.datamodel import (
     QueuedInput,
     Run,
     RunStatus,
+    StoredDefinition,
     Thread,
     ThreadBranch,
     ThreadSnapshot,
@@ -35,6 +36,7 @@ run = table_of(Run)
 queue = table_of(QueuedInput)
 step = table_of(TurnStep)
 _user_input = table_of(UserInput)
+_definition = table_of(StoredDefinition)
 
 
 def now_of(dialect: str) -> sa.ColumnElement[datetime]:
@@ -245,12 +247,25 @@ insert_joined = Prepared(lambda _: _insert(run, "id", *_UNSAID))
 insert_message = Prepared(lambda _: _insert(message, "id", "message_meta"))
 insert_entry = Prepared(lambda _: _insert(journal))
 insert_step = Prepared(lambda _: _insert(step))
-dequeue = Prepared(lambda _: sa.delete(queue).where(queue.c.run_id == sa.bindparam("run")))
+dequeue = Prepared(
+    lambda _: sa.delete(queue).where(queue.c.run_id == sa.bindparam("run"), queue.c.thread_key == sa.bindparam("key"))
+)
 advance = Prepared(lambda _: _held_thread.values(**_ADVANCE).returning(thread.c.control))
 start_queued = Prepared(
     lambda _: _this_run.values(**_TAKEN_UP, started_at=sa.bindparam("updated"), first_seq=sa.bindparam("new_first"))
 )
-began_with = Prepared(lambda _: _this_run.values(definition=sa.bindparam("new_definition")))
+# The version may be known from before the database has fallen back, and its key be another one's now.
+began_with = Prepared(
+    lambda _: _this_run.values(
+        definition=sa.select(_definition.c.id)
+        .where(
+            _definition.c.id == sa.bindparam("of_key"),
+            _definition.c.name == sa.bindparam("of_team"),
+            _definition.c.created_at == sa.bindparam("of_time"),
+        )
+        .scalar_subquery()
+    )
+)
 progress = Prepared(lambda _: _this_run.values(**_PROGRESS))
 _SPENT = {name: _PROGRESS[name] for name in ("usage", "calls", "seconds", "updated_at")}
 spent = Prepared(lambda _: _this_run.values(**_SPENT))

@@ -44,13 +44,13 @@ def store_steps(session: Session, lease: Lease, steps: Sequence[StepRow], progre
         raise lease.lost()
 
 
-def read_steps(session: Session, key: int) -> list[StepRow]:
+def read_steps(session: Session, key: int, *where: sa.ColumnElement[bool]) -> list[StepRow]:
     """The recorded steps of a thread's turn in flight."""
     query = sa.select(table.c.agent, table.c.step, table.c.digest, table.c.value).where(table.c.thread_key == key)
-    return cast("list[StepRow]", session.connection().execute(query).all())
+    return cast("list[StepRow]", session.connection().execute(query.where(*where)).all())
 
 
 def steps_are_stored(session: Session, lease: Lease, steps: Sequence[StepRow]) -> bool:
     """Whether steps whose COMMIT was cut off are there."""
-    stored = {(row.agent, row.step) for row in read_steps(session, lease.key)}
+    stored = {(row.agent, row.step) for row in read_steps(session, lease.key, table.c.run_id == lease.run_id)}
     return all((each.agent, each.step) in stored for each in steps)

@@ -96,7 +96,7 @@ class FirstWrite:
     `limits` are those that the request asked for; `at` is when it came; `audit` are entries of the audit log, see
     `drsai_backend.database.audit`; `also` is called with the thread's key, as the last thing. `newest`: it is made only
     if the thread stands at this point (`Run.point`), and none that is equal to it is newer. `definition`: of a run that
-    begins, the stored definition of its team."""
+    begins, `of_key` and `of_time`, key and `created_at` of the stored definition of its team."""
 
     head: ThreadHead | None
     name: ThreadName
@@ -114,7 +114,7 @@ class FirstWrite:
     audit: Sequence[Step] = ()
     also: Callable[[Session, int], None] | None = None
     newest: bytes | None = None
-    definition: int | None = None
+    definition: Mapping[str, object] | None = None
 
     @property
     def is_short(self) -> bool:

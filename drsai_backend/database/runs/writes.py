@@ -97,14 +97,16 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
         steps.append((statements.store_user_input, {**common, **begin.user_input}))
     steps += _run_steps(begin, lease, common)
     if begin.definition is not None:
-        steps.append((statements.began_with, {"run": begin.run_id, "new_definition": begin.definition}))
+        steps.append((statements.began_with, {"run": begin.run_id, "of_team": begin.team, **begin.definition}))
     if begin.clear_steps:
         steps.append((statements.clear_steps, {"key": lease.key}))
     steps += _message_steps(lease, begin.messages, now)
     steps += begin.audit
     seen = run_guarded(connection, guard, steps, is_last=dequeued is None and begin.also is None)
     # Only once the thread's row is locked it is certain that nobody else takes the input away.
-    if seen is None or (dequeued and statements.dequeue.run(connection, {"run": dequeued}).rowcount != 1):
+    if seen is None or (
+        dequeued and statements.dequeue.run(connection, {"run": dequeued, "key": lease.key}).rowcount != 1
+    ):
         raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
     lease.control = seen[0] if seen else None
     if begin.also is not None:
@@ -212,7 +214,8 @@ def confirm_turn(session: Session, lease: Lease, write: TurnWrite) -> Lease | No
         LeaseLost: the thread is another worker's now.
     """
     head = read_head_of(session, lease.key)
-    if head is None or (head.run_id, head.epoch, head.lease_owner) != (lease.run_id, lease.epoch, lease.owner):
+    mine = lease.run_id, lease.epoch, lease.owner
+    if head is None or (head.run_id, head.epoch, head.lease_owner) != mine or head.turn < lease.turn:
         raise lease.lost()
     if head.turn == lease.turn:
         return None

@@ -13,7 +13,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.definitions import stored
 from drsai_backend.database.definitions.recent import Recent
-from drsai_backend.database.definitions.stored import DefinitionVersion
+from drsai_backend.database.definitions.stored import DefinitionVersion, Identity
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.definitions.build import DefinedTeam, Means
 from drsai_backend.definitions.schema import NAME, Definitions
@@ -51,12 +51,12 @@ class StoredTeam(DefinedTeam):
     """The factory of a version of a stored definition.
 
     Attributes:
-        key: of the version, by which a run that is resumed finds it.
+        version: by its key a run that is resumed finds it.
     """
 
     def __init__(self, version: DefinitionVersion, given: Definitions, means: Means) -> None:
         super().__init__(version.name, given, means)
-        self.key = version.id
+        self.version = version
 
 
 class ServedTeams:
@@ -74,8 +74,8 @@ class ServedTeams:
         self._means = means
         self._recent: Recent[tuple[Owner, str], DefinitionVersion] = Recent(self._read)
         self._names: Recent[str, bool] = Recent(self._read_names)
-        self._offers: dict[int, Offer] = {}
-        self._built: OrderedDict[int, RegisteredTeam] = OrderedDict()
+        self._offers: dict[Identity, Offer] = {}
+        self._built: OrderedDict[Identity, RegisteredTeam] = OrderedDict()
 
     async def find(self, who: Principal, name: str) -> RegisteredTeam:
         """The team that somebody asks by its name. A stored definition is at most a second older than the stored one.
@@ -113,12 +113,12 @@ class ServedTeams:
         try:
             return await self.find(who, name)
         except UnknownModel:
-            key = None
+            version = None
             if thread is not None:
-                key = await self._db.database.read(partial(stored.of_unfinished_run, thread=thread, team=name))
-            if key is None:
+                version = await self._db.database.read(partial(stored.of_unfinished_run, thread=thread, team=name))
+            if version is None:
                 raise
-            return await self.of_run(name, key)
+            return self._team(version)
 
     async def of_run(self, name: str, key: int | None) -> RegisteredTeam:
         """The team of a run that has begun, in the version that it began with.
@@ -132,10 +132,8 @@ class ServedTeams:
         """
         if key is None:
             return self.registry.get(name)
-        if key in self._built:
-            return self._built[key]
         version = await self._db.database.read(partial(stored.by_id, key=key))
-        if version is None:
+        if version is None or version.name != name:
             text = f"the definition of {name!r} that the run began with is not kept any more"
             raise UnknownModel(text, param="model")
         return self._team(version)
@@ -146,17 +144,18 @@ class ServedTeams:
         offers = [Offer(each.name, each.description, each.permissions, each.client_tools) for each in own]
         places = stored.visible_to(who.owner)
         listed = await self._db.database.read(partial(stored.list_names, owners=places, limit=_LISTED))
-        missing = [key for _, _, key in listed if key not in self._offers]
+        missing = [key for identity, key in listed.items() if identity not in self._offers]
         if missing:
             # A version never changes: it is read once.
             read = await self._db.database.read(partial(stored.read_all, keys=missing))
             while len(self._offers) + len(read) > _LISTED and self._offers:
                 self._offers.pop(next(iter(self._offers)))
-            self._offers |= {each.id: _offer(each) for each in read}
+            self._offers |= {each.identity: _offer(each) for each in read}
         found: dict[str, Offer] = {}
-        for name, _, key in sorted(listed, key=lambda row: (row[0], places.index(row[1]))):
-            if name not in found and name not in self.registry and key in self._offers:
-                found[name] = self._offers[key]
+        for identity in sorted(listed, key=lambda each: (each[1], places.index(each[0]))):
+            name = identity[1]
+            if name not in found and name not in self.registry and identity in self._offers:
+                found[name] = self._offers[identity]
         return [each for each in (*offers, *found.values()) if lacks(who, each.permissions) is None]
 
     def changed(self) -> None:
@@ -176,7 +175,7 @@ class ServedTeams:
 
     def _team(self, version: DefinitionVersion) -> RegisteredTeam:
         """A version's team; a version never changes, so it is checked once."""
-        team = self._built.get(version.id)
+        team = self._built.get(version.identity)
         if team is None:
             try:
                 given = checked(version.name, version.definition, self._means.python)
@@ -184,8 +183,8 @@ class ServedTeams:
                 text = f"the stored definition {version.name!r} cannot be used any more: {error.message}"
                 raise TeamBuildError(text) from error
             team = RegisteredTeam.of(version.name, StoredTeam(version, given, self._means))
-            self._built[version.id] = team
+            self._built[version.identity] = team
             while len(self._built) > _BUILT:
                 self._built.popitem(last=False)
-        self._built.move_to_end(version.id)
+        self._built.move_to_end(version.identity)
         return team

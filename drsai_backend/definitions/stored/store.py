@@ -211,9 +211,7 @@ class StoredDefinitions:
         who.require(Scope.AGENTS_READ)
         owners = stored.visible_to(who.owner) if visibility is None else (_owner(who, visibility),)
         place = stored.check_cursor(after)
-        keys = await self._db.database.read(partial(stored.list_served, owners=owners, after=place, limit=limit + 1))
-        items = await self._db.database.read(partial(stored.read_all, keys=keys[:limit]))
-        more = len(keys) > limit and bool(items)
+        items, more = await self._db.database.read(partial(stored.list_served, owners=owners, after=place, limit=limit))
         return DefinitionPage(items, f"{items[-1].name}.{items[-1].id}" if more else None)
 
     @staticmethod

@@ -51,7 +51,7 @@ class Steering:
     async def _steer(self) -> None:
         """Hand the user's new messages to everybody, as a turn of their own."""
         writer, lease = self._writer, self._writer.lease
-        waiting = await writer.read(lambda session: queued_inputs(session, lease.key, "steer"))
+        waiting = await writer.read(lambda session: queued_inputs(session, lease.name, "steer"))
         messages: list[BaseChatMessage] = []
         taken: list[tuple[str, int]] = []
         for row in waiting:

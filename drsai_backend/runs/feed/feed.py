@@ -135,6 +135,8 @@ class Feeds:
             # SQLite gives the key of a thread that was deleted to another one.
             if page is None or page.head.name != name:
                 return
+            # A database that has fallen back numbers anew what comes.
+            at = min(at, Position(page.head.last_seq, page.head.epoch, ENDED))
             if run_id is not None and page.runs and page.runs[0]["joined"] is not None:
                 run = page.runs[0]
                 run_id, at = run["joined"], max(at, Position(run["last_seq"], run["epoch"], STARTED))

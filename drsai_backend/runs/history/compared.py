@@ -194,7 +194,7 @@ def _parted(
         if conversation.point_said:
             return Rewind(Place(at=seq), is_busy)
         # The thread is where they part: what comes after that is new to it, answers that were changed as well.
-        return history.known(counts[conversation.point], (head.epoch, head.branch))
+        return history.known(counts[conversation.point], head.seen)
     counts.update((each.digest, each.length) for each in also[-_LOOKED_AT:])
     stored = find_points_of(session, head.key, counts)
     common = [each for each in stored.values() if not each.asks]
@@ -216,4 +216,4 @@ def continued(
     if conversation.point != last.digest:
         return None
     new_from = history.first_new(conversation.point_said)
-    return None if new_from is None else history.known(new_from, (head.epoch, head.branch))
+    return None if new_from is None else history.known(new_from, head.seen)

@@ -25,6 +25,7 @@ from typing import Final, NamedTuple, Self, cast
 import orjson
 from autogen_core import Image
 
+from drsai_backend.database.runs.reads import Seen
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.runs.history.kept import HASHED, Found, KeptHistories, Prefix
 from drsai_backend.runs.requests import InputMessage, KnownHistory
@@ -200,9 +201,7 @@ class History:
     systems: Sequence[int]
     has_results: bool
 
-    def known(
-        self, new_from: int, seen: tuple[int, int | None] | None = None, newest: bytes | None = None
-    ) -> KnownHistory:
+    def known(self, new_from: int, seen: Seen | None = None, newest: bytes | None = None) -> KnownHistory:
         """What a thread is told of it that knows all before message `new_from`."""
         return KnownHistory(new_from, self.conversation, seen, self.systems, newest)
 

@@ -141,7 +141,7 @@ class Recogniser:
         stands = head.status is RunStatus.COMPLETED and not head.queued and head.branch is None
         if not stands or head.name.owner != request.principal.owner or head.team != request.team:
             return None
-        known = history.known(new_from, (head.epoch, head.branch), last.digest)
+        known = history.known(new_from, head.seen, last.digest)
         return replace(request, thread_id=head.thread_id, known=known)
 
     async def with_results(self, request: RunRequest) -> RunRequest | None:

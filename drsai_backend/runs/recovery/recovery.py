@@ -275,7 +275,7 @@ class Recovery:
 
     async def _start_next(self, head: ThreadHead) -> None:
         """Begin the first input of the queue that can be begun."""
-        for row in await self._db.database.read(lambda session: queued_inputs(session, head.key)):
+        for row in await self._db.database.read(lambda session: queued_inputs(session, head.name)):
             error = await self._begun(head, row)
             if error is None:
                 return
@@ -288,7 +288,7 @@ class Recovery:
     async def _answer_from_queue(self, head: ThreadHead) -> None:
         """Have the first input of the queue that is an answer answer what the thread's run asks. One that is none to
         this question waits from now on."""
-        while (row := await self._db.database.read(lambda session: queued_answer(session, head.key))) is not None:
+        while (row := await self._db.database.read(lambda session: queued_answer(session, head.name))) is not None:
             if await self._begun(head, row, answers=True) is None:
                 return
             await self._db.database.write(lambda session, row=row: leave_waiting(session, row["run_id"]))

@@ -154,8 +154,8 @@ class RunStarter:
             StateError, TeamBuildError, DatabaseError: see `drsai_backend.errors`.
         """
         thread = await read(self._services, request, trust_warm=False)
-        seen = (head.epoch, head.turn, head.status)
-        if thread is None or (thread.head.epoch, thread.head.turn, thread.head.status) != seen:
+        seen = (head.seen, head.turn, head.status)
+        if thread is None or (thread.head.seen, thread.head.turn, thread.head.status) != seen:
             raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
         given = Input(request, factory, resume=options)
         return await self._take(given, thread, plan_resumed(thread))
@@ -199,7 +199,9 @@ class RunStarter:
     async def _as_begun(self, given: Input, thread: StoredThread | None, made: Plan) -> Input:
         """The input, with the team as it was when the run began that is resumed."""
         run, find = None if thread is None else thread.run, self._services.team_of_run
-        if run is None or not made.resumes or find is None or run["definition"] == _definition_of(given):
+        if run is None or not made.resumes or find is None:
+            return given
+        if run["definition"] is None and _definition_of(given) is None:
             return given
         # Raises where this process lacks the operator's team: a stored definition of its name is another team.
         return replace(given, factory=(await find(run["team"], run["definition"])).factory)
@@ -250,9 +252,12 @@ class RunStarter:
         return StartedRun(execution, made, head, partial(services.resources.release, held))
 
 
-def _definition_of(given: Input) -> int | None:
-    """The key of the stored definition that an input's team is made of; None: it is a team of the operator."""
-    return given.factory.key if isinstance(given.factory, StoredTeam) else None
+def _definition_of(given: Input) -> dict[str, object] | None:
+    """The stored definition that an input's team is made of, as `FirstWrite.definition` names it; None: it is a team of
+    the operator."""
+    if not isinstance(given.factory, StoredTeam):
+        return None
+    return {"of_key": given.factory.version.id, "of_time": given.factory.version.created_at}
 
 
 async def _recognised(request: RunRequest, thread: StoredThread) -> RunRequest:
@@ -271,7 +276,7 @@ async def _recognised(request: RunRequest, thread: StoredThread) -> RunRequest:
 def _refuse_moved(request: RunRequest, thread: StoredThread | None) -> None:
     known = request.known
     seen = None if known is None else known.seen
-    if seen is not None and (thread is None or (thread.head.epoch, thread.head.branch) != seen):
+    if seen is not None and (thread is None or thread.head.seen != seen):
         raise Moved
     if known is not None and known.newest is not None and (thread is None or thread.warm is None):
         raise Moved  # It was chosen as a warm one, and is none any more: now the database is asked.

@@ -20,11 +20,12 @@ from drsai_backend import DrSai, RunContext, tool
 from drsai_backend.access.principal import Principal
 from drsai_backend.agents import DrSaiAgent
 from drsai_backend.database.definitions import recent, stored
-from drsai_backend.datamodel import RunStatus, StoredDefinition, Thread, table_of, utcnow
+from drsai_backend.datamodel import Run, RunStatus, StoredDefinition, Thread, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, NotFound, UnknownModel
 from drsai_backend.models import ModelProvider
 from tests.definitions.stored.conftest import agent
+from tests.support.backup import fall_back
 from tests.support.scripted import Answer, ScriptedClient
 from tests.support.threads import settings
 
@@ -64,10 +65,10 @@ class Models(ModelProvider):
         pass
 
 
-def marked(version: str) -> dict[str, Any]:
+def marked(version: str, **values: Any) -> dict[str, Any]:
     """A definition whose prompt and tool have the same mark."""
     own = {"python": f"{__name__}:mark_{version}"}
-    return agent(prompt=version, tools=[own])
+    return agent(prompt=version, tools=[own], **values)
 
 
 def make(url: str, models: ModelProvider | None = None) -> DrSai:
@@ -225,3 +226,24 @@ async def test_old_versions_are_dropped_but_not_those_in_use(
         kept = partial(stored.versions, owner=owner, name="helper", before=None, limit=9)
         assert await drsai.database.read(kept) == []
         assert (await drsai.agents.put("helper", agent())).version == 1  # type: ignore[union-attr]
+
+
+async def test_after_a_failover_nobody_gets_the_definition_that_had_the_key_of_theirs(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standby that was behind gives keys once more; one process has built, and listed, what had them before."""
+    monkeypatch.setattr(recent, "STALE_SECONDS", 60)
+    async with make(database_url) as here, make(database_url) as there:
+        await here.agents.put("helper", marked("v1", description="ann's"), user_id="ann")
+        assert (await here.run("helper", "x", user_id="ann")).text == "v1 v1"
+        offers = await here.engine.served.all(Principal("ann"))
+        assert [each.description for each in offers if each.name == "helper"] == ["ann's"]
+        await fall_back(here.database)
+        await there.agents.put("helper", marked("v2", description="bob's"), user_id="bob")
+        assert (await here.run("helper", "x", user_id="bob")).text == "v2 v2"
+        offers = await here.engine.served.all(Principal("bob"))
+        assert [each.description for each in offers if each.name == "helper"] == ["bob's"]
+        # What it has read of Ann's is believed for a moment; but her run is none of what has its key now.
+        assert (await here.run("helper", "x", user_id="ann", thread_id="last")).text == "v1 v1"
+        rows = await here.db.get(Run, order="id")
+        assert [each.definition for each in rows] == [1, None]

@@ -12,7 +12,7 @@ from drsai_backend.api.openai.responses.request.body import ApprovalResponseItem
 from drsai_backend.api.openai.responses.request.inputs import PreviousNotFound
 from drsai_backend.api.openai.responses.stored.stored import StoredResponse, find
 from drsai_backend.database.responses import ConversationRows, answer_row, read_conversation
-from drsai_backend.database.runs.reads import ThreadHead
+from drsai_backend.database.runs.reads import Seen, ThreadHead
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest, NotFound
@@ -54,8 +54,7 @@ class Continued:
     """Where a request is to be continued: a thread, None for a new one; what the response before it has kept, None
     where there is none; items that wait for it; and the `conversation`, where it is one by name. With `forks_at` it is
     a new thread that begins as that one was after the message of that number; `problem` says why there is none.
-    `seen`: the epoch and the branch of the thread for which this is true; None: whatever it does meanwhile, this comes
-    after it."""
+    `seen`: where the thread was for which this is true; None: whatever it does meanwhile, this comes after it."""
 
     thread_id: str | None = None
     record: JsonObject | None = None
@@ -63,7 +62,7 @@ class Continued:
     conversation: str | None = None
     forks_at: int | None = None
     problem: InvalidRequest | None = None
-    seen: tuple[int, int | None] | None = None
+    seen: Seen | None = None
 
 
 async def find_place(engine: Engine, call: Call, approval: ApprovalResponseItem | None) -> Continued:
@@ -148,7 +147,7 @@ def _place_after(stored: StoredResponse) -> Continued:
         head.thread_id,
         stored.record or None,
         conversation=conversation.get("id"),
-        seen=(head.epoch, head.branch) if stored.is_settled else None,
+        seen=head.seen if stored.is_settled else None,
     )
 
 
@@ -157,5 +156,5 @@ def check_unmoved(place: Continued, head: ThreadHead | None) -> None:
     or new."""
     if place.seen is None:
         return
-    if head is None or (head.epoch, head.branch) != place.seen or (head.status.is_final and head.queued):
+    if head is None or head.seen != place.seen or (head.status.is_final and head.queued):
         raise PlaceMoved

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from drsai_backend.api.openai.responses.request import items
 from drsai_backend.api.openai.responses.stored.places import Continued, PlaceMoved, check_unmoved
@@ -32,8 +32,7 @@ class Storing:
     def __call__(self, session: Session, stored: StoredInput) -> None:
         """Raises PlaceMoved."""
         check_unmoved(self.place, stored.head)
-        taken = [cast(int, each["number"]) for each in self.place.waiting]
-        if taken and not take_items(session, stored.key, taken):
+        if self.place.waiting and not take_items(session, stored.key, self.place.waiting):
             raise PlaceMoved
         record: JsonObject = {**self.record, "speakers": stored.speakers}
         if stored.is_queued or stored.row_id != stored.run_id:
