@@ -25,7 +25,8 @@ import drsai_backend
 from drsai_backend import datamodel
 from drsai_backend.database.backends.errors import translate
 from drsai_backend.database.backends.sqlite import make_private
-from drsai_backend.database.engine import Database, parse_url
+from drsai_backend.database.engine import Database
+from drsai_backend.database.urls import connect_args, parse_url
 from drsai_backend.errors import ConfigurationError, DatabaseUnavailable, InvalidRequest, SchemaOutdated
 
 # Not Alembic's default name: an application with migrations of its own may live in the same database.
@@ -130,7 +131,8 @@ def connecting(url: str, *, write: bool = True) -> Generator[sa.Connection]:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", begin)
     else:
-        engine = sa.create_engine(parsed, **options)
+        args = connect_args(parsed, "drsai")
+        engine = sa.create_engine("postgresql+psycopg://", connect_args=args, **options)
     try:
         with engine.begin() as connection:
             yield connection

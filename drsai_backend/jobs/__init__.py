@@ -11,7 +11,7 @@ import logging
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
-from drsai_backend.database.engine import parse_url
+from drsai_backend.database.urls import parse_url
 
 if TYPE_CHECKING:
     from drsai_backend.jobs._queue import JobQueue

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable
@@ -21,7 +22,7 @@ from procrastinate.job_context import JobContext
 from procrastinate.jobs import Status
 from psycopg_pool import AsyncConnectionPool
 
-from drsai_backend.database.engine import parse_url
+from drsai_backend.database.urls import connect_args, parse_url
 from drsai_backend.errors import DrSaiError
 from drsai_backend.runs import Engine
 
@@ -54,22 +55,17 @@ class JobQueue:
 
     def __init__(self, database_url: str, engine: Engine, *, concurrency: int = 10, sweep_seconds: float = 3.0) -> None:
         self._engine = engine
-        url = parse_url(database_url).set(drivername="postgresql")
+        args = connect_args(parse_url(database_url), "drsai jobs")
+        tried = float(args["connect_timeout"]) * (str(args.get("host")).count(",") + 1)
         self._app = procrastinate.App(
             connector=_Connector(
                 controls=engine.controls_changed,
-                conninfo=url.render_as_string(hide_password=False),
-                pool_factory=_Pool,
+                pool_factory=functools.partial(_Pool, open_seconds=tried + _RETRY),
                 min_size=1,
                 max_size=_POOL_SIZE,
                 timeout=_PATIENCE,
                 configure=_configure,
-                kwargs={
-                    "application_name": "drsai jobs",
-                    "connect_timeout": int(_PATIENCE),
-                    # A peer that answers nothing any more: procrastinate would wait for it without end.
-                    "tcp_user_timeout": int(_PATIENCE * 1000),
-                },
+                kwargs=args,
             ),
             # A night's job that no process was there for is done when one starts.
             periodic_defaults={"max_delay": 24 * 3600},
@@ -193,9 +189,17 @@ class _Connector(procrastinate.PsycopgConnector):
 
 
 class _Pool(AsyncConnectionPool):
-    async def open(self, wait: bool = False, timeout: float = _PATIENCE) -> None:
-        # procrastinate waits with the default, 30 s, in which psycopg doubles the time between its attempts.
-        await super().open(wait=wait, timeout=_PATIENCE)
+    """A pool that waits at its start as long as it takes to try each of the hosts.
+
+    procrastinate waits with the default, 30 s, in which psycopg doubles the time between its attempts.
+    """
+
+    def __init__(self, *, open_seconds: float, **options: Any) -> None:
+        super().__init__(**options)
+        self._open_seconds = open_seconds
+
+    async def open(self, wait: bool = False, timeout: float = 0) -> None:
+        await super().open(wait=wait, timeout=self._open_seconds)
 
 
 async def _configure(connection: Any) -> None:
