@@ -135,11 +135,22 @@ def connecting(url: str, *, write: bool = True) -> Generator[sa.Connection]:
         engine = sa.create_engine("postgresql+psycopg://", connect_args=args, **options)
     try:
         with engine.begin() as connection:
+            if connection.dialect.name == "postgresql":
+                _check_encoding(connection)
             yield connection
     except (SQLAlchemyError, sqlite3.Error) as error:
         raise translate(error) from None
     finally:
         engine.dispose()
+
+
+def _check_encoding(connection: sa.Connection) -> None:
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+    if encoding != "UTF8":
+        raise ConfigurationError(
+            f"the database has the encoding {encoding} and cannot hold all that people write: "
+            "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0, and name that in DRSAI_DATABASE_URL"
+        )
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:

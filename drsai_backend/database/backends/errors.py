@@ -52,6 +52,10 @@ _REFUSALS: Final = {
     "one that wants TLS (?sslmode=require in DRSAI_DATABASE_URL) or none (disable)",
     "does not exist": "the database server has no such user or database as DRSAI_DATABASE_URL names",
 }
+_TAKEN = (
+    "others use names of this package's here; give it a database of its own, or a schema, "
+    "with CREATE SCHEMA drsai and ?options=-csearch_path%3Ddrsai in DRSAI_DATABASE_URL"
+)
 _RACE = "another writer got in the way; nothing was written, try again"
 
 
@@ -145,6 +149,9 @@ def _from_driver(error: object, *, connection_lost: bool = False) -> DrSaiError:
     if state[:2] in ("08", "53", "57") or state[:2] == "28" or state == "3D000":
         # Connection lost, out of resources, shut down; or no such role, password or database.
         return DatabaseUnavailable(f"the database cannot be used now (SQLSTATE {state})")
+    if state in ("42P06", "42P07", "42710"):
+        primary: str = error.diag.message_primary  # type: ignore[attr-defined]  # Names, and no value.
+        return DatabaseError(f"{primary}: {_TAKEN}")
     if state in ("42P01", "42703"):
         return DatabaseError(_MISSING)
     return DatabaseError(f"the database refused: {type(error).__name__} (SQLSTATE {state})")
