@@ -42,7 +42,7 @@ class Relay:
     def url(self, hosts: str | None = None, query: str = "") -> str:
         """The database's URL, but at other hosts: this one, or those given."""
         user = "" if self.to.username is None else self.to.username
-        password = "" if self.to.password is None else f":{quote(str(self.to.password), safe='')}"
+        password = f":{quote(str(self.to.password), safe='')}" if self.to.password else ""
         return f"postgresql://{user}{password}@{self.host if hosts is None else hosts}/{self.to.database}{query}"
 
     def __enter__(self) -> Self:

@@ -115,6 +115,7 @@ class PostgresBackend:
         if self._engine is None:
             self._loop = loop
             self._engine = create_async_engine(_DRIVER, pool_size=self._pool_size, max_overflow=0, **self._options)
+            _leave_writing_to_the_server(self._engine.sync_engine)
             self._read_engine = self._engine.execution_options(**_READ_OPTIONS)
         elif loop is not self._loop:
             raise ConfigurationError("connections to PostgreSQL belong to the event loop that opened them")
@@ -126,6 +127,7 @@ class PostgresBackend:
                 self._sync_engine = sa.create_engine(
                     _DRIVER, pool_size=_SYNC_POOL_SIZE, max_overflow=0, **self._options
                 )
+                _leave_writing_to_the_server(self._sync_engine)
             return self._sync_engine
 
     def _check_open(self) -> None:
@@ -210,13 +212,26 @@ def _write(session: Session, fn: Callable[[Session], T]) -> T:
         session.close()
 
 
+def _leave_writing_to_the_server(engine: sa.Engine) -> None:
+    """After a read, SQLAlchemy would have all later transactions of the connection begin as READ WRITE: past
+    `default_transaction_read_only`, and on a standby they would fail at once."""
+    dialect: Any = engine.dialect
+    set_readonly: Callable[[Any, bool | None], None] = dialect.set_readonly
+
+    def set_or_leave(connection: Any, value: bool | None) -> None:
+        set_readonly(connection, value or None)
+
+    dialect.set_readonly = set_or_leave
+
+
 def _takes_no_writes(session: Session, error: BaseException) -> bool:
     """Whether the server refuses all writes: the primary that it was is a standby now, or was made read-only."""
     state = sqlstate_of(error)
     if state != "0A000":
         return state == "25006"
     session.rollback()
-    return bool(session.execute(sa.text("SELECT pg_is_in_recovery()")).scalar())
+    connection = session.connection(execution_options={"isolation_level": "READ COMMITTED"})  # A standby has no other.
+    return bool(connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar())
 
 
 def _read(session: Session, fn: Callable[[Session], T]) -> T:
