@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
@@ -155,12 +156,12 @@ class PostgresBackend:
                 except _Unsaid as unsaid:
                     # The connection was dead and nothing has happened. So a restarted server costs no failed request,
                     # and no request has to ask first whether its connection lives.
-                    await engine.dispose()
+                    _believe_no_connection(engine.sync_engine)
                     translated = translate(unsaid.error)
                     if is_last:
                         break
                 except CommitUncertain as uncertain:
-                    await engine.dispose()
+                    _believe_no_connection(engine.sync_engine)
                     translated = translate(uncertain.error)
                     break
                 except _TRANSLATED as error:
@@ -174,7 +175,7 @@ class PostgresBackend:
             try:
                 return how(Session(engine, expire_on_commit=False), fn)
             except _Unsaid as unsaid:
-                engine.dispose()
+                _believe_no_connection(engine)
                 translated = translate(unsaid.error)
                 if is_last:
                     break
@@ -210,6 +211,12 @@ def _write(session: Session, fn: Callable[[Session], T]) -> T:
         return result
     finally:
         session.close()
+
+
+def _believe_no_connection(engine: sa.Engine) -> None:
+    """Each connection that there is now is closed, and made anew, before it is used again. `dispose` would leave those
+    that are in use open behind it, for whoever collects the garbage."""
+    engine.pool._invalidate_time = time.time()  # pyright: ignore[reportPrivateUsage]
 
 
 def _leave_writing_to_the_server(engine: sa.Engine) -> None:
