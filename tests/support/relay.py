@@ -1,5 +1,4 @@
-"""A host of PostgreSQL on loopback, which passes on to a server what it gets, until it stands still or is pointed to
-another server."""
+"""A host of PostgreSQL on loopback, which passes on to a server what it gets, and may be pointed to another one."""
 
 from __future__ import annotations
 
@@ -19,12 +18,12 @@ class Relay:
 
     Attributes:
         to: the URL of a PostgreSQL database; changed, it counts for the next connections.
-        swallows: take what comes, as TCP does, and pass nothing on in either direction: a server that stands still.
+        refuses: close new connections at once.
     """
 
     def __init__(self, to: str) -> None:
         self.to = sa.make_url(to)
-        self.swallows = False
+        self.refuses = False
         self.connections = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._selector = selectors.DefaultSelector()
@@ -62,13 +61,15 @@ class Relay:
             for key, _ in self._selector.select(0.02):
                 if key.fileobj is self._listener:
                     self._accept()
-                elif not self.swallows and key.fileobj.fileno() != -1:  # type: ignore[union-attr]  # Closed just now.
+                elif key.fileobj.fileno() != -1:  # type: ignore[union-attr]  # Closed just now.
                     self._pass(key.fileobj, key.data)  # type: ignore[arg-type]
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
         self.connections += 1
         try:
+            if self.refuses:
+                raise ConnectionRefusedError
             server = self._connect()
         except OSError:
             client.close()
