@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable
@@ -55,17 +54,15 @@ class JobQueue:
 
     def __init__(self, database_url: str, engine: Engine, *, concurrency: int = 10, sweep_seconds: float = 3.0) -> None:
         self._engine = engine
-        args = connect_args(parse_url(database_url), "drsai jobs")
-        tried = float(args["connect_timeout"]) * (str(args.get("host")).count(",") + 1)
         self._app = procrastinate.App(
             connector=_Connector(
                 controls=engine.controls_changed,
-                pool_factory=functools.partial(_Pool, open_seconds=tried + _RETRY),
+                pool_factory=_Pool,
                 min_size=1,
                 max_size=_POOL_SIZE,
                 timeout=_PATIENCE,
                 configure=_configure,
-                kwargs=args,
+                kwargs=connect_args(parse_url(database_url), "drsai jobs"),
             ),
             # A night's job that no process was there for is done when one starts.
             periodic_defaults={"max_delay": 24 * 3600},
@@ -194,12 +191,10 @@ class _Pool(AsyncConnectionPool):
     procrastinate waits with the default, 30 s, in which psycopg doubles the time between its attempts.
     """
 
-    def __init__(self, *, open_seconds: float, **options: Any) -> None:
-        super().__init__(**options)
-        self._open_seconds = open_seconds
-
     async def open(self, wait: bool = False, timeout: float = 0) -> None:
-        await super().open(wait=wait, timeout=self._open_seconds)
+        args: Any = self.kwargs
+        hosts = str(args.get("host")).count(",") + 1
+        await super().open(wait=wait, timeout=hosts * float(args["connect_timeout"]) + _RETRY)
 
 
 async def _configure(connection: Any) -> None:

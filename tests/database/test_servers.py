@@ -56,7 +56,7 @@ async def test_dates_are_read_whatever_the_server_writes(migrated_postgres: str,
     [
         ("few", "", r"no connection left for this process \(max_connections\)"),
         ("nobody", "", "no such user or database"),
-        ("locked_out", "", "pg_hba.conf"),
+        ("locked_out", "", "does not let this user in from here"),
         ("postgres", "?sslmode=require", "has no TLS, which sslmode .* asks for"),
     ],
 )
