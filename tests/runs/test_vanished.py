@@ -24,13 +24,10 @@ from tests.support.teams.crew import Crew
 from tests.support.threads import request, settings, sources, thread_of, turns, until
 from tests.support.vanishing import Host, can_vanish, vanishing
 
-pytestmark = [
-    pytest.mark.skipif(
-        not can_vanish() and os.environ.get("DRSAI_TEST_NETWORK") != "required",
-        reason="WITHOUT network namespaces no host can be made to vanish",
-    ),
-    pytest.mark.xdist_group("vanishing"),  # There is one such host at a time.
-]
+pytestmark = pytest.mark.skipif(
+    not can_vanish() and os.environ.get("DRSAI_TEST_NETWORK") != "required",
+    reason="WITHOUT network namespaces no host can be made to vanish",
+)
 
 # Less than the defaults, so that the test is quick: of each the half, or less.
 QUICK = "?tcp_user_timeout=1500&connect_timeout=2&keepalives_idle=1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from pathlib import Path
 import sqlalchemy as sa
 
 ROOT = Path(__file__).parents[2]
-_MINE, _THERE, _NOBODY = "10.211.55.1", "10.211.55.2", "02:00:00:00:00:99"
+_NOBODY = "02:00:00:00:00:99"
+_PORT = 5432
 
 
 def can_vanish() -> bool:
@@ -26,23 +28,24 @@ def can_vanish() -> bool:
 class Host:
     """Passes on what comes to a PostgreSQL server's socket, which namespaces do not part."""
 
-    port = 5432
-    address = f"{_THERE}:{port}"
-
-    def __init__(self, link: str) -> None:
+    def __init__(self, link: str, there: str) -> None:
+        self.address = f"{there}:{_PORT}"
         self._link = link
+        self._there = there
 
     def vanish(self) -> None:
         """No packet arrives there any more, and none says so."""
-        _ip("neigh", "replace", _THERE, "lladdr", _NOBODY, "nud", "permanent", "dev", self._link)
+        _ip("neigh", "replace", self._there, "lladdr", _NOBODY, "nud", "permanent", "dev", self._link)
 
 
 @contextmanager
 def vanishing(url: str) -> Iterator[Host]:
     """A host that leads to the server of `url`."""
     folder = str(sa.make_url(url).query["host"])
-    program = [sys.executable, "-m", "tests.support.vanishing", folder]
-    link = "drsai-van"
+    # Of this process alone: others test at the same time.
+    pid = os.getpid()
+    link, net = f"drsai{pid}"[:13], f"10.{200 + (pid >> 8) % 50}.{pid % 256}"
+    program = [sys.executable, "-m", "tests.support.vanishing", folder, f"{net}.2"]
     # The namespace is that of the process; both go together.
     with subprocess.Popen(
         ["unshare", "--net", *program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -52,12 +55,12 @@ def vanishing(url: str) -> Iterator[Host]:
             assert there.stdin is not None
             there.stdout.readline()
             _ip("link", "add", "name", link, "type", "veth", "peer", "name", f"{link}2", "netns", str(there.pid))
-            _ip("addr", "add", f"{_MINE}/30", "dev", link)
+            _ip("addr", "add", f"{net}.1/30", "dev", link)
             _ip("link", "set", link, "up")
             there.stdin.write(f"{link}2\n".encode())
             there.stdin.flush()
             assert there.stdout.readline() == b"listening\n"
-            yield Host(link)
+            yield Host(link, f"{net}.2")
         finally:
             there.kill()
             with suppress(subprocess.CalledProcessError):
@@ -68,7 +71,7 @@ def _ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
 
-def _serve(folder: str) -> None:
+def _serve(folder: str, address: str) -> None:
     import asyncio
 
     async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
@@ -83,16 +86,16 @@ def _serve(folder: str) -> None:
         await asyncio.gather(copy(reader, there[1]), copy(there[0], writer))
 
     async def main() -> None:
-        server = await asyncio.start_server(passed_on, _THERE, Host.port)
+        server = await asyncio.start_server(passed_on, address, _PORT)
         print("listening", flush=True)
         await server.serve_forever()
 
     print("here", flush=True)
     link = sys.stdin.readline().strip()
-    _ip("addr", "add", f"{_THERE}/30", "dev", link)
+    _ip("addr", "add", f"{address}/30", "dev", link)
     _ip("link", "set", link, "up")
     asyncio.run(main())
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    _serve(*sys.argv[1:])
