@@ -135,8 +135,13 @@ class DrSai(ThreadCalls):
         configure(settings.mcp_servers)
         self._mcp = self._jobs = None
         if worker:
-            concurrency, sweep = settings.job_concurrency, settings.sweep_seconds
-            self._jobs = jobs.make_queue(self.database.url, self.engine, concurrency=concurrency, sweep_seconds=sweep)
+            self._jobs = jobs.make_queue(
+                self.database.url,
+                self.engine,
+                queue_url=settings.queue_url,
+                concurrency=settings.job_concurrency,
+                sweep_seconds=settings.sweep_seconds,
+            )
 
     async def open(self) -> None:
         """Bring the schema up to date (SQLite) or check it (PostgreSQL), continue what dead processes left behind, and

@@ -13,6 +13,7 @@ from alembic import context
 
 from drsai_backend.database.engine import DEFAULT_URL
 from drsai_backend.database.migrations import LOCK_SQL, VERSION_TABLE, connecting, own_tables
+from drsai_backend.database.urls import parse_url
 from drsai_backend.datamodel import Record
 
 # The names of our tables: users add tables of their own to the same metadata and the same database.
@@ -61,7 +62,7 @@ else:
     if config.config_file_name is not None:
         logging.config.fileConfig(config.config_file_name, disable_existing_loggers=False)
     if context.is_offline_mode():
-        run(None, url=url, literal_binds=True)
+        run(None, url=parse_url(url), literal_binds=True)
     else:
         with connecting(url) as own:
             run(own)

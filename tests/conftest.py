@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import certifi
 import hypothesis
@@ -49,6 +50,22 @@ def postgres_url() -> Iterator[str]:
         for setting in ("fsync", "full_page_writes", "synchronous_commit", "autovacuum"):  # Its data lives for minutes.
             postgres.query(url, f"ALTER SYSTEM SET {setting} = off")
         postgres.query(url, "SELECT pg_reload_conf()")
+        yield url
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Any]:
+    """A PostgreSQL server of the test file's own, whose settings may be changed."""
+    with postgres.own_server() as server:
+        yield server
+
+
+@pytest.fixture
+def own(server: Any) -> Iterator[str]:
+    """A migrated database of that server."""
+    databases = postgres.Databases(server.get_uri())
+    with databases.empty() as url:
+        migrations.upgrade(url)
         yield url
 
 

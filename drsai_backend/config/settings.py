@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import ByteSize, Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -57,6 +57,11 @@ class Settings(BaseSettings):
         default="sqlite:///drsai.db",
         repr=False,
         description="`sqlite:///file` or `postgresql://…`; may hold a password.",
+    )
+    queue_url: str | None = Field(
+        default=None,
+        repr=False,
+        description="`postgresql://…` of the same database, for the job queue: past a PgBouncer in transaction mode.",
     )
     sqlite_synchronous: Annotated[Literal["NORMAL", "FULL"], UPPER] = Field(
         default="NORMAL", description="NORMAL survives the death of the process, FULL that of the machine."
@@ -342,9 +347,12 @@ class Settings(BaseSettings):
         named = (self.openai_api_key, self.embeddings_api_key, self.secret_key, self.jwt_secret, self.api_key)
         named = (*named, self.model_cache_url)
         keys = [key.get_secret_value() for key in named if key is not None]
-        password = urlsplit(self.database_url).password
         keys += [key.get_secret_value() for key in self.secret_key_old]
-        return keys if password is None else [*keys, password, unquote(password)]
+        for url in filter(None, (self.database_url, self.queue_url)):
+            parts = urlsplit(url)
+            passwords = [parts.password, *parse_qs(parts.query).get("password", ())]
+            keys += [form for password in passwords if password for form in (password, unquote(password))]
+        return keys
 
     @model_validator(mode="after")
     def _tokens_are_set_up_whole(self) -> Settings:

@@ -5,41 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, Self, TypeVar
 
-import sqlalchemy as sa
-from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.base import Backend
 from drsai_backend.database.backends.postgres import PostgresBackend
 from drsai_backend.database.backends.sqlite import SQLiteBackend
-from drsai_backend.errors import ConfigurationError
+from drsai_backend.database.urls import parse_url
 
 T = TypeVar("T")
 
 DEFAULT_URL = "sqlite:///drsai.db"
-
-
-def parse_url(url: str) -> sa.URL:
-    """`sqlite:///path`, `sqlite://` (in memory) or `postgresql://…`, with the driver this package uses.
-
-    Raises:
-        ConfigurationError: it is no URL, or of another database. The text never repeats a password.
-    """
-    try:
-        parsed = sa.make_url(url)
-    except (ArgumentError, ValueError):
-        text = "the database URL (DRSAI_DATABASE_URL, --database-url) is none: write sqlite:///file or postgresql://…"
-        raise ConfigurationError(text, param="database_url") from None
-    name = parsed.get_backend_name()
-    if name in ("postgresql", "postgres"):
-        return parsed.set(drivername="postgresql+psycopg")
-    if name == "sqlite":
-        if parsed.query or parsed.host:
-            raise ConfigurationError("an SQLite URL has the form sqlite:///path", param="database_url")
-        return parsed.set(drivername="sqlite")
-    raise ConfigurationError(
-        f"databases of kind {name!r} are not supported: use sqlite or postgresql", param="database_url"
-    )
 
 
 class Database:
@@ -71,7 +46,7 @@ class Database:
         backend: Backend | None = None,
     ) -> None:
         parsed = parse_url(url)
-        shown = sa.make_url(url).difference_update_query(["password", "sslpassword"])
+        shown = parsed.set(drivername=url.partition(":")[0]).difference_update_query(["password", "sslpassword"])
         self.url_safe = shown.render_as_string(hide_password=True)
         self._busy_timeout = busy_timeout
         self.dialect: Literal["sqlite", "postgresql"]

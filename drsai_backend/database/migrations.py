@@ -25,7 +25,8 @@ import drsai_backend
 from drsai_backend import datamodel
 from drsai_backend.database.backends.errors import translate
 from drsai_backend.database.backends.sqlite import make_private
-from drsai_backend.database.engine import Database, parse_url
+from drsai_backend.database.engine import Database
+from drsai_backend.database.urls import connect_args, parse_url
 from drsai_backend.errors import ConfigurationError, DatabaseUnavailable, InvalidRequest, SchemaOutdated
 
 # Not Alembic's default name: an application with migrations of its own may live in the same database.
@@ -130,14 +131,28 @@ def connecting(url: str, *, write: bool = True) -> Generator[sa.Connection]:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", begin)
     else:
-        engine = sa.create_engine(parsed, isolation_level="READ COMMITTED", **options)
+        args = connect_args(parsed, "drsai")
+        engine = sa.create_engine(
+            "postgresql+psycopg://", connect_args=args, isolation_level="READ COMMITTED", **options
+        )
     try:
         with engine.begin() as connection:
+            if connection.dialect.name == "postgresql":
+                _check_encoding(connection)
             yield connection
     except (SQLAlchemyError, sqlite3.Error) as error:
         raise translate(error) from None
     finally:
         engine.dispose()
+
+
+def _check_encoding(connection: sa.Connection) -> None:
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+    if encoding != "UTF8":
+        raise ConfigurationError(
+            f"the database has the encoding {encoding} and cannot hold all that people write: "
+            "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0, and name that in DRSAI_DATABASE_URL"
+        )
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:

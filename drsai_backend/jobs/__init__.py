@@ -11,7 +11,8 @@ import logging
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
-from drsai_backend.database.engine import parse_url
+from drsai_backend.database.urls import parse_url
+from drsai_backend.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from drsai_backend.jobs._queue import JobQueue
@@ -35,14 +36,28 @@ def available() -> bool:
 
 
 def make_queue(
-    database_url: str, engine: Engine, *, concurrency: int = 10, sweep_seconds: float = 3.0
+    database_url: str,
+    engine: Engine,
+    *,
+    queue_url: str | None = None,
+    concurrency: int = 10,
+    sweep_seconds: float = 3.0,
 ) -> JobQueue | None:
-    """The process's queue, not opened yet. None where there can be none: SQLite, or no procrastinate."""
-    if parse_url(database_url).get_backend_name() != "postgresql" or not available():
+    """The process's queue, not opened yet. None where there can be none: SQLite, or no procrastinate. `queue_url`: the
+    same database past a pooler that lends no sessions, as the queue listens; default: `database_url`.
+
+    Raises:
+        ConfigurationError: `queue_url` is no URL of PostgreSQL.
+    """
+    kind = parse_url(database_url).get_backend_name()
+    if queue_url is not None and {kind, parse_url(queue_url, "queue_url").get_backend_name()} != {"postgresql"}:
+        text = "DRSAI_QUEUE_URL must be of the same PostgreSQL database as DRSAI_DATABASE_URL"
+        raise ConfigurationError(text, param="queue_url")
+    if kind != "postgresql" or not available():
         return None
     from drsai_backend.jobs._queue import JobQueue
 
-    return JobQueue(database_url, engine, concurrency=concurrency, sweep_seconds=sweep_seconds)
+    return JobQueue(queue_url or database_url, engine, concurrency=concurrency, sweep_seconds=sweep_seconds)
 
 
 __all__ = ["available", "make_queue"]

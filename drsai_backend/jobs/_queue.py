@@ -21,7 +21,7 @@ from procrastinate.job_context import JobContext
 from procrastinate.jobs import Status
 from psycopg_pool import AsyncConnectionPool
 
-from drsai_backend.database.engine import parse_url
+from drsai_backend.database.urls import connect_args, parse_url
 from drsai_backend.errors import DrSaiError
 from drsai_backend.runs import Engine
 
@@ -54,22 +54,15 @@ class JobQueue:
 
     def __init__(self, database_url: str, engine: Engine, *, concurrency: int = 10, sweep_seconds: float = 3.0) -> None:
         self._engine = engine
-        url = parse_url(database_url).set(drivername="postgresql")
         self._app = procrastinate.App(
             connector=_Connector(
                 controls=engine.controls_changed,
-                conninfo=url.render_as_string(hide_password=False),
                 pool_factory=_Pool,
                 min_size=1,
                 max_size=_POOL_SIZE,
                 timeout=_PATIENCE,
                 configure=_configure,
-                kwargs={
-                    "application_name": "drsai jobs",
-                    "connect_timeout": int(_PATIENCE),
-                    # A peer that answers nothing any more: procrastinate would wait for it without end.
-                    "tcp_user_timeout": int(_PATIENCE * 1000),
-                },
+                kwargs=connect_args(parse_url(database_url), "drsai jobs"),
             ),
             # A night's job that no process was there for is done when one starts.
             periodic_defaults={"max_delay": 24 * 3600},
@@ -194,14 +187,20 @@ class _Connector(procrastinate.PsycopgConnector):
 
 
 class _Pool(AsyncConnectionPool):
-    async def open(self, wait: bool = False, timeout: float = _PATIENCE) -> None:
-        # procrastinate waits with the default, 30 s, in which psycopg doubles the time between its attempts.
-        await super().open(wait=wait, timeout=_PATIENCE)
+    """A pool that waits at its start as long as it takes to try each of the hosts.
+
+    procrastinate waits with the default, 30 s, in which psycopg doubles the time between its attempts.
+    """
+
+    async def open(self, wait: bool = False, timeout: float = 0) -> None:
+        args: Any = self.kwargs
+        hosts = str(args.get("host")).count(",") + 1
+        await super().open(wait=wait, timeout=hosts * float(args["connect_timeout"]) + _RETRY)
 
 
 async def _configure(connection: Any) -> None:
     await connection.set_autocommit(True)  # procrastinate's operations are a statement each
-    await connection.execute(f"SET search_path TO {SCHEMA}; SET default_transaction_isolation TO 'read committed'")
+    await connection.execute(f"SET search_path TO {SCHEMA}")
 
 
 async def _retrieve(call: Callable[[], Awaitable[object]], context: JobContext, worker: object) -> object:

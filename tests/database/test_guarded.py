@@ -13,9 +13,15 @@ from drsai_backend import DatabaseManager
 from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
 from drsai_backend.errors import Conflict, DatabaseUnavailable
 
-_guard = Prepared(lambda _: sa.text("UPDATE counter SET n = n + 1 WHERE name = :name RETURNING n, name"))
-_note = Prepared(lambda _: sa.text("INSERT INTO note (word) VALUES (:word)"))
-_die = Prepared(lambda _: sa.text("SELECT pg_terminate_backend(pg_backend_pid())"))
+_tables = sa.MetaData()
+_counter = sa.Table("counter", _tables, sa.Column("name", sa.Text, primary_key=True), sa.Column("n", sa.Integer))
+_notes = sa.Table("note", _tables, sa.Column("word", sa.Text, primary_key=True))
+_named = _counter.c.name == sa.bindparam("name")
+_guard = Prepared(
+    lambda _: sa.update(_counter).where(_named).values(n=_counter.c.n + 1).returning(_counter.c.n, _counter.c.name)
+)
+_note = Prepared(lambda _: sa.insert(_notes).values(word=sa.bindparam("word")))
+_die = Prepared(lambda _: sa.select(sa.func.pg_terminate_backend(sa.func.pg_backend_pid())))
 
 
 def guarded(
@@ -40,12 +46,8 @@ def stored(session: Session) -> tuple[int, list[str]]:
 @pytest.fixture(autouse=True)
 async def tables(db: DatabaseManager) -> None:
     def make(session: Session) -> None:
-        for statement in (
-            "CREATE TABLE counter (name TEXT PRIMARY KEY, n INTEGER)",
-            "CREATE TABLE note (word TEXT PRIMARY KEY)",
-            "INSERT INTO counter VALUES ('a', 0)",
-        ):
-            session.execute(sa.text(statement))
+        _tables.create_all(session.connection())
+        session.execute(sa.insert(_counter).values(name="a", n=0))
 
     await db.database.write(make)
 

@@ -87,6 +87,15 @@ def query(url: str, statement: str, **options: Any) -> list[Any]:
         return cursor.fetchall() if cursor.description else []
 
 
+def read_only(url: str, on: bool) -> None:
+    """Have the server refuse all writes, on the connections that there are, too; or take them again."""
+    with connect(url, options="-c default_transaction_read_only=off") as connection:
+        connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {'on' if on else 'off'}")
+        connection.execute("SELECT pg_reload_conf()")
+    while query(url, "SHOW default_transaction_read_only") != [("on" if on else "off",)]:
+        pass
+
+
 class Databases:
     """Databases of a server. `url`: one whose owner may create others."""
 

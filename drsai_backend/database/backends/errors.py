@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Final
 
 import psycopg
 import sqlalchemy.exc
@@ -28,6 +29,33 @@ _SQLITE_UNIQUE = {
 
 _UNIQUE = "a row with the same unique values exists already"
 _MISSING = "a table or column is missing: create_table makes one's own, `drsai db upgrade` those of this package"
+READ_ONLY: Final = (
+    "the database takes no writes now: it is a standby, or default_transaction_read_only is on; name all hosts in "
+    "DRSAI_DATABASE_URL, so that the primary is found"
+)
+_FULL = (
+    "PostgreSQL has no connection left for this process (max_connections): give it more, run fewer processes, or put "
+    "PgBouncer in between"
+)
+# By a part of what libpq says. Where a connection is refused it gives no SQLSTATE, only the server's words; those that
+# are not English say no more than that the database cannot be reached, and are in the log.
+_REFUSALS: Final = {
+    "too many": _FULL,
+    "connection slots": _FULL,
+    "read-only": READ_ONLY,
+    "hot standby": READ_ONLY,
+    "not accepting connections": READ_ONLY,
+    "support SSL": "the database server has no TLS, which sslmode in DRSAI_DATABASE_URL asks for",
+    "certificate": "no trust in the database server's certificate: see sslmode and sslrootcert in DRSAI_DATABASE_URL",
+    "authentication": "the database refuses the user or password of DRSAI_DATABASE_URL",
+    "pg_hba.conf": "pg_hba.conf of the database server does not let this user in from here: it has no entry for it, or "
+    "one that wants TLS (?sslmode=require in DRSAI_DATABASE_URL) or none (disable)",
+    "does not exist": "the database server has no such user or database as DRSAI_DATABASE_URL names",
+}
+_TAKEN = (
+    "others use names of this package's here; give it a database of its own, or a schema, "
+    "with CREATE SCHEMA drsai and ?options=-csearch_path%3Ddrsai in DRSAI_DATABASE_URL"
+)
 _RACE = "another writer got in the way; nothing was written, try again"
 
 
@@ -47,6 +75,11 @@ def translate(error: BaseException) -> BaseException:
         if details := _details(getattr(error, "orig", error)):
             translated.add_note(details)
     return translated
+
+
+def sqlstate_of(error: object) -> str | None:
+    """PostgreSQL's code of an error of its driver, or SQLAlchemy's of it; None: it is another error, or has none."""
+    return getattr(getattr(error, "orig", error), "sqlstate", None)
 
 
 def is_lost(error: BaseException) -> bool:
@@ -100,7 +133,8 @@ def _from_driver(error: object, *, connection_lost: bool = False) -> DrSaiError:
     state: str | None = getattr(error, "sqlstate", None)
     if state is None:
         if connection_lost or type(error).__name__ in ("OperationalError", "ConnectionTimeout", "InterfaceError"):
-            return DatabaseUnavailable("the database cannot be reached")
+            reasons = (text for part, text in _REFUSALS.items() if part in str(error))
+            return DatabaseUnavailable(next(reasons, "the database cannot be reached"))
         if type(error).__name__ == "DataError":
             return InvalidRequest("a value cannot be stored in its column")
         return DatabaseError(f"the database failed: {type(error).__name__}")
@@ -110,9 +144,14 @@ def _from_driver(error: object, *, connection_lost: bool = False) -> DrSaiError:
         return Conflict(_RACE)
     if state == "55P03":
         return DatabaseUnavailable("another transaction holds the row for too long")
+    if state == "53300":
+        return DatabaseUnavailable(_FULL)
     if state[:2] in ("08", "53", "57") or state[:2] == "28" or state == "3D000":
         # Connection lost, out of resources, shut down; or no such role, password or database.
         return DatabaseUnavailable(f"the database cannot be used now (SQLSTATE {state})")
+    if state in ("42P06", "42P07", "42710"):
+        primary: str = error.diag.message_primary  # type: ignore[attr-defined]  # Names, and no value.
+        return DatabaseError(f"{primary}: {_TAKEN}")
     if state in ("42P01", "42703"):
         return DatabaseError(_MISSING)
     return DatabaseError(f"the database refused: {type(error).__name__} (SQLSTATE {state})")

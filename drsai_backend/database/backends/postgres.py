@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
@@ -14,14 +15,16 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.util import greenlet_spawn
 
-from drsai_backend.database.backends.errors import is_lost, translate
+from drsai_backend.database.backends.errors import READ_ONLY, is_lost, sqlstate_of, translate
 from drsai_backend.database.backends.prepared import CommitUncertain
+from drsai_backend.database.urls import connect_args
 from drsai_backend.database.values import dump_json, load_json
-from drsai_backend.errors import ConfigurationError, DatabaseError
+from drsai_backend.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
 
 T = TypeVar("T")
 Run: TypeAlias = Callable[[Session, Callable[[Session], T]], T]
 
+_DRIVER = "postgresql+psycopg://"
 _SYNC_POOL_SIZE = 2
 _IDLE_SECONDS = 15.0
 _TRANSLATED = (SQLAlchemyError, psycopg.Error, UnicodeEncodeError, StopIteration)
@@ -33,7 +36,7 @@ class PostgresBackend:
     """Runs storage functions against one PostgreSQL database.
 
     Args:
-        url: the database.
+        url: the database, from `parse_url`.
         pool_size: connections for calls of the event loop.
         busy_timeout: seconds to wait for a connection, and for a lock.
         idle_timeout: seconds after which PostgreSQL ends a transaction in which nothing happens, as of a process that
@@ -43,7 +46,11 @@ class PostgresBackend:
     def __init__(
         self, url: sa.URL, *, pool_size: int, busy_timeout: float, idle_timeout: float = _IDLE_SECONDS
     ) -> None:
-        self._url = url
+        # A synchronous call in the event loop's thread that waits for a row which a coroutine of that loop has locked
+        # would wait for ever. And a process that stands still keeps the locks of its transaction from who takes its
+        # runs over.
+        bounds = {"lock_timeout": busy_timeout, "idle_in_transaction_session_timeout": idle_timeout}
+        in_ms = {name: int(seconds * 1000) for name, seconds in bounds.items()}
         self._pool_size = pool_size
         self._options: dict[str, Any] = {
             "hide_parameters": True,
@@ -54,17 +61,7 @@ class PostgresBackend:
             "json_deserializer": load_json,
             "pool_use_lifo": True,
             "pool_timeout": busy_timeout,
-            "connect_args": {
-                "connect_timeout": max(2, int(busy_timeout)),
-                "application_name": "drsai",
-                # A synchronous call in the event loop's thread that waits for a row which a coroutine of that loop has
-                # locked would wait for ever. And a process that stands still keeps the locks of its transaction from
-                # who takes its runs over.
-                # The level is that of statements that are sent without BEGIN.
-                "options": r"-c default_transaction_isolation=read\ committed"
-                f" -c lock_timeout={int(busy_timeout * 1000)}"
-                f" -c idle_in_transaction_session_timeout={int(idle_timeout * 1000)}",
-            },
+            "connect_args": connect_args(url, "drsai", **in_ms),
         }
         self._lock = threading.Lock()
         self._closed = False
@@ -121,7 +118,8 @@ class PostgresBackend:
         loop = asyncio.get_running_loop()
         if self._engine is None:
             self._loop = loop
-            self._engine = create_async_engine(self._url, pool_size=self._pool_size, max_overflow=0, **self._options)
+            self._engine = create_async_engine(_DRIVER, pool_size=self._pool_size, max_overflow=0, **self._options)
+            _leave_writing_to_the_server(self._engine.sync_engine)
             self._read_engine = self._engine.execution_options(**_READ_OPTIONS)
         elif loop is not self._loop:
             raise ConfigurationError("connections to PostgreSQL belong to the event loop that opened them")
@@ -131,8 +129,9 @@ class PostgresBackend:
             self._check_open()
             if self._sync_engine is None:
                 self._sync_engine = sa.create_engine(
-                    self._url, pool_size=_SYNC_POOL_SIZE, max_overflow=0, **self._options
+                    _DRIVER, pool_size=_SYNC_POOL_SIZE, max_overflow=0, **self._options
                 )
+                _leave_writing_to_the_server(self._sync_engine)
             return self._sync_engine
 
     def _check_open(self) -> None:
@@ -160,12 +159,12 @@ class PostgresBackend:
                 except _Unsaid as unsaid:
                     # The connection was dead and nothing has happened. So a restarted server costs no failed request,
                     # and no request has to ask first whether its connection lives.
-                    await engine.dispose()
+                    _believe_no_connection(engine.sync_engine)
                     translated = translate(unsaid.error)
                     if is_last:
                         break
                 except CommitUncertain as uncertain:
-                    await engine.dispose()
+                    _believe_no_connection(engine.sync_engine)
                     translated = translate(uncertain.error)
                     break
                 except _TRANSLATED as error:
@@ -179,7 +178,7 @@ class PostgresBackend:
             try:
                 return how(Session(engine, expire_on_commit=False), fn)
             except _Unsaid as unsaid:
-                engine.dispose()
+                _believe_no_connection(engine)
                 translated = translate(unsaid.error)
                 if is_last:
                     break
@@ -190,7 +189,8 @@ class PostgresBackend:
 
 
 class _Unsaid(Exception):
-    """The connection was lost before COMMIT was sent: whatever was done is undone."""
+    """The connection was lost before COMMIT was sent, or is one to a server that takes no writes: whatever was done is
+    undone, and no connection of the pool is believed any more."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__()
@@ -206,11 +206,42 @@ def _write(session: Session, fn: Callable[[Session], T]) -> T:
             if is_lost(error):
                 session.invalidate()  # To roll back would fail as well.
                 raise _Unsaid(error) from None
+            if _takes_no_writes(session, error):
+                session.invalidate()
+                raise _Unsaid(DatabaseUnavailable(READ_ONLY)) from None
             raise
         session.commit()
         return result
     finally:
         session.close()
+
+
+def _believe_no_connection(engine: sa.Engine) -> None:
+    """Each connection that there is now is closed, and made anew, before it is used again. `dispose` would leave those
+    that are in use open behind it, for whoever collects the garbage."""
+    engine.pool._invalidate_time = time.time()  # pyright: ignore[reportPrivateUsage]
+
+
+def _leave_writing_to_the_server(engine: sa.Engine) -> None:
+    """After a read, SQLAlchemy would have all later transactions of the connection begin as READ WRITE: past
+    `default_transaction_read_only`, and on a standby they would fail at once."""
+    dialect: Any = engine.dialect
+    set_readonly: Callable[[Any, bool | None], None] = dialect.set_readonly
+
+    def set_or_leave(connection: Any, value: bool | None) -> None:
+        set_readonly(connection, value or None)
+
+    dialect.set_readonly = set_or_leave
+
+
+def _takes_no_writes(session: Session, error: BaseException) -> bool:
+    """Whether the server refuses all writes: the primary that it was is a standby now, or was made read-only."""
+    state = sqlstate_of(error)
+    if state != "0A000":
+        return state == "25006"
+    session.rollback()
+    connection = session.connection(execution_options={"isolation_level": "READ COMMITTED"})  # A standby has no other.
+    return bool(connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar())
 
 
 def _read(session: Session, fn: Callable[[Session], T]) -> T:

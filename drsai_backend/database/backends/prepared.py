@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import cache
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import psycopg
 import sqlalchemy as sa
+from psycopg.pq import TransactionStatus
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.util import await_only
@@ -21,6 +23,7 @@ from drsai_backend.database.backends.errors import is_lost
 
 Build = Callable[[str], sa.ClauseElement]
 _Row: TypeAlias = tuple[Any, ...]
+_Text: TypeAlias = tuple[str, object]
 
 
 class _Compiled:
@@ -66,11 +69,12 @@ class Prepared:
             statements whose results need no conversion belong here.
     """
 
-    __slots__ = ("_build", "_compiled")
+    __slots__ = ("_build", "_compiled", "_if_held")
 
     def __init__(self, build: Build) -> None:
         self._build = build
         self._compiled: dict[str, _Compiled] = {}
+        self._if_held: _Compiled | None = None
 
     def run(self, connection: sa.Connection, values: Mapping[str, object]) -> sa.CursorResult[Any]:
         """Execute with one set of values; those that the statement does not name are passed over.
@@ -87,6 +91,27 @@ class Prepared:
             compiled = self._compiled[dialect.name] = _Compiled(self._build(dialect.name), dialect)
         return compiled
 
+    def if_held(self, dialect: Dialect) -> _Compiled:
+        """The statement, changing nothing where the guard sent before it has changed no row (PostgreSQL)."""
+        if self._if_held is None:
+            self._if_held = _Compiled(_if_held(self._build(dialect.name)), dialect)
+        return self._if_held
+
+
+def _if_held(statement: Any) -> sa.ClauseElement:
+    if not isinstance(statement, sa.Insert):
+        return statement.where(_HELD)
+    made: Any = copy(statement)
+    if made.select is None:
+        values, made._values = made._values, None
+        made = made.from_select(list(values), sa.select(*values.values()), include_defaults=False)
+    made.select = made.select.where(_HELD)
+    return made
+
+
+# A setting of the transaction. Every statement of a pipeline is sent before the guard's outcome is known, and an error,
+# which would undo them all, is a line in the server's log: somebody else was faster, and that happens all the time.
+_HELD: Final = sa.text("current_setting('drsai.held') = '1'")
 
 Step = tuple[Prepared, Mapping[str, object]]
 
@@ -124,13 +149,17 @@ def run_guarded(
             driver.execute(compiled.sql, compiled.parameters(values))
         return returned
     if isinstance(driver, psycopg.AsyncConnection):
-        steps = rest if guard is None else [guard, *rest]
-        texts = [
-            (compiled.sql, compiled.parameters(values))
-            for compiled, values in ((step.for_dialect(connection.dialect), values) for step, values in steps)
-        ]
-        pipeline = _transaction if is_last else _pipeline
-        return await_only(pipeline(cast("psycopg.AsyncConnection[_Row]", driver), texts, guarded=guard is not None))
+        texts: list[_Text] = []
+        if guard is not None:
+            compiled = guard[0].for_dialect(connection.dialect)
+            texts.append((_telling(compiled.sql), compiled.parameters(guard[1])))
+        for step, values in rest:
+            compiled = (step.for_dialect if guard is None else step.if_held)(connection.dialect)
+            texts.append((compiled.sql, compiled.parameters(values)))
+        commits = is_last and (guard is None or driver.info.transaction_status is TransactionStatus.IDLE)
+        work = (_transaction if commits else _pipeline)(cast("psycopg.AsyncConnection[Any]", driver), texts)
+        held, *found = await_only(work) or [True]
+        return tuple(found) if held else None
     if guard is not None:
         row = guard[0].run(connection, guard[1]).first()
         if row is None:
@@ -141,9 +170,15 @@ def run_guarded(
     return returned
 
 
-async def _pipeline(
-    driver: psycopg.AsyncConnection[_Row], texts: list[tuple[str, object]], *, guarded: bool
-) -> _Row | None:
+@cache
+def _telling(guard: str) -> str:
+    """The guard, which tells the statements after it and the caller whether it has changed a row."""
+    held = "set_config('drsai.held', count(*)::text, true) = '1' FROM g"
+    return f"WITH g AS ({guard}) SELECT held.*, g.* FROM (SELECT {held}) held LEFT JOIN g ON true"
+
+
+async def _pipeline(driver: psycopg.AsyncConnection[Any], texts: Sequence[_Text]) -> _Row | None:
+    """The first row of the first statement, if it gives any."""
     cursors: list[psycopg.AsyncCursor[_Row]] = []
     failed: psycopg.Error | None = None
     try:
@@ -157,38 +192,20 @@ async def _pipeline(
                 failed = error  # Raised out of the block, it would have psycopg log what the block's end then meets.
     except psycopg.Error as error:
         failed = failed or error
-    # What a writer appends that comes too late is there already: that is the guard's outcome, not another error.
-    if isinstance(failed, psycopg.IntegrityError) and guarded and cursors[0].rowcount == 0:
-        return None
     if failed is not None:
         raise failed
-    return await cursors[0].fetchone() if guarded else ()
+    return await cursors[0].fetchone() if cursors[0].description else None
 
 
-@cache
-def _strict(guard: str) -> str:
-    """The guard, which ends the transaction with an error where it changes no row: so COMMIT can be sent along."""
-    return f"WITH g AS ({guard}) SELECT g.*, 1 / (SELECT count(*) FROM g) FROM (SELECT 1) one LEFT JOIN g ON true"
-
-
-async def _transaction(
-    driver: psycopg.AsyncConnection[_Row], texts: list[tuple[str, object]], *, guarded: bool
-) -> _Row | None:
+async def _transaction(driver: psycopg.AsyncConnection[Any], texts: Sequence[_Text]) -> _Row | None:
     """The statements and their COMMIT, in one round trip. Where nothing was sent before, without BEGIN and COMMIT: what
     a client sends up to a Sync is a transaction by itself (PostgreSQL: libpq, Pipeline Mode), and psycopg waits for the
     answer to BEGIN."""
-    if guarded:
-        (guard, values), *rest = texts
-        texts = [(_strict(guard), values), *rest]
-    implicit = driver.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
+    implicit = driver.info.transaction_status is TransactionStatus.IDLE
     try:
         if implicit:
             await driver.set_autocommit(True)
-        else:
-            texts.append(("COMMIT", None))
-        found = await _pipeline(driver, texts, guarded=guarded)
-    except psycopg.errors.DivisionByZero:
-        return None
+        return await _pipeline(driver, texts if implicit else [*texts, ("COMMIT", None)])
     except psycopg.OperationalError as error:
         if is_lost(error):
             raise CommitUncertain(error) from None
@@ -196,4 +213,3 @@ async def _transaction(
     finally:
         if implicit and not driver.closed:
             await driver.set_autocommit(False)
-    return found[:-1] if guarded and found is not None else found
