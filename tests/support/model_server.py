@@ -12,7 +12,7 @@
 A script is found by the request's model name, else by a word of its system messages, else it is the default script
 (`server.script(None, ...)`; at first every request is answered "ok"). It is a list, used up in order (an exhausted list
 answers 400 `script_exhausted`), or a function, sync or async, of the `ModelRequest`. An answer is a `Reply`, a
-`Failure`, a `Raw` one, or a string, which is short for `Reply(content)`. All requests are recorded in `server.requests`.
+`Failure`, `Raw` bytes, or a string, which is short for `Reply(content)`. All requests are in `server.requests`.
 
 The server is as strict as the strictest real ones, unless `strict=False`: one system message at most, and first; then
 user and assistant in turns, as the chat templates of Gemma and Mistral want it; no empty message, no unknown parameter,
