@@ -106,6 +106,7 @@ class Raw:
     type: str = "application/json"
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
+    delay: float = 0.0
 
 
 @dataclass

@@ -8,13 +8,12 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mappin
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from json import JSONDecodeError
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
 from autogen_core.models import CreateResult, RequestUsage
 from openai import AsyncAzureOpenAI, AsyncOpenAI, AsyncStream
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from drsai_backend.errors import EndpointFailed
 from drsai_backend.models.endpoints.bounded import DEFAULT, AnswerBounds, AnswerLength, bounded
@@ -27,9 +26,8 @@ DETAILS: Final[dict[str, tuple[str, ...]]] = {
 """The details of usage that are counted, as `openai.types.CompletionUsage` has them."""
 MAX_RECORDS: Final = 32
 """Calls of a run that are kept one by one."""
-_UNREADABLE: Final = (JSONDecodeError, UnicodeDecodeError, ValidationError)
 _ODD: Final = (LookupError, TypeError, AttributeError, ValueError, Packed)
-"""What AutoGen's clients raise at an answer that is not made as they expect."""
+"""What the packages raise at an answer that is not made as they expect."""
 _DETAILS: Final = tuple(name for names in DETAILS.values() for name in names)
 
 
@@ -76,9 +74,7 @@ class CallNotes:
 
     def check_answer(self, error: Exception) -> None:
         """Raise EndpointFailed where an error says that what an endpoint has answered is no answer."""
-        if self.length is None:
-            return
-        if isinstance(error, _UNREADABLE) or (self.length.begun and isinstance(error, _ODD)):
+        if self.length is not None and isinstance(error, _ODD):
             raise EndpointFailed(f"The model endpoint's answer cannot be read ({type(error).__name__}).") from None
 
     def failed(self) -> None:
@@ -212,10 +208,8 @@ class _Noting(AsyncOpenAI):
         if isinstance(answer, _NotingStream):
             assert notes is not None
             answer.notes = notes
-        elif notes is not None and notes.length is not None:
-            notes.length.begun = True
-            if isinstance(answer, ChatCompletion):
-                notes.take(answer)
+        elif notes is not None and isinstance(answer, ChatCompletion):
+            notes.take(answer)
         return answer
 
 
@@ -241,7 +235,6 @@ class _NotingStream(AsyncStream[ChatCompletionChunk]):
         except StopAsyncIteration:
             length.check_begun()
             raise
-        length.begun = True
         self.notes.take(chunk)
         length.of_openai(chunk)
         return chunk

@@ -62,8 +62,6 @@ class NotingAnthropic(AsyncAnthropic):
         answer = await super().post(path, **options)
         if options.get("stream"):
             return _NotedStream(answer, notes)
-        assert notes.length is not None
-        notes.length.begun = True
         _take(notes, getattr(answer, "usage", None))
         return answer
 
@@ -79,7 +77,6 @@ class _NotedStream:
         length = self._notes.length
         assert length is not None
         async for event in self._stream:
-            length.begun = True
             message: object = getattr(event, "message", None)
             _take(self._notes, getattr(message, "usage", None))
             _take(self._notes, getattr(event, "usage", None))

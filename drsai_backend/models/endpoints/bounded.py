@@ -66,7 +66,7 @@ class AnswerLength:
     """
 
     def __init__(self, bounds: AnswerBounds) -> None:
-        self.begun = self.over = False
+        self.begun = self.over = self._is_cut = False
         self._left, self._thought = bounds
         self._call: object = None
         self._mark = "<think>"
@@ -77,14 +77,16 @@ class AnswerLength:
         if self._splitter.is_text:
             return self._taken(piece)
         parts = self._splitter.feed(piece)
-        thought = "".join([self.thought(text) for is_thought, text in parts if is_thought])
+        given = "".join([text for is_thought, text in parts if is_thought])
+        thought = self.thought(given)
         said = "".join([self._taken(text) for is_thought, text in parts if not is_thought])
-        if self._thought >= 0 and not self.over:
+        self._is_cut = self._is_cut or len(thought) < len(given)
+        if not self._is_cut and not self.over:
             self._mark = ""
             return piece
-        # The mark that ends a thought may be in what was left out of it.
-        mark, self._mark = self._mark, ""
-        return mark + thought + (f"</think>{said}" if said and self._thought < 0 else said)
+        # Of a thought that was cut, the mark at its end may be in what was left out.
+        begin, self._mark = self._mark if thought else "", ""
+        return begin + thought + (f"</think>{said}" if said and self._is_cut else said)
 
     def thought(self, piece: str) -> str:
         """What may be taken of a thought: of a longer one the beginning, and then nothing."""
@@ -109,6 +111,7 @@ class AnswerLength:
     def of_openai(self, chunk: ChatCompletionChunk) -> None:
         """Take of a piece of a stream what may be taken."""
         for choice in chunk.choices[:1]:
+            self.begun = True
             delta = choice.delta
             if delta.content:
                 delta.content = self.text(delta.content)
@@ -121,12 +124,13 @@ class AnswerLength:
 
     def of_anthropic(self, event: Any) -> None:
         """The same of an event."""
-        delta = getattr(event, "delta", None)
+        self.begun, delta = True, getattr(event, "delta", None)
         for name, take in (("text", self.text), ("thinking", self.thought), ("partial_json", self._taken)):
             if isinstance(piece := getattr(delta, name, None), str):
                 setattr(delta, name, take(piece))
-        if (block := getattr(event, "content_block", None)) is not None:
-            self.call(block, getattr(block, "id", None), getattr(block, "name", None))
+        block = getattr(event, "content_block", None)
+        if isinstance(tool := getattr(block, "name", None), str):
+            self.call(block, getattr(block, "id", None), tool)
         self.over = self.over or hasattr(event, _CUT)
 
     def _taken(self, piece: str) -> str:

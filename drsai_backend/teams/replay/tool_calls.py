@@ -167,7 +167,8 @@ class ToolCalls:
     def _tool_run(self, call: Call, name: CallName) -> ToolRun:
         def emit(partial: object) -> None:
             if self._turn.on_tool is not None:
-                self._turn.on_tool(ToolPartial(self.steps.source, call.id or "", call.name, to_text(partial)))
+                text = to_text(partial)[: self._run_of.max_output]
+                self._turn.on_tool(ToolPartial(self.steps.source, call.id or "", call.name, text))
 
         numbers = itertools.count()
 
