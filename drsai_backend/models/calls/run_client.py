@@ -44,6 +44,7 @@ from drsai_backend.models.openai import PooledOpenAIClient
 from drsai_backend.models.text_calls.asking import TextCalls
 from drsai_backend.models.text_calls.wording import Known, TextForm
 from drsai_backend.models.tokens import count_tokens, remaining_tokens
+from drsai_backend.models.turns import turn
 
 _CUT: Final[Any] = {
     "finish_reason": "length",
@@ -349,6 +350,7 @@ class RunModelClient(ChatCompletionClient):
                     while item is not None:
                         began = True
                         if not isinstance(item, CreateResult):
+                            await turn(len(said))
                             said.append(length.text(item))
                             yield said[-1]
                             if length.over:  # Whose client has no bound of its own.

@@ -253,8 +253,9 @@ class BubblewrapSandbox:
             given += ["--ro-bind-try", path, path]
         tmp = str(min(_TMP, limits.disk))
         given += [
-            "--proc", "/proc", "--dev", "/dev", "--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm",
-            "--remount-ro", "/dev", "--size", tmp, "--tmpfs", "/tmp",
+            # Who may write there says by himself whom the kernel ends first where memory runs out.
+            "--proc", "/proc", "--remount-ro", "/proc",
+            "--dev", "/dev", "--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm", "--remount-ro", "/dev", "--size", tmp, "--tmpfs", "/tmp",
         ]  # fmt: skip
         for path in self._python.paths:
             given += ["--ro-bind", path, path]

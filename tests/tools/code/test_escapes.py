@@ -47,6 +47,7 @@ found["sockets"] = [f for f in range(1, 46) if attempt(socket.socket, f, socket.
 found["terminal"] = attempt(open, "/dev/tty")
 found["parent"] = [attempt(os.kill, pid, signal.SIGKILL) for pid in (os.getppid(), 1)] and os.path.exists("/proc/1")
 found["root"] = [attempt(os.setuid, 0), attempt(os.setgid, 0), attempt(os.chroot, "/tmp"), attempt(os.chown, ".", 0, 0)]
+found["oom"] = attempt(lambda: open("/proc/self/oom_score_adj", "w").write("0"))
 found["link"] = attempt(os.link, "/usr/bin/env", "env")
 found["device"] = attempt(os.mknod, "disk", stat.S_IFBLK | 0o600, os.makedev(254, 0))
 for name in ("AS", "FSIZE", "NPROC", "NOFILE", "CPU"):
