@@ -153,13 +153,31 @@ async def test_what_is_closed_to_everybody_is_counted_handed_out_and_removed(bub
         ("open('x', 'wb').truncate(1 << 40)", "File too large"),
         (
             "import itertools\nfor n in itertools.count():\n    open(f'{n}', 'wb').write(bytes(1 << 20))",
-            "may have 8388608 bytes",
+            "No space",
         ),
         # Without a name, but on the disk.
         (
             "import os, time\nopened = []\nfor _ in range(8):\n    file = open('x', 'wb', 0)\n"
             "    file.write(os.urandom(2 << 20))\n    opened.append(file)\n    os.unlink('x')\ntime.sleep(60)",
-            "may have 8388608 bytes",
+            "No space",
+        ),
+        # Without a name or a descriptor: mapped, on its way to another process, running.
+        (
+            "import mmap, os\nkept = []\nfor _ in range(9):\n    file = open('x', 'w+b', 0)\n"
+            "    file.write(bytes(2 << 20))\n    kept.append(mmap.mmap(file.fileno(), 0))\n    file.close()\n"
+            "    os.unlink('x')",
+            "No space",
+        ),
+        (
+            "import os, socket\nours, theirs = socket.socketpair()\nfor _ in range(9):\n"
+            "    file = open('x', 'w+b', 0)\n    file.write(bytes(2 << 20))\n"
+            "    socket.send_fds(ours, [b'x'], [file.fileno()])\n    file.close()\n    os.unlink('x')",
+            "No space",
+        ),
+        (
+            "import os, shutil, subprocess\nfor _ in range(999):\n    shutil.copy(shutil.which('sleep'), 'x')\n"
+            "    open('x', 'ab').write(bytes(2 << 20))\n    subprocess.Popen(['./x', '60'])\n    os.unlink('x')",
+            "No space",
         ),
         ("import itertools\nfor n in itertools.count():\n    open(f'{n}', 'w')", "may have 200 files"),
         ("import itertools\nfor n in itertools.count():\n    open(f'/tmp/{n}', 'w')", "/tmp and /dev/shm may have 200"),
