@@ -10,6 +10,7 @@ JsonObject: TypeAlias = dict[str, Any]
 
 MOST_ZEROS: Final = 1024 * 1024
 """Of one document: see `zeros_of`."""
+_UNSAFE: Final = re.compile(r"\{[^{}:!]*(?:[.\[]|[^{}:]*:[^{}]*(?:\{|[0-9]{4}))")
 _EXPONENT: Final = re.compile(rb"[0-9][eE][+-]?([0-9]+)")
 
 
@@ -25,3 +26,9 @@ def zeros_of(document: bytes | bytearray) -> int:
     if _EXPONENT.search(document) is None:
         return 0
     return sum(min(int(found[1][-4:]), 400) for found in _EXPONENT.finditer(outside_texts(document)))
+
+
+def formatted(template: str, values: JsonObject) -> str | None:
+    """The text that a stored message's format string makes of its content; None: a format string that somebody may have
+    imported would take the machine's memory (`{a:>1000000000}`), or show what hangs on a value (`{a.__init__}`)."""
+    return None if _UNSAFE.search(template) else template.format(**values)

@@ -55,7 +55,7 @@ async def test_an_answer_without_end_ends_as_length(make: Make, server: ModelSer
     end = await handle.wait()
     assert (end.status.value, end.finish_reason) == ("completed", "length")
     [thread] = await drsai.db.get(Thread)
-    assert len(thread.messages[-1].config["content"]) == 10_000
+    assert len(thread.messages[-1]["content"]) == 10_000
 
 
 @pytest.mark.parametrize("streams", [False, True])
