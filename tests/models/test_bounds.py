@@ -287,14 +287,14 @@ async def test_garbage_in_a_stream(server: ModelServer, client: Client, body: by
 async def test_what_is_packed(server: ModelServer, client: Client, packing: str, status: int) -> None:
     """gzip that nobody has asked for is unpacked a piece at a time, all else refused."""
     tracemalloc.stop()
-    bomb = gzip.compress(b'{"choices": [{"message": {"content": "' + b"x" * 50_000_000, 1)
+    bomb = gzip.compress(b'{"choices": [{"message": {"content": "' + b"x" * 40_000_000, 1)
     server.script(None, lambda _: Raw([bomb], status=status, headers={"content-encoding": packing}))
     tracemalloc.start()
     if packing == "gzip" and status == 200:
         result = await client().create(HELLO)
         assert (result.content, result.finish_reason) == ("x" * 10_000, "length")
     else:
-        with pytest.raises(openai.BadRequestError if packing == "gzip" else openai.APIConnectionError):
+        with pytest.raises(openai.BadRequestError if packing == "gzip" else EndpointFailed):
             await client().create(HELLO)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
