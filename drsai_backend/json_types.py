@@ -1,8 +1,34 @@
-"""JSON as Python holds it."""
+"""JSON as Python holds it, and what it takes where it is stored."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+import re
+from typing import Any, Final, TypeAlias
 
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object of which no more is known: one that a client sent, an AutoGen dump, a JSON schema."""
+
+MOST_ZEROS: Final = 1024 * 1024
+"""Of one document: see `zeros_of`."""
+_UNSAFE: Final = re.compile(r"\{[^{}:!]*(?:[.\[]|[^{}:]*:[^{}]*(?:\{|[0-9]{4}))")
+_EXPONENT: Final = re.compile(rb"[0-9][eE][+-]?([0-9]+)")
+
+
+def outside_texts(document: bytes | bytearray) -> bytes | bytearray:
+    """What of a JSON document is in none of its texts, each of which begins and ends with a quotation mark."""
+    plain = document.replace(b"\\\\", b"").replace(b'\\"', b"")
+    return b"".join(plain.split(b'"')[::2])
+
+
+def zeros_of(document: bytes | bytearray) -> int:
+    """About how many zeros the numbers of a JSON document take together where they are written out, as PostgreSQL keeps
+    them: `1e308` has 308. Kept as numbers they take 8 bytes each."""
+    if _EXPONENT.search(document) is None:
+        return 0
+    return sum(min(int(found[1][-4:]), 400) for found in _EXPONENT.finditer(outside_texts(document)))
+
+
+def formatted(template: str, values: JsonObject) -> str | None:
+    """The text that a stored message's format string makes of its content; None: a format string that somebody may have
+    imported would take the machine's memory (`{a:>1000000000}`), or show what hangs on a value (`{a.__init__}`)."""
+    return None if _UNSAFE.search(template) else template.format(**values)

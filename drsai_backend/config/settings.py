@@ -277,6 +277,19 @@ class Settings(BaseSettings):
     model_timeout: float = Field(
         default=300.0, gt=0, description="Seconds without a byte from the model's endpoint before a call is given up."
     )
+    max_answer_bytes: ByteSize = Field(
+        default=ByteSize(4 * _MIB),
+        gt=0,
+        description="Of a model's answer, the arguments of its calls included; a longer one ends there, as `length`.",
+    )
+    max_thought_bytes: ByteSize = Field(
+        default=ByteSize(_MIB // 4), gt=0, description="Of what a model thinks before it; the rest is left out."
+    )
+    max_tool_output: int = Field(
+        default=_MIB,
+        ge=100,
+        description="Characters of any tool's result that the model gets, whatever the tool itself allows.",
+    )
     model_max_retries: int = Field(default=2, ge=0, le=10, description="Repeats of a call after 408, 409, 429, 5xx.")
     model_context: int | None = Field(
         default=None, gt=0, description="Context size in tokens, for models that AutoGen does not know."

@@ -26,6 +26,7 @@ from drsai_backend.datamodel.base import (
     utcnow,
 )
 from drsai_backend.datamodel.lifecycle import WAITING, RunStatus
+from drsai_backend.json_types import formatted
 
 
 def _partial(name: str, where: str, *columns: str, unique: bool = False) -> sa.Index:
@@ -233,8 +234,8 @@ def _text(content: object, format_string: str | None) -> str:
             return content
         case list():
             return "\n\n".join(part for part in cast("list[object]", content) if isinstance(part, str))
-        case dict() if format_string is not None:
-            return format_string.format(**cast("JsonObject", content))
+        case dict() if format_string and (text := formatted(format_string, cast("JsonObject", content))) is not None:
+            return text
         case None:
             return ""
         case _:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from drsai_backend.config import Settings
 from drsai_backend.errors import EndpointBusy, EndpointFailed, EndpointTimeout, InvalidRequest, UnknownModel
+from drsai_backend.models.endpoints.bounded import bounded_client
 from drsai_backend.models.openai import CONNECT_SECONDS, OPENAI_URL
 
 MAX_INPUTS: Final = 2048
@@ -158,6 +159,7 @@ class Embeddings:
                 base_url=self._url,
                 timeout=Timeout(self._settings.model_timeout, connect=CONNECT_SECONDS),
                 max_retries=self._settings.model_max_retries,
+                http_client=bounded_client(_MAX_BYTES, bytes),
             )
         return self._pool
 

@@ -16,6 +16,7 @@ from drsai_backend.models.cache.in_database import DatabaseAnswers
 from drsai_backend.models.cache.in_redis import RedisAnswers
 from drsai_backend.models.demo import DemoChatCompletionClient
 from drsai_backend.models.embeddings import Embeddings
+from drsai_backend.models.endpoints.bounded import bounds_of
 from drsai_backend.models.endpoints.continuation import ContinueRules
 from drsai_backend.models.endpoints.message_rules import MessageRules
 from drsai_backend.models.facts import ModelFacts, facts_of
@@ -56,7 +57,7 @@ class ModelClientFactory:
         self._provider = provider or (None if settings.is_demo else OpenAIProvider(settings))
         self._demo = DemoChatCompletionClient(settings.demo_delay)
         self.embeddings = Embeddings(settings)
-        self.rules = MessageRules(settings.model_messages)
+        self.rules = MessageRules(settings.model_messages, bounds_of(settings))
         self.continues = ContinueRules(settings.model_continues)
         self.profiles = Profiles() if settings.models is None else load_profiles(settings.models)
         self._clients = Providers(settings, self._provider)

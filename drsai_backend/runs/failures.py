@@ -43,6 +43,8 @@ def safe_message(error: BaseException) -> tuple[str, str]:
         return "model_rate_limit", "The model endpoint's rate limit or quota is used up (HTTP 429)."
     if isinstance(error, openai.APIStatusError):
         return "model_error", f"The model endpoint answered with HTTP {error.status_code}."
+    if isinstance(error, openai.OpenAIError):
+        return "model_error", f"The model endpoint's answer cannot be used ({type(error).__name__})."
     if isinstance(error, TimeoutError):
         return "timeout", "Something the team waited for did not answer in time."
     return "run_failed", f"{type(error).__name__} was raised."

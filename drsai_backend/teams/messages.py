@@ -20,7 +20,7 @@ from autogen_agentchat.messages import (
 from autogen_core.models import UserMessage
 from pydantic import ConfigDict, ValidationError
 
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import JsonObject, formatted
 from drsai_backend.models.images import with_images
 from drsai_backend.state.codec import dump_json
 
@@ -113,9 +113,10 @@ def content_text(content: object, format_string: str | None = None) -> str:
         return content
     if content is None:
         return ""
+    text = None
     if format_string is not None and isinstance(content, dict):
-        return format_string.format(**cast("JsonObject", content))
-    return dump_json(content).decode()
+        text = formatted(format_string, cast("JsonObject", content))
+    return dump_json(cast(object, content)).decode() if text is None else text
 
 
 class TeamMessages(MessageFactory):

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Literal, cast
 
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import MOST_ZEROS, JsonObject, zeros_of
 
 # How long a question asked in a thread may take to come out of the agent by itself.
 _PATIENCE = 0.2
@@ -267,6 +267,6 @@ def _arguments(text: str) -> JsonObject:
         arguments: object = json.loads(text)
     except ValueError:
         arguments = None
-    if not isinstance(arguments, dict):
+    if not isinstance(arguments, dict) or zeros_of(text.encode(errors="replace")) > MOST_ZEROS:
         raise InvalidRequest('edited arguments must be a JSON object: edit {"name": value}', param="messages")
     return cast("JsonObject", arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mimetypes
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, TypeAlias, cast
 
@@ -11,6 +12,7 @@ import pydantic_core
 from autogen_core import Image
 from autogen_core.tools import ImageResultContent, TextResultContent, ToolResult
 
+from drsai_backend.errors import DrSaiError
 from drsai_backend.tools.running import ToolRun
 
 MAX_FILE_NAME = 200
@@ -110,8 +112,9 @@ async def _cut(
     note = f"[The result was cut: {max_output} of {total} characters are shown."
     if run.files is not None:
         whole = "\n".join(each.content for each in content if isinstance(each, TextResultContent))
-        kept = await run.files.save(f"{name}.txt", whole.encode(errors="replace"), "text/plain")
-        note += f" The whole is the file {kept.id}."
+        with suppress(DrSaiError):  # The call was made: that it is not kept does not change its result.
+            kept = await run.files.save(f"{name}.txt", whole.encode(errors="replace"), "text/plain")
+            note += f" The whole is the file {kept.id}."
     left, shown = max_output, list[ResultContent]()
     for each in content:
         if isinstance(each, ImageResultContent):

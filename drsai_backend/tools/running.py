@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from drsai_backend.errors import ToolError
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from drsai_backend.tools.middleware import Middleware
 
 T = TypeVar("T")
+MAX_OUTPUT: Final = 1 << 20
+"""Characters of a tool's result, where the settings say nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class ToolRun:
         cache: values of dependencies, one per run.
         overrides: dependencies that stand in for others.
         asker: tenant and user who asks, as one text; "" outside of a run.
+        max_output: characters of a result's texts together, whatever the tool itself says.
         middleware: what runs around the call, the outermost first.
         ask: the answer of a person to a question; outside of a run it raises ToolError. Where there is none yet, the
             run ends as one that waits, and the call is made once more when the answer is there: until then the tool is
@@ -102,6 +105,7 @@ class ToolRun:
         default_factory=dict[Callable[..., object], Callable[..., object]]
     )
     asker: str = ""
+    max_output: int = MAX_OUTPUT
     middleware: Sequence[Middleware] = ()
     ask: Asking = _nobody
 

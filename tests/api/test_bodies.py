@@ -18,6 +18,9 @@ CHAT = "/v1/chat/completions"
 JSON = {"Content-Type": "application/json"}
 
 
+TOO_LONG = "the body's numbers have more than 1048576 zeros together, written out in full"
+
+
 def chat(*messages: Any, **more: Any) -> bytes:
     return orjson.dumps({"model": "assistant", "messages": list(messages), **more})
 
@@ -40,6 +43,8 @@ def over(engine: FakeEngine, **settings: Any) -> httpx.AsyncClient:
         (b'{"messages":[' + b'"",' * 6_600_000 + b'""]}', "the body holds more than 200000 values"),
         (b'{"messages":[' + b'{"a\\"":{}},' * 150_000 + b"{}]}", "the body holds more than 200000 values"),
         (b'{"a":' + b"[" * 900 + b"]" * 900 + b"}", "`a` is nested deeper than 64 levels"),
+        (chat(user("x"), metadata={"a": [1e308] * 3_500}), TOO_LONG),
+        (chat(user("x"), metadata={"a": [0] * 10}).replace(b"0", b"-1E-0308," * 3_500 + b"0"), TOO_LONG),
         (chat(user("a" * 100_000), user("\0")), "`messages[1].content` must not hold NUL characters"),
     ],
 )
@@ -55,6 +60,7 @@ async def test_more_than_can_be_looked_at_is_refused(engine: FakeEngine, body: b
     "text",
     [
         "," * 1_000_000,
+        "1e308," * 300_000,
         "[{" * 500_000,
         '"[' * 500_000,
         '\\",[' * 300_000,

@@ -12,7 +12,7 @@
 A script is found by the request's model name, else by a word of its system messages, else it is the default script
 (`server.script(None, ...)`; at first every request is answered "ok"). It is a list, used up in order (an exhausted list
 answers 400 `script_exhausted`), or a function, sync or async, of the `ModelRequest`. An answer is a `Reply`, a
-`Failure`, or a string, which is short for `Reply(content)`. All requests are recorded in `server.requests`.
+`Failure`, `Raw` bytes, or a string, which is short for `Reply(content)`. All requests are in `server.requests`.
 
 The server is as strict as the strictest real ones, unless `strict=False`: one system message at most, and first; then
 user and assistant in turns, as the chat templates of Gemma and Mistral want it; no empty message, no unknown parameter,
@@ -99,6 +99,17 @@ class Failure:
 
 
 @dataclass
+class Raw:
+    """An answer of any bytes, sent one after the other as the client takes them."""
+
+    body: Iterable[bytes]
+    type: str = "application/json"
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    delay: float = 0.0
+
+
+@dataclass
 class ModelRequest:
     """A request as it arrived. Header names are lower case."""
 
@@ -147,7 +158,7 @@ class ModelRequest:
         return self.headers.get("authorization", "").removeprefix("Bearer ")
 
 
-Answer = Reply | Failure | str
+Answer = Reply | Failure | Raw | str
 Script = Iterable[Answer] | Callable[[ModelRequest], Answer | Awaitable[Answer]]
 
 
@@ -256,6 +267,8 @@ class ModelServer:
             await self._pause(request, answer.delay)
             if isinstance(answer, Failure):
                 await _json(send, answer.status, _error(answer.message, answer.code, answer.param), answer.headers)
+            elif isinstance(answer, Raw):
+                await self._raw(request, answer, send)
             elif request.stream:
                 await self._stream(request, answer, send)
             else:
@@ -309,6 +322,17 @@ class ModelServer:
         if reply.usage:
             answer["usage"] = _usage(reply)
         await _json(send, 200, answer)
+
+    async def _raw(self, request: ModelRequest, answer: Raw, send: Any) -> None:
+        headers = {"content-type": answer.type, **answer.headers}
+        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
+        for part in answer.body:
+            if request.disconnected or self._stopping.is_set():
+                return
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b""})
 
     async def _stream(self, request: ModelRequest, reply: Reply, send: Any) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, _json
+from tests.support.model_server import Failure, ModelRequest, ModelServer, Raw, Reply, _json
 
 _TAKEN = {
     *("model", "messages", "max_tokens", "temperature", "system", "tools", "tool_choice", "stream", "top_p", "top_k"),
@@ -53,6 +53,8 @@ class AnthropicServer(ModelServer):
         answer = Reply(answer) if isinstance(answer, str) else answer
         if isinstance(answer, Failure):
             await _json(send, answer.status, _failed("api_error", answer.message), answer.headers)
+        elif isinstance(answer, Raw):
+            await self._raw(request, answer, send)
         elif request.stream:
             start = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
             await send(start)

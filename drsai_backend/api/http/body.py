@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope
 from drsai_backend.api.http.errors import BodyTooLarge, MalformedJSON, Overloaded, UnsupportedMediaType, path_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import MOST_ZEROS, JsonObject, zeros_of
 
 _DEEPEST: Final = 64
 _MOST_VALUES: Final = 200_000
@@ -248,6 +248,10 @@ def _parse(body: bytearray) -> object:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise _explain(body, error) from None
+    if zeros_of(body) > MOST_ZEROS:
+        raise InvalidRequest(
+            f"the body's numbers have more than {MOST_ZEROS} zeros together, written out without exponents"
+        )
     if max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets), default=0) > _DEEPEST:
         _refuse(value, lambda _: None)
     if b"\\u0000" in body and b"\\u0000" in body.replace(b"\\\\", b""):

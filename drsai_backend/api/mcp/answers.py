@@ -10,7 +10,7 @@ from mcp_types import CallToolResult, TextContent
 
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DrSaiError
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import MOST_ZEROS, JsonObject, zeros_of
 from drsai_backend.runs.events import MessageDone, RunEnded
 
 _HOW: Final = {
@@ -71,7 +71,7 @@ def decision_of(given: str, question: JsonObject) -> JsonObject:
     choices = _choices(question)
     if question.get("type") != "approval":
         return {"content": given}
-    if given.lstrip().startswith("{"):
+    if given.lstrip().startswith("{") and zeros_of(given.encode(errors="replace")) <= MOST_ZEROS:
         try:
             fields = json.loads(given)
         except ValueError:

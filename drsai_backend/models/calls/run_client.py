@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from autogen_core import ComponentModel
 from autogen_core.models import (
@@ -27,6 +27,7 @@ from drsai_backend.models.calls.records import record_of, spent
 from drsai_backend.models.calls.requests import AnswerSteps, ModelRequest
 from drsai_backend.models.calls.seen_images import SeenImages
 from drsai_backend.models.endpoints.answers import CallNotes, UsageMeter, current_notes, noting
+from drsai_backend.models.endpoints.bounded import AnswerLength
 from drsai_backend.models.endpoints.continuation import ContinuingClient
 from drsai_backend.models.endpoints.message_rules import (
     MessageForm,
@@ -38,11 +39,18 @@ from drsai_backend.models.endpoints.message_rules import (
     without_calls,
 )
 from drsai_backend.models.endpoints.refused import refused_parameter
-from drsai_backend.models.endpoints.thoughts import may_begin_thought, with_thought
+from drsai_backend.models.endpoints.thoughts import with_thought
 from drsai_backend.models.openai import PooledOpenAIClient
 from drsai_backend.models.text_calls.asking import TextCalls
 from drsai_backend.models.text_calls.wording import Known, TextForm
 from drsai_backend.models.tokens import count_tokens, remaining_tokens
+from drsai_backend.models.turns import turn
+
+_CUT: Final[Any] = {
+    "finish_reason": "length",
+    "usage": RequestUsage(prompt_tokens=0, completion_tokens=0),
+    "cached": False,
+}
 
 
 def takes_parameter(client: ChatCompletionClient, name: str) -> bool:
@@ -254,7 +262,9 @@ class RunModelClient(ChatCompletionClient):
             ReplayMismatch: the turn is repeated, and the recorded answer is one to another request.
         """
         number, request, recorded = self._ask(messages, options)
-        notes = current_notes() or CallNotes()  # those of a profile's client, whose attempt this is
+        notes = current_notes() or CallNotes(
+            bounds=self.rules.bounds
+        )  # those of a profile's client, whose attempt this is
         if recorded is not None:
             self._answered(recorded, notes, counts=False)
             return recorded
@@ -273,13 +283,14 @@ class RunModelClient(ChatCompletionClient):
                 except Exception as error:
                     lesson = self._lesson(rules, error, options)
                     if lesson is None:
+                        notes.check_answer(error)
                         raise
                     rules = lesson
         except BaseException:
             if self._steps is not None:
                 self._steps.not_answered(number)
             raise
-        result = with_thought(result)
+        result = notes.bounded(with_thought(result))
         self._answered(result, notes)
         self._record(number, result, notes, since)
         if self._steps is not None and request is not None:
@@ -310,7 +321,7 @@ class RunModelClient(ChatCompletionClient):
             ReplayMismatch: the turn is repeated, and the recorded answer is one to another request.
         """
         number, request, recorded = self._ask(messages, options)
-        notes = current_notes() or CallNotes()
+        notes = current_notes() or CallNotes(bounds=self.rules.bounds)
         if recorded is not None:
             self._answered(recorded, notes, counts=False)
             yield recorded
@@ -319,7 +330,7 @@ class RunModelClient(ChatCompletionClient):
         stream: AsyncGenerator[str | CreateResult, None] | None = None
         answered = began = False
         said: list[str] = []
-        thinks = True  # or may still begin to
+        length = AnswerLength(self.rules.bounds)
         try:
             rules, options = self._ready(options)
             messages = await self._seen(messages)
@@ -338,25 +349,29 @@ class RunModelClient(ChatCompletionClient):
                         item = await anext(stream, None)
                     while item is not None:
                         began = True
+                        if not isinstance(item, CreateResult):
+                            await turn(len(said))
+                            said.append(length.text(item))
+                            yield said[-1]
+                            if length.over:  # Whose client has no bound of its own.
+                                item = CreateResult(content="".join(said), **_CUT)
                         if isinstance(item, CreateResult):
-                            item = with_thought(item, said)
+                            item = notes.bounded(with_thought(item, said))
                             self._answered(item, notes, counts=not answered)
                             if not answered:
                                 self._record(number, item, notes, since)
                             if self._steps is not None and request is not None and not answered:
                                 await self._steps.answered(number, request, item)
                             answered = True
-                        elif thinks:
-                            said.append(item)
-                            if len(said) == 1 and not may_begin_thought(item):
-                                thinks = False
-                                said.clear()
-                        yield item
+                            yield item
+                        if length.over:
+                            break
                         item = await anext(stream, None)
                     break
                 except Exception as error:
                     lesson = None if began else self._lesson(rules, error, options)
                     if lesson is None:
+                        notes.check_answer(error)
                         raise
                     rules = lesson
         finally:

@@ -15,6 +15,10 @@ from openai import AsyncAzureOpenAI, AsyncOpenAI, AsyncStream
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
 
+from drsai_backend.errors import EndpointFailed
+from drsai_backend.models.endpoints.bounded import DEFAULT, AnswerBounds, AnswerLength, bounded
+from drsai_backend.net.unpacking import Packed
+
 DETAILS: Final[dict[str, tuple[str, ...]]] = {
     "prompt_tokens_details": ("cached_tokens", "cache_write_tokens"),
     "completion_tokens_details": ("reasoning_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens"),
@@ -22,6 +26,8 @@ DETAILS: Final[dict[str, tuple[str, ...]]] = {
 """The details of usage that are counted, as `openai.types.CompletionUsage` has them."""
 MAX_RECORDS: Final = 32
 """Calls of a run that are kept one by one."""
+_ODD: Final = (LookupError, TypeError, AttributeError, ValueError, Packed)
+"""What the packages raise at an answer that is not made as they expect."""
 _DETAILS: Final = tuple(name for names in DETAILS.values() for name in names)
 
 
@@ -54,6 +60,22 @@ class CallNotes:
     system_fingerprint: str | None = None
     reported: tuple[int, int] = (0, 0)
     lost: Counter[str] = field(default_factory=Counter[str])
+    bounds: AnswerBounds = DEFAULT
+    length: AnswerLength | None = None
+
+    def begin(self) -> None:
+        """A request is sent: its answer is measured anew."""
+        self.length = AnswerLength(self.bounds)
+
+    def bounded(self, result: CreateResult) -> CreateResult:
+        """The result with no more than it may have."""
+        length, self.length = self.length, None
+        return bounded(result, self.bounds, over=length is not None and length.over)
+
+    def check_answer(self, error: Exception) -> None:
+        """Raise EndpointFailed where an error says that what an endpoint has answered is no answer."""
+        if self.length is not None and isinstance(error, _ODD):
+            raise EndpointFailed(f"The model endpoint's answer cannot be read ({type(error).__name__}).") from None
 
     def failed(self) -> None:
         """The attempt came to nothing: what it has used counts, and the next one begins anew."""
@@ -178,14 +200,16 @@ class _Noting(AsyncOpenAI):
     async def post(self, path: str, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - its overloads
         """As the package's own."""
         notes = _current.get()
-        if notes is not None and options.get("stream_cls") is not None and path == "/chat/completions":
-            options["stream_cls"] = _NotingStream
-        answer = await super().post(path, **options)
         if notes is not None:
-            if isinstance(answer, _NotingStream):
-                answer.notes = notes
-            elif isinstance(answer, ChatCompletion):
-                notes.take(answer)
+            notes.begin()
+            if options.get("stream_cls") is not None and path == "/chat/completions":
+                options["stream_cls"] = _NotingStream
+        answer = await super().post(path, **options)
+        if isinstance(answer, _NotingStream):
+            assert notes is not None
+            answer.notes = notes
+        elif notes is not None and isinstance(answer, ChatCompletion):
+            notes.take(answer)
         return answer
 
 
@@ -201,11 +225,20 @@ class _NotingStream(AsyncStream[ChatCompletionChunk]):
     notes: CallNotes
 
     async def __anext__(self) -> ChatCompletionChunk:
-        chunk = await super().__anext__()
+        length = self.notes.length
+        assert length is not None
+        if length.over:
+            await self.close()
+            raise StopAsyncIteration
+        try:
+            chunk = await super().__anext__()
+        except StopAsyncIteration:
+            length.check_begun()
+            raise
         self.notes.take(chunk)
+        length.of_openai(chunk)
         return chunk
 
     async def __aiter__(self) -> AsyncIterator[ChatCompletionChunk]:
-        async for chunk in super().__aiter__():
-            self.notes.take(chunk)
+        while (chunk := await anext(self, None)) is not None:
             yield chunk

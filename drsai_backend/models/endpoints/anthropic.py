@@ -56,9 +56,10 @@ class NotingAnthropic(AsyncAnthropic):
         if self.marks and isinstance(body := options.get("body"), Mapping):
             options["body"] = marked(cast(JsonObject, body))
         notes = current_notes()
-        answer = await super().post(path, **options)
         if notes is None:
-            return answer
+            return cast(object, await super().post(path, **options))
+        notes.begin()
+        answer = await super().post(path, **options)
         if options.get("stream"):
             return _NotedStream(answer, notes)
         _take(notes, getattr(answer, "usage", None))
@@ -73,11 +74,18 @@ class _NotedStream:
         self._notes = notes
 
     async def __aiter__(self) -> AsyncGenerator[Any, None]:
+        length = self._notes.length
+        assert length is not None
         async for event in self._stream:
             message: object = getattr(event, "message", None)
             _take(self._notes, getattr(message, "usage", None))
             _take(self._notes, getattr(event, "usage", None))
+            length.of_anthropic(event)
             yield event
+            if length.over:
+                await self._stream.close()
+                return
+        length.check_begun()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

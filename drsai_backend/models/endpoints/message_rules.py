@@ -27,6 +27,7 @@ from autogen_core.models import (
 from openai import APIError
 
 from drsai_backend.json_types import JsonObject
+from drsai_backend.models.endpoints.bounded import DEFAULT, AnswerBounds
 
 T = TypeVar("T")
 log = logging.getLogger("drsai.models")
@@ -103,9 +104,11 @@ class MessageRules:
 
     Args:
         forms: by model name, which may hold `*`; the first that fits counts, and nothing is learnt against `any`.
+        bounds: what their answers may have; readable as `bounds`.
     """
 
-    def __init__(self, forms: Mapping[str, MessageForm] | None = None) -> None:
+    def __init__(self, forms: Mapping[str, MessageForm] | None = None, bounds: AnswerBounds = DEFAULT) -> None:
+        self.bounds = bounds
         self._forms: dict[str, MessageForm] = dict(forms or {})
         self._learnt: OrderedDict[Where, Rules] = OrderedDict()
         self.no_stop: set[object] = set()

@@ -97,17 +97,12 @@ def split(pieces: Iterable[str]) -> tuple[str | None, str]:
     return thought or None, "".join(text for is_thought, text in parts if not is_thought)
 
 
-def may_begin_thought(text: str) -> bool:
-    """Whether a message that begins so may begin with a thought."""
-    return text.lstrip()[:1] in ("", "<")
-
-
 def with_thought(result: CreateResult, streamed: Iterable[str] = ()) -> CreateResult:
     """The result with its thought apart from its text. `streamed`: the pieces that came before it, for AutoGen loses
     letters of a thought that was streamed (it strips the mark's letters off both ends)."""
-    thought, text = split(streamed)
-    if thought is not None and result.thought is not None and isinstance(result.content, str):
-        return result.model_copy(update={"thought": thought})
+    if result.thought is not None and isinstance(result.content, str):
+        thought, _ = split(streamed)
+        return result if thought is None else result.model_copy(update={"thought": thought})
     if result.thought is None and isinstance(result.content, str) and result.content.lstrip().startswith(_OPEN):
         thought, text = split([result.content])
         return result.model_copy(update={"thought": thought, "content": text})

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, cast
 
+from drsai_backend.errors import EndpointFailed
 from drsai_backend.net.retry_after import pause_of
 
 Kind: TypeAlias = Literal["timeout", "rate_limit", "server", "connection", "overflow", "truncated", "busy", "open"]
@@ -64,7 +65,7 @@ class Failure:
 
 def failure_of(error: BaseException) -> Failure | None:
     """Why a call has failed; None: asking again or elsewhere would not help, or must not be tried."""
-    if isinstance(error, Truncated):
+    if isinstance(error, Truncated | EndpointFailed):
         return Failure("truncated")
     if isinstance(error, Busy):
         return Failure("busy")

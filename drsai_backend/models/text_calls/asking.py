@@ -27,6 +27,8 @@ from drsai_backend.models.text_calls.wording import Known, TextForm, parameters_
 
 REPAIRS: Final = 2
 """How often a model is asked again whose answer is malformed."""
+_LONGEST: Final = 100_000
+"""Characters of an answer that is asked for once more."""
 _STOP: Final = "\nObservation:"
 _STOPS: Final = 4
 """So many stop sequences the strictest endpoints take."""
@@ -90,7 +92,7 @@ class TextCalls:
             step = self._step(result)
             if step is None:
                 return result
-            if not step.is_malformed or not left:
+            if not step.is_malformed or not left or len(str(result.content)) > _LONGEST:
                 return _made(result, step, usage)
             left -= 1
             messages = self._repairing(messages, result)
@@ -125,7 +127,7 @@ class TextCalls:
                 return
             if piece := shown.end():
                 yield piece
-            if not step.is_malformed or not left:
+            if not step.is_malformed or not left or len(str(result.content)) > _LONGEST:
                 break
             left -= 1
             messages = self._repairing(messages, result)

@@ -19,7 +19,7 @@ from drsai_backend.database.runs.values import EndWrite, Lease, NewMessage, Turn
 from drsai_backend.database.runs.writes import append_turn, confirm_end, confirm_turn, end_run
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.base import JsonText
-from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, LeaseLost
+from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, EndpointFailed, LeaseLost
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import Finish
 from drsai_backend.runs.events import MessageDone, RunEnded
@@ -317,4 +317,6 @@ class RunWriter:
             "duration": end.progress.seconds,
             "reason": end.stop_code or end.error_message or end.stop_reason,
         }
-        log.log(level, "run ended", extra={**self.names, **used}, exc_info=failure)
+        # What an endpoint has answered instead of an answer says nothing of where that was found.
+        said = isinstance(failure, EndpointFailed) and failure.__cause__ is None
+        log.log(level, "run ended", extra={**self.names, **used}, exc_info=None if said else failure)

@@ -23,7 +23,7 @@ import zstandard
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from drsai_backend.errors import DamagedState, UnsupportedStateVersion
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import JsonObject, zeros_of
 from drsai_backend.state.codec import TooLarge, check_json, inflate
 
 FORMAT_VERSION: Final = 1
@@ -80,6 +80,8 @@ def unpack(data: bytes, limit: int) -> Content:
     try:
         text = inflate(body, limit)
         check_json(text, limit)
+        if zeros_of(text) > limit:
+            raise TooLarge
         return Content.model_validate(orjson.loads(text))
     except TooLarge:
         raise _too_large(limit) from None

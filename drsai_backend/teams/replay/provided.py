@@ -13,7 +13,7 @@ from drsai_backend.teams.client_tools.definitions import ClientTools
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.replay.steps import AgentSteps
 from drsai_backend.tools import ToolRun
-from drsai_backend.tools.running import Lazy
+from drsai_backend.tools.running import MAX_OUTPUT, Lazy
 
 Offer = Callable[[JsonObject], JsonObject]
 
@@ -46,6 +46,7 @@ def tool_run_of(agent: object, context: RunContext, cache: dict[object, Any]) ->
         cache=cache,
         overrides=getattr(agent, "dependency_overrides", {}),
         middleware=getattr(agent, "tool_middleware", ()),
+        max_output=MAX_OUTPUT if context.settings is None else context.settings.max_tool_output,
         asker=f"{principal.tenant}/{principal.user_id}",
     )
 

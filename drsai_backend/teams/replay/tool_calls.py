@@ -21,7 +21,7 @@ from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.replay.steps import AgentSteps, CallName, Step, ToolFinished, ToolPartial, ToolStarted
 from drsai_backend.teams.replay.workbench import END, Call, call_ended, make_call
 from drsai_backend.teams.run_files import RunFiles
-from drsai_backend.teams.runtime.tool_tasks import call_siblings, watch_tools
+from drsai_backend.teams.runtime.tool_tasks import call_siblings, calls_tools, watch_tools
 from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, StopRequested, current_branch
 from drsai_backend.teams.team_tree import has_state
 from drsai_backend.tools import ToolBase, ToolRun, check_approvers
@@ -101,6 +101,8 @@ class ToolCalls:
         task: asyncio.Task[None] | None = asyncio.current_task()
         assert task is not None
         self._busy.add(task)
+        if token is not None:
+            calls_tools(token)
         try:
             yield task
         except BaseException:
@@ -167,7 +169,8 @@ class ToolCalls:
     def _tool_run(self, call: Call, name: CallName) -> ToolRun:
         def emit(partial: object) -> None:
             if self._turn.on_tool is not None:
-                self._turn.on_tool(ToolPartial(self.steps.source, call.id or "", call.name, to_text(partial)))
+                text = to_text(partial)[: self._run_of.max_output]
+                self._turn.on_tool(ToolPartial(self.steps.source, call.id or "", call.name, text))
 
         numbers = itertools.count()
 

@@ -39,8 +39,8 @@ from drsai_backend.tools import (
 )
 from drsai_backend.tools.calling import failure
 from drsai_backend.tools.middleware import ToolCall, chain
-from drsai_backend.tools.results import ToolOutput
-from drsai_backend.tools.running import FileSaver, tool_run
+from drsai_backend.tools.results import ToolOutput, to_result
+from drsai_backend.tools.running import tool_run
 
 END: Final = object()
 _current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
@@ -131,11 +131,6 @@ class Call:
     raised: BaseException | None = None
     """What the tool raised, where its workbench has made a text of it."""
 
-    @property
-    def files(self) -> FileSaver | None:
-        """What keeps the images that it returns."""
-        return None if self.run is None else self.run.files
-
     @cached_property
     def tool(self) -> AnyTool | None:
         """The tool, where the workbench shows it."""
@@ -208,11 +203,10 @@ async def make_call(
         if cancellation_token is not None and task is not None:
             cancellation_token.link_future(task)
         result = await call_tool(tool, call.arguments, call.run)
-        result = await keep_images(result, call.files)
-        items.put_nowait(result if call.name == tool.name else result.model_copy(update={"name": call.name}))
     else:
         result = await _foreign(call, cancellation_token, items)
-        items.put_nowait(await keep_images(result, call.files))
+    run = call.run or ToolRun()
+    items.put_nowait(await keep_images(await to_result(call.name, result, run, run.max_output), run.files))
 
 
 class _Foreign(ToolBase):

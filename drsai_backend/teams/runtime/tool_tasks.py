@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from weakref import WeakSet
 
 from autogen_core import CancellationToken
 
@@ -22,9 +23,18 @@ ONE_CALL = "AssistantAgent._execute_tool_call"
 _OURS = "make_call"
 
 
+_calling: WeakSet[CancellationToken] = WeakSet()
+
+
+def calls_tools(token: CancellationToken) -> None:
+    """To be called before tools are, with this token. To look at all tasks takes milliseconds beside many runs, most
+    of which call no tool."""
+    _calling.add(token)
+
+
 def tool_tasks(token: CancellationToken | None) -> set[asyncio.Task[None]]:
     """Unfinished tasks of tool calls that were given `token`."""
-    if token is None:
+    if token is None or token not in _calling:
         return set()
     where = ALL_CALLS, ONE_CALL, _OURS
     return {task for task in asyncio.all_tasks() if _local(task, "cancellation_token", *where) is token}

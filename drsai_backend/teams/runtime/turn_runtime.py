@@ -50,7 +50,7 @@ from drsai_backend.errors import StateError
 from drsai_backend.teams.runtime.agent_directory import AgentDirectory
 from drsai_backend.teams.runtime.error_texts import TeamErrors, leaked
 from drsai_backend.teams.runtime.lane import PATIENCE, Delivery, Lane, cancel_lane, cancel_requested, handle
-from drsai_backend.teams.runtime.tool_tasks import tool_tasks, watch_tools
+from drsai_backend.teams.runtime.tool_tasks import calls_tools, tool_tasks, watch_tools
 from drsai_backend.teams.suspension import Branch, InputRequired, StopRequested, current_branch
 from drsai_backend.teams.team_tree import is_a
 
@@ -159,6 +159,7 @@ class TurnRuntime(AgentDirectory):
             else:
                 shown: type | None = message.message.__class__ if kind is GroupChatMessage else None
                 if shown is ToolCallRequestEvent and lane.token is not None:
+                    calls_tools(lane.token)
                     asyncio.get_running_loop().call_soon(watch_tools, lane.token)
                 unheard = lane.outbox.get(sender) if lane.order and sender is not None else None
                 if unheard is not None and shown is not ModelClientStreamingChunkEvent:

@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import shutil
+import socket
 import sys
 import time
 from collections.abc import Generator, Sequence
@@ -176,23 +177,33 @@ class BubblewrapSandbox:
     async def run(self, code: str, folder: Path | None, limits: CodeLimits) -> CodeResult:
         """See `CodeSandbox.run`. The folder has its lock."""
         assert folder is not None
-        before, found = await in_thread(lambda: tree.before_run(folder, limits))
-        with _data(code.encode("utf-8", "replace")) as source, _data(self._arguments(folder, limits)) as arguments:
-            child = await self._started(source, arguments, limits)
+        _, found = await in_thread(lambda: tree.before_run(folder, limits))
+        ours, theirs = socket.socketpair()
+        with ours, _data(self._arguments(limits)) as arguments, contextlib.ExitStack() as stack:
+            with theirs:
+                child = await self._started(theirs, arguments, limits)
             try:
                 pid = _pid_of(child.first) if child.first is not None else None
-                if child.stopped:
+                work = None if pid is None or child.stopped else await _ready(ours, pid)
+                if work is None or pid is None:
+                    child.stopped = child.stopped or "The sandbox did not start."
                     await child.end()
-                else:
-                    await child.watch(lambda: excess(pid, folder, limits) if pid else "")
+                    return child.result((), [found], _killed(child.process.returncode))
+                inside = f"/proc/self/fd/{work}/."
+                stack.callback(os.close, work)
+                before = await through(in_thread(lambda: tree.filled(inside, folder)))
+                with contextlib.suppress(ConnectionError):  # It has died.
+                    await asyncio.get_running_loop().sock_sendall(ours, code.encode("utf-8", "replace"))
+                    ours.shutdown(socket.SHUT_WR)
+                await child.watch(lambda: excess(pid, inside, limits))
             finally:
                 if child.first is not None:
                     os.close(child.first)
-        # Also when this is cancelled: the folder's lock ends with this call.
-        files, notes = await through(in_thread(lambda: tree.after_run(folder, before, limits)))
+            # Also when this is cancelled: the folder's lock ends with this call.
+            files, notes = await through(in_thread(lambda: tree.kept(inside, folder, before, limits)))
         return child.result(files, [found, *notes], _killed(child.process.returncode))
 
-    async def _started(self, source: int, arguments: int, limits: CodeLimits) -> Child:
+    async def _started(self, source: socket.socket, arguments: int, limits: CodeLimits) -> Child:
         found = shutil.which("bwrap")
         if found is None:
             raise OSError("there is no program bwrap any more")
@@ -215,7 +226,7 @@ class BubblewrapSandbox:
                 ]
                 process = await asyncio.create_subprocess_exec(
                     *_before(limits), *bwrap,
-                    stdin=source, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+                    stdin=source.fileno(), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
                     env={}, cwd="/", pass_fds=(filtered, theirs, arguments), start_new_session=True,
                 )  # fmt: skip
             except BaseException:
@@ -234,7 +245,7 @@ class BubblewrapSandbox:
             raise
         return child
 
-    def _arguments(self, folder: Path, limits: CodeLimits) -> bytes:
+    def _arguments(self, limits: CodeLimits) -> bytes:
         """Of bubblewrap, in a file: the command line of a process can be read in the sandbox."""
         given = [
             "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts",
@@ -253,12 +264,15 @@ class BubblewrapSandbox:
             given += ["--ro-bind-try", path, path]
         tmp = str(min(_TMP, limits.disk))
         given += [
-            "--proc", "/proc", "--dev", "/dev", "--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm",
-            "--remount-ro", "/dev", "--size", tmp, "--tmpfs", "/tmp",
+            # Who may write there says by himself whom the kernel ends first where memory runs out.
+            "--proc", "/proc", "--remount-ro", "/proc",
+            "--dev", "/dev", "--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm", "--remount-ro", "/dev",
+            "--size", tmp, "--tmpfs", "/tmp",
         ]  # fmt: skip
         for path in self._python.paths:
             given += ["--ro-bind", path, path]
-        given += ["--bind", str(folder), WORK, "--chdir", WORK, "--remount-ro", "/"]
+        # In memory, with a size: what is mapped, has no name any more or is on its way to another process counts, too.
+        given += ["--size", str(limits.disk), "--tmpfs", WORK, "--chdir", WORK, "--remount-ro", "/"]
         return b"".join(each.encode() + b"\0" for each in given)
 
 
@@ -299,6 +313,18 @@ async def _first_process(info: int) -> int | None:
     try:
         return os.pidfd_open(json.loads(told)["child-pid"])
     except (ValueError, KeyError, ProcessLookupError):
+        return None
+
+
+async def _ready(ours: socket.socket, pid: int) -> int | None:
+    """The work folder in the sandbox, opened, as soon as the program in there runs; None: it came to none."""
+    ours.setblocking(False)
+    try:
+        async with asyncio.timeout(_START_SECONDS):
+            if not await asyncio.get_running_loop().sock_recv(ours, 1):
+                return None
+        return os.open(f"/proc/{pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:  # A time-out is one, too.
         return None
 
 

@@ -73,21 +73,17 @@ def memory_of(processes: Sequence[psutil.Process], enough: int) -> int:
     return exact
 
 
-def held_open(processes: Sequence[psutil.Process]) -> tuple[int, int]:
-    """What processes hold open that no other look finds: room on the disk of files that have no name any more, and
-    memory of the kernel that their local sockets may have, both in bytes."""
-    files: dict[tuple[int, int], int] = {}
+def socket_bytes(processes: Sequence[psutil.Process]) -> int:
+    """Memory of the kernel that the local sockets of processes may have, which no other look finds."""
     sockets = set[int]()
     for process in processes:
         with contextlib.suppress(OSError):
             for entry in os.scandir(f"/proc/{process.pid}/fd"):
                 with contextlib.suppress(OSError):
                     seen = os.stat(entry.path)
-                    if stat.S_ISREG(seen.st_mode) and seen.st_nlink == 0:
-                        files[seen.st_dev, seen.st_ino] = seen.st_blocks * 512
-                    elif stat.S_ISSOCK(seen.st_mode):
+                    if stat.S_ISSOCK(seen.st_mode):
                         sockets.add(seen.st_ino)
-    return sum(files.values()), len(sockets) * _SOCKET_BYTES
+    return len(sockets) * _SOCKET_BYTES
 
 
 def entries_in_memory(pid: int) -> int:
@@ -109,17 +105,15 @@ def family(pid: int) -> list[psutil.Process]:
         return []
 
 
-def excess(pid: int, folder: Path, limits: CodeLimits) -> str:
-    """Which limit the processes are above, as a sentence; "": none."""
+def excess(pid: int, folder: str, limits: CodeLimits) -> str:
+    """Which limit the processes are above, as a sentence; "": none. The folder has its own bound of bytes."""
     processes = family(pid)
-    deleted, sockets = held_open(processes)
+    sockets = socket_bytes(processes)
     if memory_of(processes, limits.memory - sockets) + sockets > limits.memory:
         return f"It was stopped, as it used more than {limits.memory >> 20} MiB of memory."
     if entries_in_memory(pid) > limits.files:
         return f"It was stopped. /tmp and /dev/shm may have {limits.files} files and folders."
-    usage = tree.measure(folder, limits.files)
-    usage.bytes += deleted
-    above = usage.excess(limits)
+    above = tree.measure(folder, limits.files).excess(limits)
     return f"It was stopped. {above}" if above else ""
 
 

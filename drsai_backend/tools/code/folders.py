@@ -147,6 +147,8 @@ def _lock_file(folder: Path) -> Path:
 def _made(folder: Path) -> Path:
     """The part of a folder that the code sees, which belongs to who it runs as."""
     work = folder / "work"
+    if not work.exists() and (folder / tree.NEW).exists():  # A process died between two steps of `tree.kept`.
+        (folder / tree.NEW).rename(work)
     work.mkdir(mode=0o700, exist_ok=True)
     if os.getuid() == 0:
         folder.chmod(0o711)

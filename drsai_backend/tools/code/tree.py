@@ -4,6 +4,7 @@ directory is too deep or too closed to be counted or removed."""
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import stat
 from collections.abc import Generator, Mapping
@@ -14,6 +15,8 @@ from typing import Final, NamedTuple, TypeAlias
 from drsai_backend.tools.code.base import CodeFile, CodeLimits
 
 MAX_DEPTH: Final = 16
+NEW: Final = "new"
+"""Beside a work folder: what is about to take its place."""
 _MOST_ENTRIES: Final = 1_000_000
 _MOST_OF_NAME: Final = 200
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -49,7 +52,7 @@ class Usage:
         return f"Folders may be nested {MAX_DEPTH} deep." if self.too_deep else ""
 
 
-def measure(path: Path, most: int) -> Usage:
+def measure(path: Path | str, most: int) -> Usage:
     """Count what is in a folder, up to a little more than `most` entries."""
     usage = Usage()
     with _opened(os.fspath(path), None) as top:
@@ -80,7 +83,7 @@ def _measure(folder: int, prefix: str, usage: Usage, most: int, depth: int) -> N
                     _measure(inner, f"{prefix}{entry.name}/", usage, most, depth + 1)
 
 
-def collect(path: Path, before: Marks, limits: CodeLimits) -> tuple[list[CodeFile], list[str]]:
+def collect(path: Path | str, before: Marks, limits: CodeLimits) -> tuple[list[CodeFile], list[str]]:
     """The files that are new or changed since `before`, as far as they may be kept, and notes about the others.
     Nobody may be changing them meanwhile."""
     usage = measure(path, limits.files)
@@ -102,7 +105,7 @@ def collect(path: Path, before: Marks, limits: CodeLimits) -> tuple[list[CodeFil
     return files, [f"Not handed out, as a run may hand out {bounds}: {listed}."]
 
 
-def before_run(path: Path, limits: CodeLimits) -> tuple[Marks, str]:
+def before_run(path: Path | str, limits: CodeLimits) -> tuple[Marks, str]:
     """What is in a folder, and a sentence where an earlier run that was cut off had left it above its limits."""
     usage = measure(path, limits.files)
     if not usage.excess(limits):
@@ -110,14 +113,86 @@ def before_run(path: Path, limits: CodeLimits) -> tuple[Marks, str]:
     return {}, shrink(path, {}, limits)
 
 
-def after_run(path: Path, before: Marks, limits: CodeLimits) -> tuple[list[CodeFile], list[str]]:
+def after_run(path: Path | str, before: Marks, limits: CodeLimits) -> tuple[list[CodeFile], list[str]]:
     """Take a folder back below its limits, and collect its files. Returns those, and notes."""
     shrunk = shrink(path, before, limits)
     files, notes = collect(path, before, limits)
     return files, [shrunk, *notes]
 
 
-def shrink(path: Path, before: Marks, limits: CodeLimits) -> str:
+def filled(inside: str, path: Path) -> Marks:
+    """Copy a work folder into an empty one in a sandbox, whose code does not run yet. Returns what is there then."""
+    with _as_owner_of(inside):
+        _copy(str(path), inside)
+    return measure(inside, _MOST_ENTRIES).files
+
+
+def kept(inside: str, path: Path, before: Marks, limits: CodeLimits) -> tuple[list[CodeFile], list[str]]:
+    """`after_run` of a folder in a sandbox whose code has ended, which takes the place of the work folder then."""
+    with _as_owner_of(inside):
+        files, notes = after_run(inside, before, limits)
+    new, old = path.with_name(NEW), path.with_name("old")
+    for left in (new, old):
+        remove(left)
+    new.mkdir(mode=0o700)
+    shown = path.stat()
+    os.chown(new, shown.st_uid, shown.st_gid)
+    _copy(inside, str(new))
+    path.rename(old)
+    new.rename(path)
+    remove(old)
+    return files, notes
+
+
+@contextlib.contextmanager
+def _as_owner_of(path: str) -> Generator[None]:
+    """In this thread, be the user of a folder where the server is root: that one is unknown to a sandbox's file system,
+    which lets nobody unknown make a file."""
+    owner, libc = os.stat(path), ctypes.CDLL(None)
+    libc.setfsgid(owner.st_gid)
+    libc.setfsuid(owner.st_uid)
+    try:
+        yield
+    finally:
+        libc.setfsuid(os.geteuid())
+        libc.setfsgid(os.getegid())
+
+
+def _copy(source: str, target: str) -> None:
+    """Copy what is in a folder that nobody is changing into an empty one: files with their holes, folders and links."""
+    for entry in sorted(os.scandir(source), key=lambda each: each.name):
+        found, to = entry.stat(follow_symlinks=False), f"{target}/{entry.name}"
+        if stat.S_ISLNK(found.st_mode):
+            os.symlink(os.readlink(entry.path), to)
+        elif stat.S_ISDIR(found.st_mode):
+            _open_up(entry.path, None, 0o700)
+            os.mkdir(to, 0o700)
+            _copy(entry.path, to)
+        elif stat.S_ISREG(found.st_mode):
+            _open_up(entry.path, None, found.st_mode & 0o777 | 0o600)
+            with open(entry.path, "rb") as given, open(to, "xb") as made:
+                _copy_data(given.fileno(), made.fileno(), found.st_size)
+            os.chmod(to, found.st_mode & 0o777 | 0o600)
+        else:
+            continue
+        os.chown(to, found.st_uid, found.st_gid, follow_symlinks=False)
+
+
+def _copy_data(given: int, made: int, size: int) -> None:
+    os.ftruncate(made, size)
+    at = 0
+    while at < size:
+        try:
+            at = os.lseek(given, at, os.SEEK_DATA)
+        except OSError:  # The rest is a hole.
+            return
+        end = os.lseek(given, at, os.SEEK_HOLE)
+        os.lseek(made, at, os.SEEK_SET)
+        while at < end:
+            at += os.sendfile(made, given, at, end - at)
+
+
+def shrink(path: Path | str, before: Marks, limits: CodeLimits) -> str:
     """Take a folder that is above a limit back below it: what is new or changed is deleted, or else all. Returns a
     sentence that says so; "": it was not above. Nobody may be changing it meanwhile."""
     if not measure(path, limits.files).excess(limits):
@@ -141,7 +216,7 @@ def remove(path: Path) -> None:
         path.rmdir()
 
 
-def empty(path: Path) -> None:
+def empty(path: Path | str) -> None:
     """Remove all that is in a folder. Directories are lifted to its top first, as they may be too deep for a path."""
     lifted = 0
     with _opened(os.fspath(path), None, change=True) as top:
@@ -169,7 +244,7 @@ def _unlinked(name: str, folder: int | None) -> bool:
     return True
 
 
-def _read(path: Path, name: str, most: int) -> bytes | None:
+def _read(path: Path | str, name: str, most: int) -> bytes | None:
     *folders, last = name.split("/")
     with _walked(path, folders) as folder:
         if folder is None:
@@ -184,7 +259,7 @@ def _read(path: Path, name: str, most: int) -> bytes | None:
 
 
 @contextlib.contextmanager
-def _walked(path: Path, folders: list[str], *, change: bool = False) -> Generator[int | None]:
+def _walked(path: Path | str, folders: list[str], *, change: bool = False) -> Generator[int | None]:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_opened(os.fspath(path), None))
         for name in folders:

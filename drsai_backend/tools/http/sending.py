@@ -5,7 +5,6 @@ Every failure is a `ToolError`, whose text is safe to show."""
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -16,12 +15,11 @@ import httpx
 from drsai_backend.errors import DrSaiError, InvalidRequest, RefusedAddress, ToolError, TransientToolError
 from drsai_backend.net.addresses import Reachable, endpoint_of
 from drsai_backend.net.transport import CheckedTransport, Resolve
+from drsai_backend.net.unpacking import PLAIN, Packed, unpacked
 from drsai_backend.tools.results import FileOutput
 
 SAFE: Final = ("GET", "HEAD")
 REDIRECTS: Final = 5
-_GZIP: Final = 16 + zlib.MAX_WBITS
-"""The format's headers and sums, for `zlib.decompressobj`."""
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _OF_THE_CONNECTION: Final = frozenset(("host", "content-length", "transfer-encoding", "connection", "upgrade", "te"))
 
@@ -136,39 +134,16 @@ class Sender:
 
     async def _read(self, client: httpx.AsyncClient, request: httpx.Request) -> Answer:
         """The answer with its bytes, as long as they may be."""
-        request.headers["accept-encoding"] = "identity"
+        request.headers.update(PLAIN)
         response = await client.send(request, stream=True)
+        content = bytearray()
         try:
-            content = _Content(self.name, response.headers.get("content-encoding", ""), self.max_bytes)
-            async for part in response.aiter_raw(65_536):
-                content.add(part)
-            return Answer(response, content.all())
+            async for piece in unpacked(response.aiter_raw(), response.headers.get("content-encoding", "")):
+                content += piece
+                if len(content) > self.max_bytes:
+                    raise ToolError(f"{self.name} answered with more than {self.max_bytes} bytes.")
+            return Answer(response, bytes(content))
+        except Packed as refused:
+            raise ToolError(f"{self.name} {refused}") from None
         finally:
             await response.aclose()
-
-
-class _Content:
-    """The bytes of an answer, counted before they are kept. A server that was asked for plain ones and packs them all
-    the same: gzip is unpacked a bounded piece at a time, and all else refused, as nobody can say what it unfolds to."""
-
-    def __init__(self, name: str, packing: str, most: int) -> None:
-        self._bytes = bytearray()
-        self._name, self._packing, self._most = name, packing.strip().lower(), most
-        self._gzip = zlib.decompressobj(_GZIP) if self._packing in ("gzip", "x-gzip") else None
-
-    def add(self, part: bytes) -> None:
-        if self._gzip is not None:
-            try:
-                part = self._gzip.decompress(part, self._most + 1 - len(self._bytes))
-            except zlib.error:
-                raise ToolError(f"{self._name} answered with bytes that cannot be unpacked.") from None
-        elif self._packing not in ("", "identity"):
-            raise ToolError(f"{self._name} answered with packed bytes although it was asked for plain ones.")
-        self._bytes += part
-        if len(self._bytes) > self._most:
-            raise ToolError(f"{self._name} answered with more than {self._most} bytes.")
-
-    def all(self) -> bytes:
-        if self._bytes and self._gzip is not None and not self._gzip.eof:
-            raise ToolError(f"{self._name} answered with bytes that cannot be unpacked.")
-        return bytes(self._bytes)

@@ -8,16 +8,17 @@ import json
 import os
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, cast
 
 import httpx
-import jsonpath
 
 from drsai_backend.errors import ToolError, TransientToolError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import Reachable
 from drsai_backend.net.retry_after import pause_of
 from drsai_backend.net.transport import Resolve
+from drsai_backend.tools.apart import ApartError, apart
 from drsai_backend.tools.base import ToolBase, ToolIdentity
 from drsai_backend.tools.http.config import HttpEndpoint, HttpToolConfig
 from drsai_backend.tools.http.hiding import Hiding
@@ -34,7 +35,9 @@ _AWAY: Final = (408, 425, 429, 500, 502, 503, 504)
 """Answers that may be another one soon."""
 _SHOWN: Final = 500
 _LONG: Final = 65_536
-"""Bytes of an answer that is read in a thread: what is picked of a megabyte may take seconds."""
+"""Bytes of an answer that is read in a thread."""
+_PICKING: Final = Path(__file__).with_name("inside_jsonpath.py")
+_MEMORY: Final = 1 << 30
 
 
 def environment_secrets() -> dict[str, str]:
@@ -100,25 +103,35 @@ class HttpTool(ToolBase):
             self.config.endpoint,
             Values(_own(arguments) | context_values(run), self._secrets),
         )
+        if _is_json(answer.kind) and (path := self.config.result) is not None:
+            content = await self._picked(path, answer)
+            read = partial(self._hidden, content)
+            return read() if len(content) <= _LONG else await in_thread(read)
         read = partial(self._read, answer)
         return read() if len(answer.content) <= _LONG else await in_thread(read)
 
     def _read(self, answer: Answer) -> ToolOutput:
         kind = answer.kind
-        if kind == "application/json" or kind.endswith("+json"):
-            text = answer.content.decode("utf-8", "replace")
-            return self._hiding.json(text) if self.config.result is None else self._picked(self.config.result, text)
+        if _is_json(kind):
+            return self._hiding.json(answer.content.decode("utf-8", "replace"))
         if kind.startswith("text/") or not kind or kind in ("application/xml", "application/x-www-form-urlencoded"):
             return self._hiding.text(answer.text)
         file = answer.as_file()
         return FileOutput(self._hiding.text(file.name), self._hiding.data(file.data), self._hiding.text(kind))
 
-    def _picked(self, path: str, text: str) -> ToolOutput:
+    async def _picked(self, path: str, answer: Answer) -> bytes:
+        """What a path finds in an answer, as JSON."""
+        data, seconds = path.encode() + b"\0" + answer.content, self.config.endpoint.timeout
         try:
-            found = self._hiding.value(jsonpath.findall(path, json.loads(text)))
-        except (ValueError, RecursionError, jsonpath.JSONPathError):
+            return await apart(_PICKING, data, seconds=seconds, memory=_MEMORY, most=2 * self.config.max_bytes)
+        except ApartError as error:
+            if error.late:
+                raise ToolError(f"What is wanted of the answer was not found within {seconds:g} seconds.") from None
             raise ToolError(f"{self.name} answered with JSON that cannot be read.") from None
-        return found[0] if len(found) == 1 else found
+
+    def _hidden(self, found: bytes) -> ToolOutput:
+        text = found.decode()
+        return self._hiding.value(json.loads(text)) if text[0] in '"n' else self._hiding.json(text)
 
     async def _send(self, endpoint: HttpEndpoint, values: Values) -> Answer:
         try:
@@ -166,6 +179,10 @@ class HttpTool(ToolBase):
         if response.status_code in _AWAY and endpoint.method in SAFE:
             raise TransientToolError(text, after=pause or 0.0)
         raise ToolError(text)
+
+
+def _is_json(kind: str) -> bool:
+    return kind == "application/json" or kind.endswith("+json")
 
 
 def _own(arguments: JsonObject) -> JsonObject:

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from drsai_backend.tools.code.bubblewrap import BubblewrapSandbox
+from drsai_backend.tools.code.bubblewrap import _ENVIRONMENT, BubblewrapSandbox
 from drsai_backend.tools.code.folders import WorkFolders
+
+MARK = "DRSAI_TEST_ROOT"
+"""The variable by which processes in a test's sandboxes are found from outside."""
 
 
 @pytest.fixture
@@ -24,8 +27,9 @@ def root() -> Iterator[Path]:
 
 
 @pytest.fixture
-async def bubblewrap(root: Path) -> AsyncIterator[BubblewrapSandbox]:
+async def bubblewrap(root: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[BubblewrapSandbox]:
     """One that works. Without one a test is skipped, and fails where $DRSAI_TEST_SANDBOX says `required`: in CI."""
+    monkeypatch.setitem(_ENVIRONMENT, MARK, str(root))
     sandbox = BubblewrapSandbox(WorkFolders(root))
     if (why := await sandbox.probe()) is not None:
         if os.environ.get("DRSAI_TEST_SANDBOX") == "required":

@@ -15,6 +15,7 @@ import pytest
 
 from drsai_backend.tools.code import CodeLimits, CodeResult
 from drsai_backend.tools.code.bubblewrap import BubblewrapSandbox
+from tests.tools.code.conftest import MARK
 
 LIMITS = CodeLimits(seconds=40, memory=512 << 20, disk=8 << 20, files=200, output=2000, processes=16)
 
@@ -106,7 +107,7 @@ async def test_a_call_that_is_cancelled_leaves_nothing(bubblewrap: BubblewrapSan
     await run(bubblewrap, "1")
     open_before = len(os.listdir("/proc/self/fd"))
     task = asyncio.create_task(run(bubblewrap, "import os\nos.fork()\nopen('up', 'w')\nwhile True:\n    pass"))
-    await until(lambda: (bubblewrap.folders.root / "a/work/up").exists())
+    await until(lambda: is_up(bubblewrap.folders.root))
     assert in_sandboxes(bubblewrap.folders.root)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -120,8 +121,9 @@ async def test_a_server_that_is_killed_leaves_nothing(bubblewrap: BubblewrapSand
     code = (
         "import asyncio, sys, pathlib\n"
         "from drsai_backend.tools.code.base import CodeLimits\n"
-        "from drsai_backend.tools.code.bubblewrap import BubblewrapSandbox\n"
+        "from drsai_backend.tools.code.bubblewrap import _ENVIRONMENT, BubblewrapSandbox\n"
         "from drsai_backend.tools.code.folders import WorkFolders\n"
+        f"_ENVIRONMENT[{MARK!r}] = sys.argv[1]\n"
         "async def main():\n"
         "    sandbox = BubblewrapSandbox(WorkFolders(pathlib.Path(sys.argv[1])))\n"
         "    assert await sandbox.probe() is None\n"
@@ -131,7 +133,7 @@ async def test_a_server_that_is_killed_leaves_nothing(bubblewrap: BubblewrapSand
         "asyncio.run(main())\n"
     )
     server = await asyncio.create_subprocess_exec(sys.executable, "-c", code, str(root))
-    await until(lambda: (root / "k/work/up").exists())
+    await until(lambda: is_up(root))
     assert in_sandboxes(bubblewrap.folders.root)
     os.kill(server.pid, signal.SIGKILL)
     await server.wait()
@@ -148,13 +150,18 @@ async def until(true: Callable[[], object]) -> None:
 
 
 def in_sandboxes(root: Path) -> list[int]:
-    """Living processes that see a work folder of `root`, and nothing else of this machine."""
+    """Living processes in the sandboxes of a test."""
     found = list[int]()
     for process in psutil.process_iter():
         try:
-            seen = Path(f"/proc/{process.pid}/mountinfo").read_text()
-            if f"/{root.parent.name}/" in seen and process.status() != psutil.STATUS_ZOMBIE:
+            is_marked = f"{MARK}={root}\0".encode() in Path(f"/proc/{process.pid}/environ").read_bytes()
+            if is_marked and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process.pid)
         except (OSError, psutil.Error):
             continue
     return found
+
+
+def is_up(root: Path) -> bool:
+    """Whether code in a sandbox has made its file `up`."""
+    return any(Path(f"/proc/{pid}/root/mnt/data/up").exists() for pid in in_sandboxes(root))

@@ -47,6 +47,7 @@ found["sockets"] = [f for f in range(1, 46) if attempt(socket.socket, f, socket.
 found["terminal"] = attempt(open, "/dev/tty")
 found["parent"] = [attempt(os.kill, pid, signal.SIGKILL) for pid in (os.getppid(), 1)] and os.path.exists("/proc/1")
 found["root"] = [attempt(os.setuid, 0), attempt(os.setgid, 0), attempt(os.chroot, "/tmp"), attempt(os.chown, ".", 0, 0)]
+found["oom"] = attempt(lambda: open("/proc/self/oom_score_adj", "w").write("0"))
 found["link"] = attempt(os.link, "/usr/bin/env", "env")
 found["device"] = attempt(os.mknod, "disk", stat.S_IFBLK | 0o600, os.makedev(254, 0))
 for name in ("AS", "FSIZE", "NPROC", "NOFILE", "CPU"):
@@ -152,13 +153,31 @@ async def test_what_is_closed_to_everybody_is_counted_handed_out_and_removed(bub
         ("open('x', 'wb').truncate(1 << 40)", "File too large"),
         (
             "import itertools\nfor n in itertools.count():\n    open(f'{n}', 'wb').write(bytes(1 << 20))",
-            "may have 8388608 bytes",
+            "No space",
         ),
         # Without a name, but on the disk.
         (
             "import os, time\nopened = []\nfor _ in range(8):\n    file = open('x', 'wb', 0)\n"
             "    file.write(os.urandom(2 << 20))\n    opened.append(file)\n    os.unlink('x')\ntime.sleep(60)",
-            "may have 8388608 bytes",
+            "No space",
+        ),
+        # Without a name or a descriptor: mapped, on its way to another process, running.
+        (
+            "import mmap, os\nkept = []\nfor _ in range(9):\n    file = open('x', 'w+b', 0)\n"
+            "    file.write(bytes(2 << 20))\n    kept.append(mmap.mmap(file.fileno(), 0))\n    file.close()\n"
+            "    os.unlink('x')",
+            "No space",
+        ),
+        (
+            "import os, socket\nours, theirs = socket.socketpair()\nfor _ in range(9):\n"
+            "    file = open('x', 'w+b', 0)\n    file.write(bytes(2 << 20))\n"
+            "    socket.send_fds(ours, [b'x'], [file.fileno()])\n    file.close()\n    os.unlink('x')",
+            "No space",
+        ),
+        (
+            "import os, shutil, subprocess\nfor _ in range(999):\n    shutil.copy(shutil.which('sleep'), 'x')\n"
+            "    open('x', 'ab').write(bytes(2 << 20))\n    subprocess.Popen(['./x', '60'])\n    os.unlink('x')",
+            "No space",
         ),
         ("import itertools\nfor n in itertools.count():\n    open(f'{n}', 'w')", "may have 200 files"),
         ("import itertools\nfor n in itertools.count():\n    open(f'/tmp/{n}', 'w')", "/tmp and /dev/shm may have 200"),

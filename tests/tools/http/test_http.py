@@ -8,14 +8,15 @@ import html
 import json
 import random
 import resource
-import threading
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from traceback import walk_stack
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-import jsonpath
+import psutil
 import pytest
 from autogen_core.tools import ToolResult
 from hypothesis import given
@@ -282,21 +283,24 @@ class TestAnswers:
             made(site, query={"q": "{city}"}, parameters=[CITY]), city="x" * 70_000
         )
 
-    async def test_a_long_answer_is_read_beside_the_loop(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What is picked of a megabyte takes seconds, in which the loop has others to serve."""
-        threads: list[threading.Thread] = []
-        find = jsonpath.findall
+    @pytest.mark.parametrize("count", [1, 20_000])
+    async def test_what_is_picked_of_short_and_long_answers(self, site: Site, count: int) -> None:
+        site.answer = lambda sent: Said({"a": [{"b": n} for n in range(count)], "s": "é\\ \n", "n": None})
+        assert await said(made(site, result="$.a[?@.b < 1].b")) == "0"
+        assert await said(made(site, result="$.s")) == "é\\ \n"
+        assert await said(made(site, result="$.n")) == ""
+        assert await said(made(site, result="$.s.x")) == "[]"
 
-        def seen(*given: Any) -> Any:
-            threads.append(threading.current_thread())
-            return find(*given)
-
-        monkeypatch.setattr(jsonpath, "findall", seen)
-        site.answer = lambda sent: Said({"a": [{"b": n} for n in range(20_000)]})
-        assert await said(made(site, result="$.a[?@.b > 19997].b")) == "[19998,19999]"
-        site.answer = lambda sent: Said({"a": [{"b": 19998}]})
-        assert await said(made(site, result="$.a[?@.b > 19997].b")) == "19998"
-        assert [each is threading.main_thread() for each in threads] == [False, True]
+    async def test_what_is_picked_for_ever_is_stopped(self, site: Site) -> None:
+        deep: Any = 1
+        for _ in range(60):
+            deep = {"a": deep}
+        site.answer = lambda sent: Said([deep] * 2000)
+        assert "1 seconds" in await said(made(site, result="$..*..*", timeout=1, retries=0))
+        frames = [walked for frame in sys._current_frames().values() for walked, _ in walk_stack(frame)]
+        assert not [each for each in frames if "/jsonpath/" in each.f_code.co_filename], "no thread goes on with it"
+        children = [" ".join(each.cmdline()) for each in psutil.Process().children(recursive=True)]
+        assert not [line for line in children if "inside_jsonpath" in line], "no process goes on with it"
 
     async def test_a_server_that_hangs(self, site: Site) -> None:
         site.answer = lambda sent: Said(delay=0.5)

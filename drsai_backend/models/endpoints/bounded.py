@@ -1,0 +1,239 @@
+"""What a model's answer may have: bytes on its way, of which no more are kept, and text in it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from functools import reduce
+from operator import getitem
+from typing import Any, Final, NamedTuple, cast
+
+import httpx2
+import orjson
+from autogen_core.models import CreateResult
+from openai import DefaultAsyncHttpxClient
+from openai.types.chat import ChatCompletionChunk
+from pydantic_core import from_json
+
+from drsai_backend.config import Settings
+from drsai_backend.errors import EndpointFailed
+from drsai_backend.models.endpoints.thoughts import ThoughtSplitter
+from drsai_backend.net.unpacking import PLAIN, unpacked
+
+_WIRE: Final = 4
+"""So many bytes may come for one of text: JSON in UTF-8 takes up to three, and has names around it."""
+_MOST_OF_ERROR: Final = 65_536
+_LEAST: Final = 16
+"""Bytes that a piece of an answer counts for at least: what is kept of each takes more."""
+_TEXTS: Final = (("choices", 0, "message", "content"), ("content", 0, "text"))
+_BLANK_LINES: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_CUT: Final = "drsai_cut"
+_CUT_EVENT: Final = b"event: message_delta\ndata: %b\n\n" % orjson.dumps(
+    {
+        "object": "chat.completion.chunk", "id": "", "created": 0, "model": "", _CUT: True,
+        "choices": [{"index": 0, "delta": {}, "finish_reason": "length"}],
+        "type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": None,
+    }
+)  # fmt: skip
+"""The end of a stream in which one event was too long, for OpenAI's package and Anthropic's."""
+
+
+class AnswerBounds(NamedTuple):
+    """Bytes that an answer may have, the arguments of its calls included, and its thought."""
+
+    answer: int = 4 << 20
+    thought: int = 256 << 10
+
+    @property
+    def wire(self) -> int:
+        """Bytes that an answer, or one event of it, may have on its way."""
+        return _WIRE * (self.answer + self.thought)
+
+
+def bounds_of(settings: Settings) -> AnswerBounds:
+    """Those that are set."""
+    return AnswerBounds(settings.max_answer_bytes, settings.max_thought_bytes)
+
+
+DEFAULT: Final = AnswerBounds()
+
+
+class AnswerLength:
+    """How much of an answer has come, and what of a piece of it may still be taken.
+
+    Attributes:
+        begun: it has begun.
+        over: it was too long, and is to end here, as `length`; a call of a tool that it was in is not finished.
+    """
+
+    def __init__(self, bounds: AnswerBounds) -> None:
+        self.begun = self.over = self._is_cut = False
+        self._left, self._thought = bounds
+        self._call: object = None
+        self._mark = "<think>"
+        self._splitter = ThoughtSplitter()
+
+    def text(self, piece: str) -> str:
+        """What may be taken of text, which may begin with a thought between its marks."""
+        if self._splitter.is_text:
+            return self._taken(piece)
+        parts = self._splitter.feed(piece)
+        given = "".join([text for is_thought, text in parts if is_thought])
+        thought = self.thought(given)
+        said = "".join([self._taken(text) for is_thought, text in parts if not is_thought])
+        self._is_cut = self._is_cut or len(thought) < len(given)
+        if not self._is_cut and not self.over:
+            self._mark = ""
+            return piece
+        # Of a thought that was cut, the mark at its end may be in what was left out.
+        begin, self._mark = self._mark if thought else "", ""
+        return begin + thought + (f"</think>{said}" if said and self._is_cut else said)
+
+    def thought(self, piece: str) -> str:
+        """What may be taken of a thought: of a longer one the beginning, and then nothing."""
+        taken = _cut(piece, self._thought)
+        self._thought -= max(_size(piece), _LEAST) if piece else 0
+        return taken
+
+    def call(self, which: object, *texts: str | None) -> str:
+        """Count a piece of a call of a tool. Returns what may be taken of the last of its texts."""
+        if which != self._call:
+            self._call = which
+            self._left -= 4 * _LEAST
+        taken = [self._taken(each or "") for each in texts][-1]
+        self.over = self.over or self._left < 0
+        return taken
+
+    def check_begun(self) -> None:
+        """Raises EndpointFailed: a stream has ended before its first piece."""
+        if not self.begun:
+            raise EndpointFailed("The model endpoint has answered with nothing.")
+
+    def of_openai(self, chunk: ChatCompletionChunk) -> None:
+        """Take of a piece of a stream what may be taken."""
+        for choice in chunk.choices[:1]:
+            self.begun = True
+            delta = choice.delta
+            if delta.content:
+                delta.content = self.text(delta.content)
+            if isinstance(thought := (delta.model_extra or {}).get("reasoning_content"), str):
+                setattr(delta, "reasoning_content", self.thought(thought))  # noqa: B010 - not OpenAI's own
+            for call in delta.tool_calls or ():
+                if (function := call.function) is not None:
+                    function.arguments = self.call(call.index, call.id, function.name, function.arguments)
+        self.over = self.over or hasattr(chunk, _CUT)
+
+    def of_anthropic(self, event: Any) -> None:
+        """The same of an event."""
+        self.begun, delta = True, getattr(event, "delta", None)
+        for name, take in (("text", self.text), ("thinking", self.thought), ("partial_json", self._taken)):
+            if isinstance(piece := getattr(delta, name, None), str):
+                setattr(delta, name, take(piece))
+        block = getattr(event, "content_block", None)
+        if isinstance(tool := getattr(block, "name", None), str):
+            self.call(block, getattr(block, "id", None), tool)
+        self.over = self.over or hasattr(event, _CUT)
+
+    def _taken(self, piece: str) -> str:
+        taken = _cut(piece, self._left)
+        self._left -= max(_size(piece), _LEAST) if piece else 0
+        self.over = self.over or len(taken) < len(piece)
+        return taken
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
+
+
+def _cut(text: str, most: int) -> str:
+    """The beginning of a text that has no more bytes."""
+    if _size(text) <= most:
+        return text
+    return text.encode(errors="replace")[: max(most, 0)].decode(errors="ignore")
+
+
+def bounded(result: CreateResult, bounds: AnswerBounds, *, over: bool = False) -> CreateResult:
+    """A result with no more than it may have. `over`: it was cut before, so that its last call is not finished."""
+    length = AnswerLength(bounds)
+    thought = None if result.thought is None else length.thought(result.thought)
+    if isinstance(result.content, str):
+        content: Any = length.text(result.content)
+    else:
+        content = []
+        for each in result.content[: len(result.content) - over]:
+            length.call(each, each.id, each.name, each.arguments)
+            if length.over:
+                break
+            content.append(each)
+    if not (over or length.over or thought != result.thought):
+        return result
+    made: dict[str, Any] = {"thought": thought, "content": content}
+    if over or length.over:
+        made |= {"finish_reason": "length"}
+        if not content:  # What it has said beside its calls is its text.
+            made |= {"thought": None, "content": thought or ""}
+    return result.model_copy(update=made)
+
+
+class _Body(httpx2.AsyncByteStream):
+    """The body of an answer: events whole, one by one, all else when it is there. `cut` makes the last that is read of
+    a body that is too long."""
+
+    def __init__(self, response: httpx2.Response, most: int, cut: Callable[[bytes], bytes]) -> None:
+        self._inner, self._most, self._cut = cast(httpx2.AsyncByteStream, response.stream), most, cut
+        self._packing = response.headers.pop("content-encoding", "")
+        self._events = response.headers.get("content-type", "").startswith("text/event-stream")
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        held = bytearray()
+        async for piece in unpacked(self._inner, self._packing):
+            held += piece
+            if self._events:
+                since = max(0, len(held) - len(piece) - 3)
+                ends = [at + len(mark) for mark in _BLANK_LINES if (at := held.rfind(mark, since)) >= 0]
+                if ends:
+                    yield bytes(held[: max(ends)])
+                    del held[: max(ends)]
+            if len(held) > self._most:
+                held[:] = _CUT_EVENT if self._events else self._cut(bytes(held))
+                break
+        yield bytes(held)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def bounded_client(most: int, cut: Callable[[bytes], bytes] | None = None) -> httpx2.AsyncClient:
+    """A client for openai's package, or Anthropic's, whose answers are cut while they arrive: what is beyond `most`
+    bytes, or in an event with more, is never read, and `cut` says what stands for the rest; default: that the answer
+    has ended as `length`. Packed ones are unpacked or refused as `unpacked` does.
+    """
+
+    async def bound(response: httpx2.Response) -> None:
+        if response.is_success:
+            response.stream = _Body(response, most, cut or _cut_answer)
+        else:
+            response.stream = _Body(response, min(most, _MOST_OF_ERROR), bytes)
+
+    return DefaultAsyncHttpxClient(event_hooks={"response": [bound]}, headers=PLAIN)
+
+
+def _cut_answer(body: bytes) -> bytes:
+    """The beginning of an answer as a whole one that has ended as `length`, for OpenAI's package and Anthropic's. None
+    of its calls is made."""
+    text: object = ""
+    for path in _TEXTS:
+        try:
+            text = text or reduce(getitem, path, from_json(body, allow_partial="trailing-strings"))
+        except (LookupError, TypeError, ValueError):
+            continue
+    said = text if isinstance(text, str) else ""
+    used = ("prompt_tokens", "completion_tokens", "total_tokens", "input_tokens", "output_tokens")
+    message = {"role": "assistant", "content": said}
+    return orjson.dumps(
+        {
+            "object": "chat.completion", "id": "", "created": 0, "model": "", "usage": dict.fromkeys(used, 0),
+            "choices": [{"index": 0, "message": message, "finish_reason": "length"}],
+            "type": "message", "role": "assistant", "content": [{"type": "text", "text": said}],
+            "stop_reason": "max_tokens",
+        }
+    )  # fmt: skip

@@ -1,0 +1,96 @@
+"""However many answers stream, others in the event loop wait for a few of their pieces, and short answers end soon."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from autogen_core.models import CreateResult, RequestUsage, UserMessage
+
+from drsai_backend.models import RunModelClient
+from drsai_backend.models.turns import AT_ONCE, turn
+from tests.support.scripted import ScriptedClient
+
+HELLO = [UserMessage(content="Hello", source="user")]
+
+
+class Talking(ScriptedClient):
+    """A model that has a next piece at every moment. `handled` counts those of all of its answers."""
+
+    def __init__(self, pieces: int) -> None:
+        super().__init__(lambda *_: "unused")
+        self.pieces, self.handled = pieces, 0
+
+    async def create_stream(self, messages: Any, **options: Any) -> AsyncGenerator[str | CreateResult, None]:
+        for _ in range(self.pieces):
+            await asyncio.sleep(0)
+            self.handled += 1
+            yield "x" * 20
+        usage = RequestUsage(prompt_tokens=0, completion_tokens=0)
+        yield CreateResult(content="x" * 20 * self.pieces, finish_reason="stop", usage=usage, cached=False)
+
+
+async def heard(client: RunModelClient) -> None:
+    async for _ in client.create_stream(HELLO):
+        pass
+
+
+@asynccontextmanager
+async def many(count: int) -> AsyncIterator[Talking]:
+    """So many long answers under way, some pieces into each."""
+    model = Talking(100_000)
+    tasks = [asyncio.create_task(heard(RunModelClient(model))) for _ in range(count)]
+    while model.handled < 20 * count:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    yield model
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+@pytest.mark.parametrize("count", [10, 100])
+async def test_a_bystander_waits_for_a_few_pieces_in_each_round(count: int) -> None:
+    async with many(count) as model:
+        before = model.handled
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert 50 <= model.handled - before <= 51 * 2 * AT_ONCE
+
+
+@pytest.mark.parametrize("count", [10, 100])
+async def test_a_short_answer_soon_ends_beside_long_ones(count: int) -> None:
+    async with many(count) as model:
+        before = model.handled
+        await heard(RunModelClient(Talking(20)))
+        assert model.handled - before < 20 * count / 2 + 20 * 4 * AT_ONCE, (
+            "half a piece of each of the others, for each of its own"
+        )
+
+
+async def test_long_answers_go_on_beside_short_ones_without_end() -> None:
+    rounds = 0
+
+    async def short() -> None:
+        while rounds < 20:
+            await turn(1)
+
+    tasks = [asyncio.create_task(short()) for _ in range(100)]
+    for number in range(1_000, 1_020):
+        await turn(number)
+        rounds += 1
+    await asyncio.wait(tasks)
+
+
+async def test_who_is_cancelled_takes_no_turn() -> None:
+    async def wait(number: int) -> int:
+        await turn(number)
+        return number
+
+    tasks = [asyncio.create_task(wait(number)) for number in range(200)]
+    await asyncio.sleep(0)
+    for task in tasks[::2]:
+        task.cancel()
+    assert (await asyncio.gather(*tasks, return_exceptions=True))[1::2] == [*range(1, 200, 2)]

@@ -1,0 +1,111 @@
+"""Runs whose model endpoint answers too much, or what is no answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from autogen_agentchat.agents import AssistantAgent
+from autogen_core.tools import FunctionTool
+
+from drsai_backend import RunContext, Thread
+from drsai_backend.runs import InputMessage, RunRequest
+from tests.support.model_server import ModelServer, Raw, Reply, ToolCall
+from tests.support.threads import Make
+
+BOUNDS: dict[str, Any] = {"max_answer_bytes": 10_000, "max_thought_bytes": 1_000, "max_tool_output": 2_000}
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with ModelServer(strict=False) as server:
+        yield server
+
+
+def flood() -> Iterator[bytes]:
+    delta = {"choices": [{"index": 0, "delta": {"content": "x" * 1_000}, "finish_reason": None}], "model": "m"}
+    while True:
+        yield f"data: {json.dumps(delta)}\n\n".encode()
+
+
+async def talk(text: str) -> str:
+    return text * 10_000
+
+
+def agent(context: RunContext, **more: Any) -> AssistantAgent:
+    return AssistantAgent("ann", context.model_client(), **more)
+
+
+def asked() -> RunRequest:
+    return RunRequest("crew", [InputMessage("user", "x")], thread_id="t")
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_an_answer_without_end_ends_as_length(make: Make, server: ModelServer, streams: bool) -> None:
+    whole = b'{"choices": [{"message": {"role": "assistant", "content": "' + b"y" * 100_000
+    server.script(None, lambda _: Raw(flood(), "text/event-stream") if streams else Raw([whole]))
+    drsai = await make(
+        {"crew": lambda context: agent(context, model_client_stream=streams)}, openai_base_url=server.base_url, **BOUNDS
+    )
+    handle = await drsai.engine.start(asked())
+    end = await handle.wait()
+    assert (end.status.value, end.finish_reason) == ("completed", "length")
+    [thread] = await drsai.db.get(Thread)
+    assert len(thread.messages[-1]["content"]) == 10_000
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_garbage_is_told_as_such_and_leaves_no_traceback(
+    make: Make, server: ModelServer, streams: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.script(
+        None,
+        lambda _: Raw(
+            [b"data: {nonsense\n\n" if streams else b"{"], "text/event-stream" if streams else "application/json"
+        ),
+    )
+    drsai = await make(
+        {"crew": lambda context: agent(context, model_client_stream=streams)}, openai_base_url=server.base_url
+    )
+    end = await (await drsai.engine.start(asked())).wait()
+    assert end.error_code == "model_error"
+    assert "cannot be read" in str(end.error_message)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == ["run ended"]
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_tools_text_is_cut_and_its_call_counts(make: Make, server: ModelServer) -> None:
+    server.script(None, [Reply(tool_calls=[ToolCall("talk", {"text": "ab"})]), "done"])
+    tools = [FunctionTool(talk, "Talks.")]
+    drsai = await make(
+        {"crew": lambda context: agent(context, tools=tools, reflect_on_tool_use=True)},
+        openai_base_url=server.base_url,
+        **BOUNDS,
+    )
+    end = await (await drsai.engine.start(asked())).wait()
+    assert end.status.value == "completed"
+    result = server.requests[-1].messages[-1]["content"]
+    assert result.startswith("abab")
+    assert "[The result was cut: 2000 of 20000 characters are shown." in result
+    assert len(result) < 2_200
+
+
+async def test_a_process_ends_in_time_whatever_its_models_do(make: Make, server: ModelServer) -> None:
+    server.script(None, lambda _: Raw(flood(), "text/event-stream"))
+    drsai = await make(
+        {"crew": lambda context: agent(context, model_client_stream=True)},
+        openai_base_url=server.base_url,
+        max_answer_bytes=1_000_000_000,
+    )
+    handles = [
+        await drsai.engine.start(RunRequest("crew", [InputMessage("user", "x")], thread_id=f"t{number}"))
+        for number in range(20)
+    ]
+    async with asyncio.timeout(60):
+        await drsai.close()
+        for handle in handles:
+            assert (await handle.wait()).status.value == "running"
