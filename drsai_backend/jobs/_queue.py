@@ -65,7 +65,7 @@ class JobQueue:
                 timeout=_PATIENCE,
                 configure=_configure,
                 kwargs={
-                    "application_name": "drsai jobs",
+                    "application_name": "drsai queue",  # that of releases whose workers announce no teams: "drsai jobs"
                     "connect_timeout": int(_PATIENCE),
                     # A peer that answers nothing any more: procrastinate would wait for it without end.
                     "tcp_user_timeout": int(_PATIENCE * 1000),
