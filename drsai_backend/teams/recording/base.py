@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, cast
 
-from drsai_backend.state.codec import dump_exact, load_exact
-
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -15,8 +13,7 @@ class Field:
 
     Attributes:
         attribute: its name.
-        dump: makes a JSON value of it, which nobody changes afterwards. None: it is one, and is replaced, never
-            changed in place.
+        dump: makes a JSON value of it, which is copied. None: it is one, and is replaced, never changed in place.
         load: makes the attribute of what `dump` gave. None: it is that.
     """
 
@@ -25,7 +22,7 @@ class Field:
     load: Callable[[Any], Any] | None = None
 
     def read(self, owner: object) -> object:
-        """The attribute of `owner` as JSON."""
+        """The attribute of `owner` as JSON, not copied."""
         value = getattr(owner, self.attribute)
         return value if self.dump is None else self.dump(value)
 
@@ -49,10 +46,10 @@ def fields_of(owner: object) -> Mapping[str, Field]:
     declared: dict[str, Field] = {}
     for cls in reversed(type(owner).__mro__):
         for each in cast("Sequence[str | Field]", vars(cls).get("durable_fields", ())):
-            field = Field(each, _copy) if isinstance(each, str) else each
+            field = Field(each, _as_it_is) if isinstance(each, str) else each
             declared[field.attribute] = field
     return declared
 
 
-def _copy(value: object) -> object:
-    return load_exact(dump_exact(value))
+def _as_it_is(value: object) -> object:
+    return value
