@@ -83,7 +83,7 @@ def dump_exact(value: object) -> Exact:
 
 def not_json(value: object, place: str = "") -> str:
     """What of a value that `dump_exact` refuses is no JSON, and where: `visited.0 is a set`."""
-    inside: Iterable[tuple[object, object]] = ()
+    kind, inside = type(value).__name__, cast("Iterable[tuple[object, object]]", ())
     if isinstance(value, dict | list | tuple):
         given = cast("dict[object, object] | list[object]", value)
         inside = given.items() if isinstance(given, dict) else enumerate(given)
@@ -92,7 +92,7 @@ def not_json(value: object, place: str = "") -> str:
             json.dumps({cast("str", key): child})
         except (TypeError, ValueError, RecursionError):
             return not_json(child, f"{place}.{key}" if place else str(key))
-    return f"{place or 'it'} is a {value.__class__.__name__}"
+    return f"{place or 'it'} is a {kind}"
 
 
 def _dump(value: object) -> Exact:
