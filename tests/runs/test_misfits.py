@@ -14,12 +14,13 @@ from autogen_agentchat.base import Response
 from autogen_agentchat.messages import TextMessage
 from pydantic import BaseModel
 
-from drsai_backend import DrSai, RoundRobinGroupChat
+from drsai_backend import AssistantAgent, DrSai, RoundRobinGroupChat
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import AutoGenMessage, table_of
 from drsai_backend.errors import DamagedState, RunFailed
 from drsai_backend.runs import InputMessage
 from drsai_backend.runs.threads.loading import Load
+from tests.support.scripted import ScriptedClient
 from tests.support.threads import Make
 
 
@@ -60,7 +61,7 @@ class Forgetful(Teller):
         self.count = state["number"]
 
 
-def crew(*agents: Teller) -> RoundRobinGroupChat:
+def crew(*agents: Any) -> RoundRobinGroupChat:
     return RoundRobinGroupChat([*agents], max_turns=len(agents))
 
 
@@ -145,3 +146,38 @@ async def test_a_declared_field_comes_back_as_it_was(make: Make) -> None:
     for text in ("one", "two"):
         await drsai.run("crew", text, thread_id="t")
     assert moods[-1].mood == value  # type: ignore[attr-defined]
+
+
+class Plain(BaseChatAgent):
+    """An agent whose class says nothing of what it keeps."""
+
+    produced_message_types = (TextMessage,)
+
+    def __init__(self, name: str, greeting: str = "hello") -> None:
+        super().__init__(name, "counts")
+        self.greeting, self.limits = greeting, {"most": 3}
+        self.count, self.seen = 0, list[str]()
+
+    async def on_messages(self, messages: Any, cancellation_token: Any) -> Response:
+        self.count += 1
+        self.seen.append(messages[-1].to_text())
+        return Response(chat_message=TextMessage(content=f"{self.greeting} {self.count}", source=self.name))
+
+    async def on_reset(self, cancellation_token: Any) -> None: ...
+
+
+class Declared(Plain):
+    durable_fields = ("count", "seen")
+
+
+async def test_attributes_that_are_stored_nowhere_are_told_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+
+    def build() -> RoundRobinGroupChat:
+        stock = AssistantAgent("eve", ScriptedClient(lambda *_: "x"))
+        return crew(Plain("ann"), Plain("bob"), Declared("cat"), Teller("dan"), stock)
+
+    drsai = await make({"crew": build})
+    for text in ("one", "two"):
+        await drsai.run("crew", text)
+    told = [record.getMessage() for record in caplog.records if "durable_fields" in record.getMessage()]
+    assert [text.partition(":")[0] for text in told] == [f"agents of {__name__}.Plain keep count, seen with no thread"]

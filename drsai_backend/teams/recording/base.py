@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, cast
+from dis import get_instructions
+from types import FunctionType, NoneType
+from typing import Any, ClassVar, Final, Protocol, cast
+
+_LIBRARIES: Final = ("autogen_", "drsai_backend")
+_PLAIN: Final = (NoneType, bool, int, float, str, list, dict, set, tuple)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,22 @@ def fields_of(owner: object) -> Mapping[str, Field]:
             field = Field(each, _as_it_is) if isinstance(each, str) else each
             declared[field.attribute] = field
     return declared
+
+
+def unsaved(agent: object) -> list[str]:
+    """The attributes of an agent of somebody's own class that seem to be a state and are stored nowhere: values that
+    its methods set, and containers that begin empty. None of a class that says itself what is stored."""
+    own = [cls for cls in type(agent).__mro__ if not cls.__module__.startswith(_LIBRARIES)]
+    if any({"save_state", "durable_fields"} & vars(cls).keys() for cls in own):
+        return []
+    first, later = set[str](), set[str]()
+    for name, method in (item for cls in own for item in vars(cls).items()):
+        if isinstance(method, FunctionType) and name != "bind_run":
+            names = {each.argval for each in get_instructions(method) if each.opname == "STORE_ATTR"}
+            (first if name == "__init__" else later).update(names)
+    values = vars(agent).items()
+    set_later = {name for name, value in values if name in later and isinstance(value, _PLAIN)}
+    return sorted(set_later | {name for name, value in values if name in first and value in ([], {}, set())})
 
 
 def _as_it_is(value: object) -> object:

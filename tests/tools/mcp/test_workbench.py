@@ -136,7 +136,9 @@ async def test_a_backup_stands_for_what_cannot_be_reached(http: McpHttp) -> None
     assert await text(workbench, "n__double", number=3) == "6"
     alone = McpWorkbench([gone.model_copy(update={"backup": None}), stdio(name="m")])
     assert "cannot be reached" in await failure(alone, "n__double", number=3)
-    assert {name.partition("__")[0] for name in await names(alone)} == {"m"}
+    offered = await names(alone)
+    assert {name.partition("__")[0] for name in offered} == {"m", "n"}
+    assert [name for name in offered if name.startswith("n__")] == ["n__unavailable"]
     with pytest.raises(ServerFailed):
         await McpWorkbench([gone.model_copy(update={"backup": None, "required": True})]).list_tools()
     missing = McpWorkbench([McpStdio(name="x", command="no-such-program")])
