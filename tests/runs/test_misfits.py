@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from drsai_backend import AssistantAgent, DrSai, RoundRobinGroupChat
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import AutoGenMessage, table_of
-from drsai_backend.errors import DamagedState, RunFailed
+from drsai_backend.errors import DamagedState, InvalidRequest, RunFailed
 from drsai_backend.runs import InputMessage
 from drsai_backend.runs.threads.loading import Load
 from tests.support.scripted import ScriptedClient
@@ -181,3 +181,10 @@ async def test_attributes_that_are_stored_nowhere_are_told_once(make: Make, capl
         await drsai.run("crew", text)
     told = [record.getMessage() for record in caplog.records if "durable_fields" in record.getMessage()]
     assert [text.partition(":")[0] for text in told] == [f"agents of {__name__}.Plain keep count, seen with no thread"]
+
+
+async def test_a_task_that_is_none_says_what_to_do(make: Make) -> None:
+    drsai = await make({"crew": lambda: crew(Teller("ann"))})
+    with pytest.raises(InvalidRequest, match="not NoneType: to continue, say so") as raised:
+        await drsai.run("crew", None)  # type: ignore[arg-type]
+    assert raised.value.param == "task"
