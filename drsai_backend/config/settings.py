@@ -160,6 +160,11 @@ class Settings(BaseSettings):
     max_attempts: int = Field(
         default=3, ge=1, description="How often a process may die in the same turn of a run before the run is given up."
     )
+    unknown_team_seconds: float = Field(
+        default=900.0,
+        gt=0,
+        description="How long a message waits for a worker that knows its team, while others live that do not.",
+    )
     sweep_seconds: float = Field(default=3.0, gt=0, description="How often a process looks for runs that nobody runs.")
     max_runs: int = Field(
         default=200,

@@ -17,7 +17,7 @@ from drsai_backend.datamodel.base import (
 from drsai_backend.datamodel.file import FileChunk, FileContent, StoredFile
 from drsai_backend.datamodel.lifecycle import TRANSITIONS, RunStatus, check_transition
 from drsai_backend.datamodel.registered_tool import RegisteredTool, ToolStatistic
-from drsai_backend.datamodel.run import JournalEntry, QueuedInput, Run, TeamResult, TurnStep
+from drsai_backend.datamodel.run import JournalEntry, QueuedInput, Run, TeamResult, TurnStep, Worker
 from drsai_backend.datamodel.sharing import Right, ThreadShare
 from drsai_backend.datamodel.stored_definition import StoredDefinition
 from drsai_backend.datamodel.thread import (
@@ -70,6 +70,7 @@ __all__ = [
     "UserInput",
     "WebhookDelivery",
     "WebhookSecret",
+    "Worker",
     "check_transition",
     "json_field",
     "json_type",

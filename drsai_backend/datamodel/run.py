@@ -1,4 +1,4 @@
-"""Runs: their result, the journal of their turns, the steps of a turn in flight, and the inputs that wait."""
+"""Runs: their result, the journal of their turns, the steps of a turn in flight, inputs that wait; and the workers."""
 
 import json
 from datetime import datetime
@@ -179,6 +179,18 @@ class QueuedInput(SQLModel, table=True):
         sa_column_kwargs=by_database("wait"),
         description="What it is to a question that is asked while it waits: `wait`, or the `answer`.",
     )
+
+
+class Worker(SQLModel, table=True):
+    """A process that runs teams on the database, as it announces itself. The rows of those that are gone are kept for a
+    while: they say until when a team was known. Times are the database's on PostgreSQL, as those of leases."""
+
+    worker_id: str = Field(primary_key=True)
+    teams: list[str] | None = json_field(
+        description="The teams in its code, by name; NULL: it is of a release that announces none, and may know any."
+    )
+    since: datetime = Field(sa_type=UTCDateTime, description="From when on it has lived without a gap.")
+    seen_at: datetime = Field(sa_type=UTCDateTime, description="When it was alive last.")
 
 
 class TeamResult(BaseModel):

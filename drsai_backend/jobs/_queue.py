@@ -62,7 +62,8 @@ class JobQueue:
                 max_size=_POOL_SIZE,
                 timeout=_PATIENCE,
                 configure=_configure,
-                kwargs=connect_args(parse_url(database_url), "drsai jobs"),
+                # Of releases whose workers announce no teams it is "drsai jobs".
+                kwargs=connect_args(parse_url(database_url), "drsai queue"),
             ),
             # A night's job that no process was there for is done when one starts.
             periodic_defaults={"max_delay": 24 * 3600},

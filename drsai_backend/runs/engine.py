@@ -25,6 +25,7 @@ with which thread, and what of it is read, is in `runs.threads`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -34,6 +35,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.retention import delete_thread, prune
+from drsai_backend.database.runs.steps import drop_left
 from drsai_backend.database.runs.values import Also
 from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.owner import Owner, ThreadName
@@ -79,6 +81,8 @@ from drsai_backend.webhooks.webhooks import Webhooks
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+
+log = logging.getLogger("drsai.engine")
 
 _LONGEST_NAME: Final = 255
 """Of a team, in a request."""
@@ -391,10 +395,12 @@ class Engine(StoredThreads):
         await self._recovery.try_recover(thread_key)
 
     async def prune(self) -> int:
-        """Delete the threads whose retention is over, old events of webhooks, files whose time is over, and uploads
-        that nobody continues. Returns how many threads."""
+        """Delete the threads whose retention is over, old events of webhooks, files whose time is over, uploads
+        that nobody continues, and steps that turns have left behind. Returns how many threads."""
         await self.webhooks.prune()
         await self.files.sweep()
+        if (left := await self.db.database.write(drop_left)) > 0:
+            log.warning("%d steps were left behind by turns that are over, and are deleted", left)
         days = self._settings.retention_days
         if days is None:
             return 0

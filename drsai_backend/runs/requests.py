@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeAlias
 
@@ -110,6 +110,10 @@ class InputMessage:
         """
         if isinstance(task, str):
             return [cls("user", task)]
+        if not isinstance(task, BaseChatMessage | Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            # In AutoGen, None continues what was stopped.
+            text = f"a task is text or chat messages, not {type(task).__name__}: to continue, say so ('Continue.')"
+            raise InvalidRequest(text, param="task")
         messages = [task] if isinstance(task, BaseChatMessage) else list(task)
         if not messages:
             raise InvalidRequest("the task is empty", param="task")

@@ -21,6 +21,7 @@ import binascii
 import json
 import re
 import zlib
+from collections.abc import Iterable
 from typing import Any, Final, TypeAlias, cast
 
 import orjson
@@ -69,7 +70,32 @@ Exact: TypeAlias = tuple[bytes, bool]
 
 
 def dump_exact(value: object) -> Exact:
-    """JSON that `load_exact` turns into an equal value, infinities and large integers included. TypeError: no JSON."""
+    """JSON that `load_exact` turns into an equal value, infinities and large integers included. As in all JSON, tuples
+    become lists, and keys texts.
+
+    Raises:
+        TypeError: it is no JSON. Neither is a time, a UUID or a dataclass, which would come back as something else.
+        ValueError, RecursionError: it holds itself, or is nested too deeply.
+    """
+    json.dumps(value)  # Unlike orjson, it has no words of its own for values that JSON does not know.
+    return _dump(value)
+
+
+def not_json(value: object, place: str = "") -> str:
+    """What of a value that `dump_exact` refuses is no JSON, and where: `visited.0 is a set`."""
+    kind, inside = type(value).__name__, cast("Iterable[tuple[object, object]]", ())
+    if isinstance(value, dict | list | tuple):
+        given = cast("dict[object, object] | list[object]", value)
+        inside = given.items() if isinstance(given, dict) else enumerate(given)
+    for key, child in inside:
+        try:
+            json.dumps({cast("str", key): child})
+        except (TypeError, ValueError, RecursionError):
+            return not_json(child, f"{place}.{key}" if place else str(key))
+    return f"{place or 'it'} is a {kind}"
+
+
+def _dump(value: object) -> Exact:
     try:
         data = orjson.dumps(value)
         if b"null" in data:  # orjson writes it for NaN and infinities, too.
@@ -117,7 +143,7 @@ def check_json(text: bytes, limit: int) -> None:
 
 def encode_value(value: object) -> str:
     """Any JSON value as base64 text. TypeError: it is no JSON; StateError: it is larger than `decode_value` takes."""
-    data, is_python = dump_exact(value)
+    data, is_python = _dump(value)
     try:
         check_json(data, MAX_JSON_BYTES)
     except TooLarge:

@@ -130,7 +130,7 @@ async def import_messages(team: BaseGroupChat, messages: Sequence[BaseChatMessag
         if is_a(participant, BaseGroupChat):
             _buffer(container, await import_messages(participant, messages))
         else:
-            await _tell(container, participant, messages)
+            await tell(container, participant, messages)
     # Not by `update_message_thread`: to a graph the last message of one of its agents is a step.
     manager._message_thread.extend(said)
     if is_a(manager, SelectorGroupChatManager):
@@ -141,7 +141,8 @@ async def import_messages(team: BaseGroupChat, messages: Sequence[BaseChatMessag
     return []
 
 
-async def _tell(container: ChatAgentContainer, agent: Any, messages: Sequence[BaseChatMessage]) -> None:
+async def tell(container: ChatAgentContainer, agent: Any, messages: Sequence[BaseChatMessage]) -> None:
+    """Let one agent of a wired team, which its container runs, know imported messages."""
     own = {agent.name}
     while is_a(agent, MessageFilterAgent):
         heard = {id(message) for message in agent._apply_filter(messages)}

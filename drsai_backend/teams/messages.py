@@ -20,6 +20,7 @@ from autogen_agentchat.messages import (
 from autogen_core.models import UserMessage
 from pydantic import ConfigDict, ValidationError
 
+from drsai_backend.errors import DamagedState
 from drsai_backend.json_types import JsonObject, formatted
 from drsai_backend.models.images import with_images
 from drsai_backend.state.codec import dump_json
@@ -204,6 +205,27 @@ def _is_part_of(given: object, made: object) -> bool:
         given, made = cast("JsonObject", given), cast("JsonObject", made)
         return all(key in made and _is_part_of(value, made[key]) for key, value in given.items())
     return bool(given == made)
+
+
+def create_message(factory: MessageFactory, config: JsonObject, seq: int) -> Message:
+    """The message of the dump of message `seq` of a thread.
+
+    Raises:
+        DamagedState: it does not fit its class any more; names the message and the field.
+    """
+    try:
+        return factory.create(with_images(config))
+    except (ValueError, TypeError, KeyError) as error:
+        text = f"message {seq}, of type {config.get('type')}, does not fit any more: {misfit(error)}"
+        raise DamagedState(text, param="messages") from error
+
+
+def misfit(error: Exception) -> str:
+    """What of a stored value its class does not take, as far as it may be shown: the field, and not its value."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"`{'.'.join(map(str, first['loc']))}`: {first['msg']}"
+    return f"`{error.args[0]}` is missing" if isinstance(error, KeyError) else f"{type(error).__name__} was raised"
 
 
 def dump_of(message: Message) -> JsonObject:

@@ -9,7 +9,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -106,6 +106,10 @@ class TeamRegistry:
     def description(self, name: str) -> str:
         """One line about a team; may be empty. Raises `UnknownModel`."""
         return self.get(name).description
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of all, also of those that are not listed."""
+        return iter(self._teams)
 
     def __contains__(self, name: object) -> bool:
         return name in self._teams

@@ -103,6 +103,15 @@ PLACES: dict[str, tuple[dict[str, Any], str, Any]] = {
         "tools",
         ["code_interpreter", "web_search", {"registered": "CustomTool()"}],
     ),
+    "servers of MCP": (
+        {
+            "function_list": [
+                {"mcpServers": {"time": {"command": "t"}, "bad": {"args": 1}, "web": {"url": "https://x.io"}}}
+            ]
+        },
+        "tools",
+        [{"mcp": "time"}, {"mcp": "web"}],
+    ),
     "a system message": ({"system_message": "Hi."}, "prompt", "Hi."),
     "the system's value": (
         books(body={"dialogId": "todo_autofill_by_system", "n": ["{email}"]}),

@@ -12,7 +12,7 @@ from drsai_backend import ReflexionTeam, RoundRobinGroupChat, RunContext
 from drsai_backend.agents import DrSaiAgent
 from drsai_backend.definitions import Means, load
 from tests.e2e.conftest import Serve, Service
-from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
+from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
 
 FILE = """
 agents:
@@ -139,6 +139,20 @@ async def test_a_judge_that_does_not_keep_to_the_form(
     assert message["content"] == "Done."
     assert len(asked(model, JUDGE)) == asks
     assert ("could not be judged" in message["reasoning_content"]) == (asks == 3)
+
+
+@pytest.mark.parametrize("verdicts", [[0.6], []], ids=["the second", "the first"])
+async def test_a_judge_whose_model_fails(
+    serve: Serve, model: ModelServer, tmp_path: Path, verdicts: list[float]
+) -> None:
+    """What was scored so far is not thrown away; the next task is judged again."""
+    service = await served(serve, tmp_path)
+    script(model, ["First.", "Second."], [*map(verdict, verdicts), *[Failure(500)] * 8])
+    message = (await ask(service))["choices"][0]["message"]
+    assert message["content"] == "First."
+    assert f"Attempt {len(verdicts) + 1} could not be judged." in message["reasoning_content"]
+    script(model, ["Third."], [verdict(0.9)])
+    assert (await ask(service, "Again."))["choices"][0]["message"]["content"] == "Third."
 
 
 async def test_inside_another_team(serve: Serve, model: ModelServer, tmp_path: Path) -> None:

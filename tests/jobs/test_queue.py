@@ -98,7 +98,7 @@ async def test_all_are_told_of_a_control(database_url: str):
 
 
 LISTENING = """SELECT pid FROM pg_stat_activity
-WHERE datname = current_database() AND application_name = 'drsai jobs' AND query LIKE 'LISTEN "drsai_controls"%'"""
+WHERE datname = current_database() AND application_name = 'drsai queue' AND query LIKE 'LISTEN "drsai_controls"%'"""
 
 
 @on_postgres

@@ -319,3 +319,17 @@ async def test_steps_of_a_turn_that_was_given_up_by_hand_do_not_spoil_the_next_r
     team.asks = False
     result = await drsai.run("crew", "y", thread_id="t")
     assert result.status is RunStatus.COMPLETED
+
+
+async def test_steps_that_a_turn_has_left_behind_are_swept(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    team = Asker(tool=True)
+    drsai = await idle(make, team)
+    await drsai.run("crew", "x", thread_id="t")
+    await drsai.engine.prune()
+    assert await drsai.db.get(TurnStep), "those of a run that waits are needed"
+    thread = await thread_of(drsai)
+    thread.status = RunStatus.STOPPED
+    await drsai.db.upsert(thread)
+    await drsai.engine.prune()
+    assert await drsai.db.get(TurnStep) == []
+    assert "steps were left behind" in caplog.text

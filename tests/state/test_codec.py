@@ -7,7 +7,11 @@ import json
 import math
 import random
 import zlib
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from enum import Enum
 from typing import Any
+from uuid import UUID
 
 import pytest
 import zstandard
@@ -16,7 +20,7 @@ from hypothesis import strategies as st
 
 from drsai_backend.errors import DamagedState, StateError, UnsupportedStateVersion
 from drsai_backend.state import FORMAT_VERSION, decode_state, encode_state
-from drsai_backend.state.codec import decode_value, dump_json, encode_value, load_json
+from drsai_backend.state.codec import decode_value, dump_exact, dump_json, encode_value, load_json, not_json
 
 any_text = st.text(st.characters(codec=None, exclude_categories=()))
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | any_text
@@ -155,3 +159,21 @@ def test_json_text_is_json(value: Any) -> None:
 def test_repetition_is_compressed_away() -> None:
     state = {"messages": ["the same text over and over"] * 1_000}
     assert len(encode_state(state)) < 400
+
+
+@dataclass
+class Point:
+    x: int = 1
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    "value", [datetime(2026, 1, 2, tzinfo=UTC), date(2026, 1, 2), time(1), UUID(int=1), Point(), Colour.RED, {1}, b"x"]
+)
+def test_what_would_come_back_as_something_else_is_refused(value: object) -> None:
+    with pytest.raises(TypeError):
+        dump_exact({"a": [1, {"b": value}]})
+    assert not_json({"a": [1, {"b": value}]}) == f"a.1.b is a {type(value).__name__}"

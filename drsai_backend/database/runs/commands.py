@@ -149,8 +149,11 @@ def leave_waiting(session: Session, run_id: str) -> None:
     connection.execute(sa.update(thread).where(thread.c.id == key).values(revision=thread.c.revision + 1))
 
 
-def drop_queued(session: Session, key: int, run_id: str, status: RunStatus, reason: str) -> bool:
-    """End a queued input that was never run. False: it is not in the queue."""
+def drop_queued(
+    session: Session, key: int, run_id: str, status: RunStatus, reason: str, *, again: bool = False
+) -> bool:
+    """End a queued input that was never run. `again`: the same request, also with the same idempotency key, is a new
+    one from now on. False: it is not in the queue."""
     connection = session.connection()
     # The thread's row first, as everybody who changes the queue: two who wait for each other would get nowhere.
     connection.execute(sa.select(thread.c.id).where(thread.c.id == key).with_for_update())
@@ -161,6 +164,8 @@ def drop_queued(session: Session, key: int, run_id: str, status: RunStatus, reas
     changed = {"queued": thread.c.queued - 1, "revision": thread.c.revision + 1}
     connection.execute(sa.update(thread).where(thread.c.id == key).values(changed))
     ended = {"stop_reason": reason} if status is not RunStatus.ERROR else {"error_message": reason}
+    if again:
+        ended |= dict.fromkeys(("idempotency_key", "fingerprint"))
     connection.execute(
         sa.update(run).where(run.c.run_id == run_id).values(status=status, updated_at=now, finished_at=now, **ended)
     )

@@ -120,6 +120,7 @@ class RunRow(TypedDict):
 class QueuedRow(TypedDict):
     """What is needed of a `QueuedInput` to begin it."""
 
+    created_at: datetime
     run_id: str
     request: JsonObject
     api_key: str | None

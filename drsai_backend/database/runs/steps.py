@@ -16,6 +16,7 @@ from drsai_backend.database.runs.statements import HELD, insert_step, spent, thr
 from drsai_backend.database.runs.statements import step as table
 from drsai_backend.database.runs.values import Lease, Progress, StepRow
 from drsai_backend.datamodel import utcnow
+from drsai_backend.datamodel.lifecycle import IDLE
 
 
 def step_writes(key: int, run_id: str, turn: int, epoch: int, steps: Sequence[StepRow]) -> list[Step]:
@@ -54,3 +55,10 @@ def steps_are_stored(session: Session, lease: Lease, steps: Sequence[StepRow]) -
     """Whether steps whose COMMIT was cut off are there."""
     stored = {(row.agent, row.step) for row in read_steps(session, lease.key, table.c.run_id == lease.run_id)}
     return all((each.agent, each.step) in stored for each in steps)
+
+
+def drop_left(session: Session) -> int:
+    """Delete the steps on threads on which no run is under way any more, which the end of their run should have
+    deleted. Returns how many."""
+    is_over = sa.exists().where(thread.c.id == table.c.thread_key, thread.c.status.in_(IDLE))
+    return session.connection().execute(sa.delete(table).where(is_over)).rowcount

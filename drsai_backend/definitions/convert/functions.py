@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic import Field, ValidationError
 
@@ -17,8 +17,10 @@ from drsai_backend.definitions.convert.models import (
 from drsai_backend.definitions.convert.tools import named_tool, tool_options
 from drsai_backend.definitions.schema import Knowledge, ModelChoice
 from drsai_backend.definitions.source import DefinitionError, FieldPath
+from drsai_backend.errors import ConfigurationError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.profiles.schema import ENDPOINTS
+from drsai_backend.tools.mcp.servers import read_server
 
 _OURS: Final = {
     name: f"model.{name}"
@@ -138,12 +140,28 @@ def _tool(draft: Draft, entry: str | JsonObject, origin: FieldPath) -> None:
             raise DefinitionError([draft.problem("must not be empty", origin)])
         named_tool(draft, entry, origin)
         return
+    if isinstance(servers := entry.get("mcpServers"), dict):
+        for server, fields in cast("JsonObject", servers).items():
+            _server(draft, server, fields, (*origin, "mcpServers", server))
+        tool_options(draft, {key: value for key, value in entry.items() if key != "mcpServers"}, origin)
+        return
     name = entry.get("name")
     if not isinstance(name, str) or not name:
         known = "is required" if name is None else "must be a text"
         raise DefinitionError([draft.problem(known, (*origin, "name"))])
     named_tool(draft, name, (*origin, "name"))
     tool_options(draft, {key: value for key, value in entry.items() if key != "name"}, origin)
+
+
+def _server(draft: Draft, name: str, fields: object, origin: FieldPath) -> None:
+    """The tools of an MCP server, one of the operator's here. One that cannot be used is named and left out."""
+    try:
+        read_server(name, cast("JsonObject", fields) if isinstance(fields, dict) else {})
+    except ConfigurationError as error:
+        draft.homeless(cast("object", fields), origin, f"it is left out, as it cannot be used: {error.message}")
+        return
+    draft.add_tool({"mcp": draft.text(name, origin)}, origin)
+    draft.note(f"servers are the operator's: {name!r} belongs into the file of DRSAI_MCP_SERVERS", origin)
 
 
 def _knowledge(draft: Draft, given: FunctionListAgent) -> None:

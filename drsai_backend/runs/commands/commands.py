@@ -17,9 +17,10 @@ from drsai_backend.database.runs.values import Also, StoredInput
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE, SUSPENDED
 from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.definitions.stored.serving import StoredTeam
 from drsai_backend.errors import Conflict, IllegalTransition, InvalidRequest, NotFound, ThreadBusy
 from drsai_backend.runs.audited import started_as
-from drsai_backend.runs.commands.stored_request import to_json
+from drsai_backend.runs.commands.stored_request import STORED, to_json
 from drsai_backend.runs.recovery.recovery import Recovery
 from drsai_backend.runs.requests import RunRequest, new_run_id
 from drsai_backend.runs.running import Running
@@ -281,7 +282,7 @@ class Commands:
             run_id=run_id,
             team=request.team,
             policy=policy,
-            request=to_json(request),
+            request=to_json(request) | ({STORED: True} if isinstance(factory, StoredTeam) else {}),
             api_key=None if api_key is None else self._db.secrets.encrypt(api_key.get_secret_value()),
             background=request.background,
             idempotency_key=request.idempotency_key or request.own_key,

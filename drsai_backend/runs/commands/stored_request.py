@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import cast
+from typing import Final, cast
 
 from autogen_agentchat.messages import BaseChatMessage
 from autogen_core import FunctionCall, Image
@@ -22,6 +22,9 @@ from drsai_backend.state.codec import load_json
 from drsai_backend.teams.client_tools.definitions import STORED_AS, ClientTools
 from drsai_backend.teams.messages import read_message
 from drsai_backend.teams.recording.recorder import dump_message, storable
+
+STORED: Final = "stored"
+"""The key of a stored request that says that its team is a stored definition."""
 
 
 def to_json(request: RunRequest) -> JsonObject:

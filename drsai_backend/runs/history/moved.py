@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from autogen_agentchat.messages import BaseChatMessage
+from autogen_agentchat.messages import BaseChatMessage, TextMessage
 from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend.json_types import JsonObject
@@ -13,14 +13,21 @@ from drsai_backend.runs.requests import InputMessage
 from drsai_backend.runs.transcript import asked_after, is_shown, said_to
 from drsai_backend.teams.imported import answers, imported_role, mark
 from drsai_backend.teams.messages import is_received, read_message
+from drsai_backend.teams.team_tree import leaf_agents
 
 
 def told_before(
-    team: BaseGroupChat, messages: Iterable[tuple[int, JsonObject]], shown: Mapping[int, bool | None]
+    team: BaseGroupChat,
+    messages: Iterable[tuple[int, JsonObject]],
+    shown: Mapping[int, bool | None],
+    *,
+    is_same: bool = False,
 ) -> list[BaseChatMessage]:
     """The stored messages of another team, numbered dumps, as a history that `team` has had: what the user said, and
-    what they were shown. `shown` says of each number whether it was (None: not known)."""
+    what they were shown. `shown` says of each number whether it was (None: not known). `is_same`: they are its own, and
+    who said them said them, unless one agent alone is left to have done so."""
     told: list[BaseChatMessage] = []
+    by_name = is_same and len([*leaf_agents(team)]) > 1
     last: str | None = None
     for seq, config in messages:
         role = imported_role(config)
@@ -36,7 +43,8 @@ def told_before(
         known = shown.get(seq)
         if role in ("assistant", "calls") or (role is None and (is_shown(message) if known is None else known)):
             last = message.to_text()
-            told += answers(team, last)
+            mine = TextMessage(content=last, source=message.source, metadata=mark("assistant"))
+            told += [mine] if by_name and last else answers(team, last)
         elif role == "user" or message.source == "user":
             last = None
             given = InputMessage("user", InputMessage.of(message).content)

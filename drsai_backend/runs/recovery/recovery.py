@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, Protocol
 
@@ -28,13 +29,14 @@ from drsai_backend.database.runs.commands import (
     unattended,
 )
 from drsai_backend.database.runs.reads import QueuedRow, RunRow, ThreadHead, queued_answer, read_head_of, read_run
+from drsai_backend.database.runs.workers import ANNOUNCE_SECONDS, announce, unknown_for
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.lifecycle import SUSPENDED
 from drsai_backend.definitions.stored.serving import ServedTeams
 from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, DrSaiError, OtherModel, UnknownModel
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.commands.stored_request import from_json, request_of_thread
+from drsai_backend.runs.commands.stored_request import STORED, from_json, request_of_thread
 from drsai_backend.runs.failures import failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.recovery.leases import is_orphan
@@ -89,6 +91,8 @@ class Recovery:
     """Has other processes look at a thread, and sweeps. None: this one does, and by itself."""
     _unseen: dict[int, None] = field(default_factory=dict[int, None])
     """Keys of threads that were to be looked at while the database was away, the one that waits longest first."""
+    _announced: float = -ANNOUNCE_SECONDS
+    """When it was said which teams this process knows."""
     _looks_again: bool = False
     """Whether a task looks at them."""
 
@@ -102,6 +106,25 @@ class Recovery:
             return True
         run = await self._run_of(head)  # A stored definition is served by every worker.
         return run is not None and run["definition"] is not None
+
+    async def announce(self) -> None:
+        """Say which teams this process knows, if it has not just now."""
+        if time.monotonic() - self._announced < ANNOUNCE_SECONDS:
+            return
+        patience, teams = timedelta(seconds=self._settings.unknown_team_seconds), [*self._teams.registry]
+        await self._db.database.write(lambda session: announce(session, self._worker_id, teams, patience))
+        self._announced = time.monotonic()
+
+    async def _unknown(self, team: str, since: datetime | None = None) -> UnknownModel | None:
+        """Why a team that this process does not know is not waited for any longer, by a run or by an input that came at
+        `since`. None: another worker may know it."""
+        unknown = await self._db.database.read(lambda session: unknown_for(session, team))
+        waited = unknown if since is None else min(unknown, utcnow() - since)
+        patience = self._settings.unknown_team_seconds
+        if waited.total_seconds() < patience:
+            return None
+        text = f"no worker has known the team {team!r} for {patience:g} s: start one that serves it, and try again"
+        return UnknownModel(text, param="model")
 
     async def sweep(self) -> list[int]:
         """The keys of the threads that want a look: one query, which touches live and waiting runs only."""
@@ -133,8 +156,11 @@ class Recovery:
             self._running.turn_away(head.name, key)
             return
         if head.status is RunStatus.RUNNING:
-            if self.is_orphan(head) and await self.knows(head):
-                await self.recover(head)
+            if self.is_orphan(head):
+                if await self.knows(head):
+                    await self.recover(head)
+                elif head.team is not None and (unknown := await self._unknown(head.team)) is not None:
+                    await self.end(head, RunStatus.ERROR, error=failure_text(unknown, head.team, None))
         elif head.control == "cancel" and head.status in SUSPENDED:
             # It came too late for the run to end by itself.
             await self.end(head, RunStatus.STOPPED, reason="The run was stopped.")
@@ -276,12 +302,13 @@ class Recovery:
     async def _start_next(self, head: ThreadHead) -> None:
         """Begin the first input of the queue that can be begun."""
         for row in await self._db.database.read(lambda session: queued_inputs(session, head.name)):
-            error = await self._begun(head, row)
-            if error is None:
+            failed = await self._begun(head, row)
+            if failed is None:
                 return
+            error, again = failed
             await self._db.database.write(
-                lambda session, row=row, error=error: drop_queued(
-                    session, head.key, row["run_id"], RunStatus.ERROR, error
+                lambda session, row=row, error=error, again=again: drop_queued(
+                    session, head.key, row["run_id"], RunStatus.ERROR, error, again=again
                 )
             )
 
@@ -293,9 +320,9 @@ class Recovery:
                 return
             await self._db.database.write(lambda session, row=row: leave_waiting(session, row["run_id"]))
 
-    async def _begun(self, head: ThreadHead, row: QueuedRow, *, answers: bool = False) -> str | None:
+    async def _begun(self, head: ThreadHead, row: QueuedRow, *, answers: bool = False) -> tuple[str, bool] | None:
         """Begin an input of the queue, unless this process does something on the thread, or enough elsewhere. None: it
-        has begun, or it waits on. Else why it never can.
+        has begun, or it waits on. Else why it never can, and whether the same request may, as its team is not there.
 
         Raises:
             DatabaseUnavailable: nothing is known of it now.
@@ -308,6 +335,8 @@ class Recovery:
             team = run["team"]
             key = None if row["api_key"] is None else self._db.secrets.decrypt(row["api_key"])
             asked_by = Principal.load(name.owner, run["principal"])
+            if row["request"].get(STORED):
+                self._teams.changed()  # One that was deleted and made anew is found at once.
             request = from_json(row["request"], team=team, principal=asked_by, name=name, api_key=key)
             registered = await self._teams.find_for(asked_by, team, name)
             if self._running.is_taken(name):
@@ -316,21 +345,25 @@ class Recovery:
                 await self._running.launch(
                     name, lambda: self._starter.start(request, registered.factory, queued=run_id, answers=answers)
                 )
-        except UnknownModel:
-            pass  # Another worker may know it.
         except DatabaseUnavailable:
             raise
-        except Exception as error:
+        except Exception as raised:
+            error: Exception | None = raised
+            if isinstance(raised, UnknownModel):
+                deleted = UnknownModel(f"the agent {team!r} was deleted while the message waited", param="model")
+                error = deleted if row["request"].get(STORED) else await self._unknown(team, row["created_at"])
+            if error is None:
+                return None  # Another worker may know the team.
             # Conflicts pass, but for this one: the thread stays another team's.
             if isinstance(error, Conflict | DatabaseError | Busy) and not isinstance(error, OtherModel):
                 log.info("a queued input waits on: %s", error, extra={"thread_id": head.thread_id})
                 return None
             text = failure_text(error, team, None)
             is_known = isinstance(error, DrSaiError)
-            level, raised = (logging.INFO, None) if is_known else (logging.ERROR, error)
+            level, shown = (logging.INFO, None) if is_known else (logging.ERROR, error)
             what = "is no answer" if answers else "failed"
-            log.log(level, "a queued input %s: %s", what, text, extra={"run_id": run_id}, exc_info=raised)
-            return text
+            log.log(level, "a queued input %s: %s", what, text, extra={"run_id": run_id}, exc_info=shown)
+            return text, isinstance(error, UnknownModel)
         return None
 
     async def try_recover(self, key: int) -> None:

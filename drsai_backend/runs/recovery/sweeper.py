@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from drsai_backend.database.runs.workers import ANNOUNCE_SECONDS
 from drsai_backend.errors import DrSaiError
 from drsai_backend.runs.recovery.recovery import Recovery
 
@@ -34,6 +35,7 @@ class Sweeper:
 
     async def start(self) -> None:
         """Sweep now, and from now on in a task."""
+        await self._recovery.announce()
         await self._sweep()
         self._task = asyncio.create_task(self._sweep_for_ever())
 
@@ -49,11 +51,16 @@ class Sweeper:
             await self._recovery.try_recover(key)
 
     async def _sweep_for_ever(self) -> None:
-        pruned = -_PRUNE_SECONDS
+        pruned, swept = -_PRUNE_SECONDS, time.monotonic()
         while True:
-            # Where somebody else sweeps, this is for the case that he does not.
-            await asyncio.sleep(self._seconds * (1 if self._recovery.waker is None else _RARELY))
+            await asyncio.sleep(min(self._seconds, ANNOUNCE_SECONDS))
             try:
+                await self._recovery.announce()
+                # Where somebody else sweeps, this is for the case that he does not.
+                rarely = 1 if self._recovery.waker is None else _RARELY
+                if time.monotonic() - swept < self._seconds * rarely:
+                    continue
+                swept = time.monotonic()
                 await self._sweep()
                 if self._recovery.waker is None and time.monotonic() - pruned > _PRUNE_SECONDS:
                     pruned = time.monotonic()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-import pydantic
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ThoughtEvent
 
 from drsai_backend.database.runs.values import NewMessage
 from drsai_backend.datamodel.base import JsonText
-from drsai_backend.errors import DamagedState, DrSaiError, InvalidRequest
-from drsai_backend.models.images import with_images
+from drsai_backend.errors import DamagedState, InvalidRequest, StateError
 from drsai_backend.runs.history.moved import told_before
 from drsai_backend.runs.messages import check_types, input_messages, sign
 from drsai_backend.runs.start.build import BuiltRun, refuse_unseen_images
@@ -21,8 +20,8 @@ from drsai_backend.runs.start.plan import Plan
 from drsai_backend.runs.start.read import StoredThread
 from drsai_backend.state import Document
 from drsai_backend.state.store import decode_stored
-from drsai_backend.teams.imported import import_messages, imported_role
-from drsai_backend.teams.messages import is_received
+from drsai_backend.teams.imported import import_messages, imported_role, tell
+from drsai_backend.teams.messages import create_message, is_received, misfit
 from drsai_backend.teams.recording.recorder import dump_message, storable
 from drsai_backend.teams.session import TeamSession
 from drsai_backend.teams.unfinished import is_unfinished
@@ -57,9 +56,14 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
         InvalidRequest: the team cannot take the request's messages.
         NotMovable: the warm state does not fit.
     """
-    document, left_out = await _load_state(built.session, thread, plan)
+    with _naming(thread):
+        document, left_out = await _load_state(built.session, thread, plan)
+        unconsumed = [] if plan.is_moved else _unconsumed_messages(built, thread, document)
     last_seq = 0 if thread is None else thread.head.last_seq
-    unconsumed = [] if plan.is_moved else _unconsumed_messages(built, thread, document)
+    if thread is not None and thread.state is not None and document is not None:
+        known = [pair for pair in thread.state.configs.items() if pair[0] <= document.resume.last_seq]
+        for container, agent in built.session.recorder.newcomers:
+            await tell(container, agent, told_before(built.team, known, thread.shown, is_same=True))
     rows: list[NewMessage] = []
     if plan.received is not None:
         last_seq += 1
@@ -123,25 +127,30 @@ async def _load_state(
         raise NotMovable
     assert thread.state is not None
     configs, keep_run = thread.state.configs, plan.keep_run
-    try:
-        document = decode_stored(thread.state)
-        if document is not None:
-            resume = document.resume
-            if resume.pending is not None and any(
-                seq > resume.last_seq and not is_received(config) for seq, config in configs.items()
-            ):
-                # The speakers of a run that was cut; the one that waits now has asked before its first turn was stored.
-                keep_run, resume.pending = False, None
-            left_out = await session.load(document, configs, keep_run=keep_run)
-    except DrSaiError as error:
-        error.args = (f"thread {thread.head.thread_id!r}: {error.message}",)
-        error.message = error.args[0]
-        raise
-    except (ValueError, TypeError, KeyError, AttributeError, pydantic.ValidationError) as error:
-        raise DamagedState(
-            f"thread {thread.head.thread_id!r}: the stored state is not one that this team takes", param="state"
-        ) from error
+    document = decode_stored(thread.state)
+    if document is not None:
+        resume = document.resume
+        if resume.pending is not None and any(
+            seq > resume.last_seq and not is_received(config) for seq, config in configs.items()
+        ):
+            # The speakers of a run that was cut; the one that waits now has asked before its first turn was stored.
+            keep_run, resume.pending = False, None
+        left_out = await session.load(document, configs, keep_run=keep_run)
     return document, left_out
+
+
+@contextmanager
+def _naming(thread: StoredThread | None) -> Generator[None]:
+    """Around the use of what is stored of a thread. What is wrong with it is raised as a StateError, and is logged."""
+    try:
+        yield
+    except (StateError, ValueError, TypeError, KeyError, AttributeError) as error:
+        known = error if isinstance(error, StateError) else None
+        thread_id = "" if thread is None else thread.head.thread_id
+        why = f"the stored state is not one that this team takes: {misfit(error)}" if known is None else known.message
+        text, param = f"thread {thread_id!r}: {why}", "state" if known is None else known.param
+        log.error("a stored state cannot be used: %s", text, extra={"thread_id": thread_id}, exc_info=known is None)
+        raise (DamagedState if known is None else type(known))(text, param=param) from error
 
 
 def _unconsumed_messages(
@@ -157,8 +166,8 @@ def _unconsumed_messages(
     after = 0 if document is None else document.resume.last_seq
     found: list[tuple[int, BaseChatMessage]] = []
     for seq in sorted(seq for seq in thread.state.configs if seq > after):
-        config = with_images(thread.state.configs[seq])
-        message = built.team._message_factory.create(config)  # pyright: ignore[reportPrivateUsage]
+        factory = built.team._message_factory  # pyright: ignore[reportPrivateUsage]
+        message = create_message(factory, thread.state.configs[seq], seq)
         if isinstance(message, BaseChatMessage):
             found.append((seq, message))
     return found

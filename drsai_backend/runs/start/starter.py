@@ -49,9 +49,10 @@ from drsai_backend.runs.threads.rights import may_answer
 from drsai_backend.runs.transcript import Transcript
 from drsai_backend.teams.client_tools.definitions import calls_of
 from drsai_backend.teams.context import TeamFactory
+from drsai_backend.teams.recording.base import unsaved
 from drsai_backend.teams.resources import Held
 from drsai_backend.teams.runtime.wiring import share_message_types
-from drsai_backend.teams.team_tree import Parts, nested_teams
+from drsai_backend.teams.team_tree import Parts, leaf_agents, nested_teams
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -91,6 +92,8 @@ class RunStarter:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._warned: set[str] = set()
+        """Classes of agents of which it was said that attributes of theirs are not stored."""
 
     async def start(
         self,
@@ -196,6 +199,15 @@ class RunStarter:
         share_message_types(members, nested_teams(members))
         return team, members
 
+    def _warn(self, team: BaseGroupChat) -> None:
+        """Say once of each class of agents which attributes seem to be a state, and are stored nowhere."""
+        for agent in leaf_agents(team):
+            cls = f"{type(agent).__module__}.{type(agent).__qualname__}"
+            if cls not in self._warned and (names := unsaved(agent)):
+                text = "agents of %s keep %s with no thread: name it in `durable_fields`, or () there if it is no state"
+                log.warning(text, cls, ", ".join(names))
+            self._warned.add(cls)
+
     async def _as_begun(self, given: Input, thread: StoredThread | None, made: Plan) -> Input:
         """The input, with the team as it was when the run began that is resumed."""
         run, find = None if thread is None else thread.run, self._services.team_of_run
@@ -211,6 +223,7 @@ class RunStarter:
         given = await self._as_begun(given, thread, made)
         try:
             built = await build(services, given, thread, made, held)
+            self._warn(built.team)
             loaded = await load(built, thread, made)
             write = _first_write(services, given, thread, made, built, loaded)
             lease = await _store(database, write)

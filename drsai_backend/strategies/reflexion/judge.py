@@ -12,7 +12,6 @@ from autogen_core import CancellationToken
 from autogen_core.models import (
     AssistantMessage,
     ChatCompletionClient,
-    CreateResult,
     LLMMessage,
     RequestUsage,
     SystemMessage,
@@ -20,10 +19,13 @@ from autogen_core.models import (
 )
 
 from drsai_backend.agents import DrSaiAgentMixin
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models.calls.run_client import takes_parameter
 from drsai_backend.state.codec import dump_json
+from drsai_backend.strategies.asking import ask
 from drsai_backend.strategies.reflexion.verdict import SCHEMA, NoVerdict, Verdict, read_verdict
 from drsai_backend.teams.messages import ThoughtChunkEvent
+from drsai_backend.teams.replay.steps import OwnSteps
 
 PROMPT: Final = (
     "You judge an attempt at a task. You do not do the task. Compare the attempt with what the task asks for and with "
@@ -62,9 +64,10 @@ def verdict_in(message: BaseChatMessage) -> Verdict | None:
     return Verdict(float(said[_SCORE]), said.get(_REASONS, ""), said.get(_REFLECTION, ""))
 
 
-class Judge(DrSaiAgentMixin, BaseChatAgent):
+class Judge(OwnSteps, DrSaiAgentMixin, BaseChatAgent):
     """Answers the question that is the first message it gets, by one call of its model and up to `repairs` more where
-    that gives no score. Further messages are additions to the task. Its answer has the verdict (`verdict_in`).
+    that gives no score; where the model fails, there is none. Further messages are additions to the task. Its answer
+    has the verdict (`verdict_in`).
 
     Args:
         prompt: the system message, in place of `PROMPT`; what the answer must look like is added to it.
@@ -100,9 +103,12 @@ class Judge(DrSaiAgentMixin, BaseChatAgent):
             UserMessage(content=question, source="user"),
         ]
         used = RequestUsage(prompt_tokens=0, completion_tokens=0)
-        problem = ""
+        problem, options = "", {**self._form(), "cancellation_token": cancellation_token}
         for _ in range(1 + self._repairs):
-            answer = await self._ask(asked, cancellation_token)
+            answer = await ask(self._model_client, self._steps, asked, options)
+            if answer is None:
+                problem = "its judge gives no answer"
+                break
             used.prompt_tokens += answer.usage.prompt_tokens
             used.completion_tokens += answer.usage.completion_tokens
             text = answer.content if isinstance(answer.content, str) else ""
@@ -117,16 +123,13 @@ class Judge(DrSaiAgentMixin, BaseChatAgent):
         text = f"This attempt could not be judged: {problem}."
         return Response(chat_message=TextMessage(content=text, source=self.name, models_usage=used))
 
-    async def _ask(self, messages: Sequence[LLMMessage], token: CancellationToken) -> CreateResult:
-        """Ask for JSON in the strongest way that the model knows."""
-        client, info = self._model_client, self._model_client.model_info
-        if info.get("structured_output") and takes_parameter(client, "response_format"):
+    def _form(self) -> JsonObject:
+        """What asks for JSON, in the strongest way that the model knows."""
+        info = self._model_client.model_info
+        if info.get("structured_output") and takes_parameter(self._model_client, "response_format"):
             # Not by `json_output`: that raises where an answer does not fit, which can be mended.
-            args = {"response_format": _RESPONSE_FORMAT}
-            return await client.create(messages, extra_create_args=args, cancellation_token=token)
-        if info["json_output"]:
-            return await client.create(messages, json_output=True, cancellation_token=token)
-        return await client.create(messages, cancellation_token=token)
+            return {"extra_create_args": {"response_format": _RESPONSE_FORMAT}}
+        return {"json_output": True} if info["json_output"] else {}
 
     def _response(self, verdict: Verdict, used: RequestUsage) -> Response:
         kept = {

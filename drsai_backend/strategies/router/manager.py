@@ -12,8 +12,8 @@ from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ThoughtE
 from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRobinGroupChatManager
 from autogen_core.models import ChatCompletionClient, UserMessage
 
+from drsai_backend.strategies.asking import ask
 from drsai_backend.strategies.router.answerer import Answerer
-from drsai_backend.strategies.router.asking import ask
 from drsai_backend.strategies.router.decisions import Choice, Decision, Kind, Nonsense, read, request
 from drsai_backend.strategies.router.flows.agent import FlowAgent
 from drsai_backend.strategies.router.flows.values import filled

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, cast
+from dis import get_instructions
+from types import FunctionType, NoneType
+from typing import Any, ClassVar, Final, Protocol, cast
 
-from drsai_backend.state.codec import dump_exact, load_exact
+_LIBRARIES: Final = ("autogen_", "drsai_backend")
+_PLAIN: Final = (NoneType, bool, int, float, str, list, dict, set, tuple)
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +18,7 @@ class Field:
 
     Attributes:
         attribute: its name.
-        dump: makes a JSON value of it, which nobody changes afterwards. None: it is one, and is replaced, never
-            changed in place.
+        dump: makes a JSON value of it, which is copied. None: it is one, and is replaced, never changed in place.
         load: makes the attribute of what `dump` gave. None: it is that.
     """
 
@@ -25,7 +27,7 @@ class Field:
     load: Callable[[Any], Any] | None = None
 
     def read(self, owner: object) -> object:
-        """The attribute of `owner` as JSON."""
+        """The attribute of `owner` as JSON, not copied."""
         value = getattr(owner, self.attribute)
         return value if self.dump is None else self.dump(value)
 
@@ -49,10 +51,26 @@ def fields_of(owner: object) -> Mapping[str, Field]:
     declared: dict[str, Field] = {}
     for cls in reversed(type(owner).__mro__):
         for each in cast("Sequence[str | Field]", vars(cls).get("durable_fields", ())):
-            field = Field(each, _copy) if isinstance(each, str) else each
+            field = Field(each, _as_it_is) if isinstance(each, str) else each
             declared[field.attribute] = field
     return declared
 
 
-def _copy(value: object) -> object:
-    return load_exact(dump_exact(value))
+def unsaved(agent: object) -> list[str]:
+    """The attributes of an agent of somebody's own class that seem to be a state and are stored nowhere: values that
+    its methods set, and containers that begin empty. None of a class that says itself what is stored."""
+    own = [cls for cls in type(agent).__mro__ if not cls.__module__.startswith(_LIBRARIES)]
+    if any({"save_state", "durable_fields"} & vars(cls).keys() for cls in own):
+        return []
+    first, later = set[str](), set[str]()
+    for name, method in (item for cls in own for item in vars(cls).items()):
+        if isinstance(method, FunctionType) and name != "bind_run":
+            names = {each.argval for each in get_instructions(method) if each.opname == "STORE_ATTR"}
+            (first if name == "__init__" else later).update(names)
+    values = vars(agent).items()
+    set_later = {name for name, value in values if name in later and isinstance(value, _PLAIN)}
+    return sorted(set_later | {name for name, value in values if name in first and value in ([], {}, set())})
+
+
+def _as_it_is(value: object) -> object:
+    return value

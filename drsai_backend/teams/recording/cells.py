@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from operator import is_
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 from autogen_agentchat.messages import MessageFactory
 from autogen_core import Image
@@ -30,11 +30,12 @@ from autogen_core.memory import ListMemory, MemoryContent, MemoryMimeType
 from autogen_core.model_context import ChatCompletionContextState
 from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, LLMMessage, UserMessage
 
+from drsai_backend.errors import DamagedState, StateError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.images import with_images
-from drsai_backend.state.codec import Exact, dump_exact, load_exact
+from drsai_backend.state.codec import Exact, dump_exact, load_exact, not_json
 from drsai_backend.state.journal import Entry, Item, Path, resolve
-from drsai_backend.teams.messages import Message, dump_of
+from drsai_backend.teams.messages import Message, create_message, dump_of, misfit
 from drsai_backend.teams.recording.base import Field
 
 # Bytes, measured with tracemalloc (tests/runs/test_warm.py): a message with its places in the book, but for its
@@ -140,7 +141,7 @@ class MessageObjects:
             return factory.create(with_images(cast("JsonObject", item)))
         made = self.made.get(item)
         if made is None:
-            made = self.made[item] = factory.create(with_images(self._configs[item]))
+            made = self.made[item] = create_message(factory, self._configs[item], item)
         return made
 
     def context_message(self, item: Item) -> LLMMessage:
@@ -161,6 +162,34 @@ class MessageObjects:
                 return FunctionExecutionResultMessage(content=made.content)
             case kind:
                 raise ValueError(kind)
+
+
+_FRAME: Final = frozenset({"state", "extras", "agent_states", "agent_state"})
+
+
+def part_of(path: Path) -> str:
+    """Whose part of the state a path leads to, and which, by the names of agents and teams: `ann/llm_context`."""
+    return "/".join(name for name in "/".join(path).split("/") if name not in _FRAME)
+
+
+@contextmanager
+def _naming(path: Path, value: object) -> Generator[None]:
+    """Around what makes JSON of a value at a path. Raises StateError, which says what of it is none."""
+    try:
+        yield
+    except (TypeError, ValueError, RecursionError) as error:
+        text = f"the state of {part_of(path)!r} cannot be stored: {not_json(value)}, which is no JSON"
+        raise StateError(text, param="state") from error
+
+
+@contextmanager
+def fitting(path: Path) -> Generator[None]:
+    """Around what loads the stored part at a path. Raises DamagedState, which says whose it is, and which field."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        text = f"the state of {part_of(path)!r} does not fit any more: {misfit(error)}"
+        raise DamagedState(text, param="state") from error
 
 
 def normalise(value: object) -> Any:
@@ -199,7 +228,8 @@ class ListCell:
 
     def whole(self, book: MessageBook) -> list[Item]:
         encode = self._encoder(book)
-        found = [encode(item) for item in self.items]
+        with _naming(self.path, self.items):
+            found = [encode(item) for item in self.items]
         self._mark()
         return found
 
@@ -209,7 +239,8 @@ class ListCell:
         if len(items) >= length and (length == 0 or items[length - 1] is self._last):
             if len(items) > length:
                 encode = self._encoder(book)
-                entry.extend[number] = [encode(item) for item in items[length:]]
+                with _naming(self.path, items[length:]):
+                    entry.extend[number] = [encode(item) for item in items[length:]]
                 self._mark()
             return
         entry.replace[number] = self.whole(book)
@@ -300,11 +331,18 @@ class ValueCell:
     _last: object = None
 
     async def whole(self) -> object:
-        self._last = self.field.read(self.owner)
+        self._last = self._read()
         return self._last
 
-    def delta(self, number: int, book: MessageBook, entry: Entry) -> None:
+    def _read(self) -> object:
         value = self.field.read(self.owner)
+        if self.field.dump is None:
+            return value
+        with _naming(self.path, value):
+            return load_exact(dump_exact(value))
+
+    def delta(self, number: int, book: MessageBook, entry: Entry) -> None:
+        value = self._read()
         if value != self._last:
             self._last = entry.set[number] = value
 
@@ -335,11 +373,16 @@ class StateCell:
     _last: Exact = (b"", False)
 
     async def whole(self) -> object:
-        self._last = dump_exact(await self.owner.save_state())
+        self._last = await self._dumped()
         return load_exact(self._last)
 
+    async def _dumped(self) -> Exact:
+        state = await self.owner.save_state()
+        with _naming(self.path, state):
+            return dump_exact(state)
+
     async def delta(self, number: int, book: MessageBook, entry: Entry) -> None:
-        data = dump_exact(await self.owner.save_state())
+        data = await self._dumped()
         if data != self._last:
             self._last = data
             entry.set[number] = load_exact(data)

@@ -13,6 +13,7 @@ from typing import Any
 
 from autogen_agentchat.messages import BaseChatMessage
 from autogen_agentchat.teams import BaseGroupChat
+from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._graph._digraph_group_chat import GraphFlowManager
 from pydantic import JsonValue
 
@@ -21,12 +22,12 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.state import Document, Entry, Item, ResumeRecord, expand
 from drsai_backend.state.codec import dump_json, load_json
 from drsai_backend.state.journal import Path, put
-from drsai_backend.teams.messages import Message, dump_of
+from drsai_backend.teams.messages import Message, create_message, dump_of
 from drsai_backend.teams.recording import conditions as _conditions
-from drsai_backend.teams.recording.cells import ListCell, MessageBook, MessageObjects, weight_of
+from drsai_backend.teams.recording.cells import ListCell, MessageBook, MessageObjects, fitting, weight_of
 from drsai_backend.teams.recording.structure import MEMORY, survey
-from drsai_backend.teams.runtime.wiring import manager_of
-from drsai_backend.teams.team_tree import Parts, nested_teams
+from drsai_backend.teams.runtime.wiring import container_of, manager_of
+from drsai_backend.teams.team_tree import Parts, is_a, nested_teams
 
 
 @dataclass(slots=True)
@@ -75,6 +76,8 @@ class Recorder:
         self._awaited: list[Message] = []
         """Task messages, which are stored already and which the team is about to show."""
         self._has_document = False
+        self.newcomers: Sequence[tuple[ChatAgentContainer, object]] = ()
+        """The agents that the state which was loaded does not know."""
         self.next_seq = next_seq
 
     # --- taking a state in --------------------------------------------------------------------------------------
@@ -98,7 +101,17 @@ class Recorder:
             state, _ = expand(document, configs)
             fresh = dict(await self._team.save_state())
             left_out = [*_left_out(fresh, state)]
-            await self._team.load_state(_fitted(fresh, state))
+            try:
+                await self._team.load_state(_fitted(fresh, state))
+            except ValueError:
+                for seq, config in configs.items():
+                    create_message(
+                        manager_of(self._team)._message_factory, config, seq
+                    )  # Raises for the one that it is.
+                raise
+            self.newcomers = [*_newcomers(self._team, fresh, state)]
+            for container, _ in self.newcomers:
+                container._message_buffer.clear()  # It is part of what they are to be told.
         await self._settle(document.resume.conditions if same else [], keep_run=keep_run)
         return left_out
 
@@ -131,17 +144,16 @@ class Recorder:
         # Model contexts are made from messages, so those come first.
         cells.sort(key=lambda numbered: isinstance(numbered[1], ListCell) and numbered[1].is_context)
         for number, cell in cells:
-            if isinstance(cell, ListCell):
-                try:
-                    cell.restore(document.lists[number], messages)
-                except (KeyError, IndexError, TypeError, AttributeError):
-                    raise DamagedState("the state refers to a message that is not stored", param="messages") from None
-            else:
-                try:
+            with fitting(cell.path):
+                if isinstance(cell, ListCell):
+                    try:
+                        cell.restore(document.lists[number], messages)
+                    except (KeyError, IndexError, TypeError, AttributeError):
+                        text = "the state refers to a message that is not stored"
+                        raise DamagedState(text, param="messages") from None
+                else:
                     value: object = reduce(getitem, cell.path, document.skeleton)
-                except (KeyError, TypeError):
-                    raise DamagedState("a part of the state is missing", param="state") from None
-                await cell.restore(value)
+                    await cell.restore(value)
         for seq, message in messages.made.items():
             self._book.add(seq, message)
         for manager in self._structure.selectors:
@@ -271,6 +283,23 @@ def _left_out(fresh: JsonObject, stored: JsonObject, name: str = "the team") -> 
         yield from _left_out(fresh["agent_state"], stored["agent_state"], name)
     elif "message_thread" not in stored and (fresh.keys() != stored.keys() or fresh.get("type") != stored.get("type")):
         yield f"{name} is another kind of agent"
+
+
+def _newcomers(
+    team: BaseGroupChat, fresh: JsonObject, stored: JsonObject | None
+) -> Iterator[tuple[ChatAgentContainer, object]]:
+    """The agents that `_fitted` lets start fresh; all, where nothing is stored of their team."""
+    new: JsonObject | None = fresh.get("agent_states")
+    old: JsonObject | None = {} if stored is None else stored.get("agent_states")
+    if new is None or old is None:
+        return  # The team saves its state in a way of its own.
+    for position, (name, agent) in enumerate(zip(team._participant_names, team._participants, strict=True)):
+        kept: JsonObject = old.get(name, {})
+        mine, theirs = new[name]["agent_state"], kept.get("agent_state")
+        if is_a(agent, BaseGroupChat):
+            yield from _newcomers(agent, mine, theirs)
+        elif theirs is None or _fitted(mine, theirs) is mine:
+            yield container_of(team, position), agent
 
 
 def _fitted(fresh: JsonObject, stored: JsonObject) -> JsonObject:

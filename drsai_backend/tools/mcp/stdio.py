@@ -97,6 +97,10 @@ async def stdio_streams(server: McpStdio) -> AsyncGenerator[TransportStreams]:
 class _Child:
     def __init__(self, server: McpStdio, process: asyncio.subprocess.Process) -> None:
         self._server, self._process = server, process
+        self._said = b""
+        """The newest of what it has said to its operator."""
+        self._has_ended = False
+        """Whether it says no more, though nobody has asked it to end."""
         self._incoming: MemoryObjectSendStream[SessionMessage | Exception]
         self.received: MemoryObjectReceiveStream[SessionMessage | Exception]
         self._incoming, self.received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -129,6 +133,7 @@ class _Child:
                         if skipped > _SKIP * limit:
                             log.warning("the MCP server %s does not end an answer", self._server.name)
                             return
+                self._has_ended = True
 
     async def _hand_on(self, line: bytes) -> None:
         try:
@@ -163,6 +168,7 @@ class _Child:
         """What it says to its operator goes to the log."""
         assert self._process.stderr is not None
         while chunk := await self._process.stderr.read(_CHUNK):
+            self._said = (self._said + chunk)[-_TAIL:]
             if log.isEnabledFor(logging.DEBUG):
                 log.debug("%s: %s", self._server.name, chunk[-_TAIL:].decode(errors="replace").rstrip())
 
@@ -189,6 +195,12 @@ class _Child:
                     break
         self._signal(signal.SIGKILL)  # Also what it has left behind in its group.
         await process.wait()
+        if self._has_ended and process.stderr is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_SECONDS):  # What it has started may hold the pipe open.
+                    self._said += await process.stderr.read(_CHUNK)
+            said = self._said[-_TAIL:].decode(errors="replace").strip() or "nothing"
+            log.warning("the MCP server %s has ended (%s). It said: %s", self._server.name, process.returncode, said)
         draining.cancel()
         with suppress(asyncio.CancelledError):
             await draining

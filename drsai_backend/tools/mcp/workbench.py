@@ -137,7 +137,8 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
     # --- AutoGen's workbench -------------------------------------------------------------------------------------
 
     async def list_tools(self) -> list[ToolSchema]:
-        """The tools of all servers that can be reached.
+        """The tools of all servers that can be reached; of another one the last that it had, or `server__unavailable`,
+        whose description says that they are missing.
 
         Raises:
             ServerFailed: one that is `required` cannot be.
@@ -219,7 +220,11 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
             if server.required:
                 raise
             log.warning("%s; agents are offered %s", error, "what it had" if server.name in self._lists else "none")
-            return self._lists.get(server.name, [])
+            if server.name in self._lists:
+                return self._lists[server.name]
+            # The model is told, so that it can say so.
+            text = f"Not a tool: the tools of {server.name} are missing, as {error}. Say so where they are needed."
+            return [ToolSchema(name=self._name(_Offered(server, "unavailable")), description=text)]
         found: list[ToolSchema] = []
         for tool in tools:
             if server.offers(tool.name):

@@ -58,9 +58,9 @@ async def test_what_fits_is_kept_and_the_rest_is_told(
     notes = [row for row in rows if row.config.get("content") == told]
     assert [(row.config["source"], row.shown) for row in notes] == [("drsai", False)]
     answers = [row.config["content"] for row in rows if row.config["source"] in ("ann", "cat")]
-    assert answers == ["1", "3", "2"]  # Ann remembers; the new one begins.
-    assert second.text == "2"
+    assert answers == ["1", "3", "5"]  # Ann remembers; the new one knows what was said.
+    assert second.text == "5"
     caplog.clear()
-    assert (await drsai.run("crew", "three", thread_id="t")).text == "4"
+    assert (await drsai.run("crew", "three", thread_id="t")).text == "7"
     assert not [record for record in caplog.records if "changed" in record.getMessage()]
     await drsai.close()

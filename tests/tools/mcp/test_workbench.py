@@ -136,7 +136,9 @@ async def test_a_backup_stands_for_what_cannot_be_reached(http: McpHttp) -> None
     assert await text(workbench, "n__double", number=3) == "6"
     alone = McpWorkbench([gone.model_copy(update={"backup": None}), stdio(name="m")])
     assert "cannot be reached" in await failure(alone, "n__double", number=3)
-    assert {name.partition("__")[0] for name in await names(alone)} == {"m"}
+    offered = await names(alone)
+    assert {name.partition("__")[0] for name in offered} == {"m", "n"}
+    assert [name for name in offered if name.startswith("n__")] == ["n__unavailable"]
     with pytest.raises(ServerFailed):
         await McpWorkbench([gone.model_copy(update={"backup": None, "required": True})]).list_tools()
     missing = McpWorkbench([McpStdio(name="x", command="no-such-program")])
@@ -215,3 +217,17 @@ async def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("THE_TOKEN", "t")
     other = secret.model_copy(update={"headers": {"X-Other": "${THE_TOKEN}"}})
     assert await text(McpWorkbench([other]), "web__double", number=1) == "2"
+
+
+DYING = "import sys; sys.stderr.write('no licence found'); sys.exit(3)"
+
+
+async def test_a_program_that_dies_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """What it said is in the log, and the model is told that there are no tools, and why."""
+    workbench = McpWorkbench([stdio(args=("-c", DYING)), stdio(name="m")])
+    listed = {schema["name"]: schema.get("description", "") for schema in await workbench.list_tools()}
+    assert "m__double" in listed
+    assert "the tools of n are missing, as the MCP server n cannot be reached" in listed["n__unavailable"]
+    assert [name for name in listed if name.startswith("n__")] == ["n__unavailable"]
+    assert await failure(workbench, "n__unavailable")
+    await soon(lambda: "the MCP server n has ended (3). It said: no licence found" in caplog.text)

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from autogen_core.models import ChatCompletionClient, LLMMessage, SystemMessage, UserMessage
 
 from drsai_backend.json_types import JsonObject
-from drsai_backend.strategies.router.asking import ask
+from drsai_backend.strategies.asking import ask
 from drsai_backend.strategies.router.flows.schema import Ask, Flow
 from drsai_backend.strategies.router.flows.values import shown
 from drsai_backend.teams.replay.steps import AgentSteps

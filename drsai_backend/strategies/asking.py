@@ -11,7 +11,7 @@ from drsai_backend.errors import DrSaiError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.replay.steps import AgentSteps
 
-_log = logging.getLogger("drsai.router")
+_log = logging.getLogger("drsai.strategies")
 
 
 async def ask(
@@ -35,5 +35,5 @@ async def ask(
         if steps is not None:
             steps.turn.check()
             await steps.note({"failed": type(error).__name__})
-        _log.warning("a model that a router asks has failed", exc_info=error)
+        _log.warning("a model that a run can do without has failed", exc_info=error)
         return None

@@ -1,0 +1,232 @@
+"""Inputs and runs whose team is not there: deleted, or unknown to every worker. On SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from drsai_backend import DrSai, RunStatus
+from drsai_backend.access.principal import Principal
+from drsai_backend.database import Database
+from drsai_backend.database.runs.workers import announce, unknown_for
+from drsai_backend.datamodel import QueuedInput, Run, Worker, table_of, utcnow
+from tests.support.teams.crew import Crew
+from tests.support.threads import LATE, QUICK, Make, disown, ended, request, said, thread_of, until
+
+PATIENCE = {"unknown_team_seconds": 0.2}
+DEFINITION = {"agents": {"helper": {"prompt": "x"}}}
+
+
+async def gone(drsai: DrSai, worker_id: str, seconds: float = 60) -> None:
+    """As if that worker had not lived for so long."""
+    worker = table_of(Worker)
+    change = sa.update(worker).where(worker.c.worker_id == worker_id)
+    change = change.values(seen_at=utcnow() - timedelta(seconds=seconds))
+    await drsai.database.write(lambda session: session.execute(change))
+
+
+async def sweeps(drsai: DrSai, number: int) -> None:
+    """Wait until that many more sweeps have looked at all that they found."""
+    recovery, seen, sweep = drsai.engine._recovery, 0, drsai.engine._recovery.sweep
+
+    async def counted() -> list[int]:
+        nonlocal seen
+        seen += 1
+        return await sweep()
+
+    recovery.sweep = counted  # type: ignore[method-assign]
+
+    async def enough() -> bool:
+        return seen > number
+
+    await until(enough)
+    recovery.sweep = sweep  # type: ignore[method-assign]
+
+
+async def status(drsai: DrSai, run_id: str) -> tuple[RunStatus, str | None]:
+    [run] = await drsai.db.get(Run, {"run_id": run_id})
+    return run.status, run.error_message
+
+
+async def test_an_input_whose_definition_was_deleted_ends_and_the_next_begins(make: Make) -> None:
+    crew = Crew()
+    crew.bob.hold()
+    drsai = await make({"crew": crew})
+    await drsai.agents.put("helper", DEFINITION)
+    await drsai.engine.start(request("one"))
+    lost = await drsai.engine.start(request("two", team="helper", idempotency_key="k"))
+    behind = await drsai.engine.start(request("three"))
+    await drsai.agents.delete("helper")
+    crew.bob.release()
+    end = await lost.wait()
+    assert (end.status, end.error_code) == (RunStatus.ERROR, "model_not_found")
+    assert "'helper' was deleted" in (end.error_message or "")
+    assert (await behind.wait()).status is RunStatus.COMPLETED
+    assert said(await thread_of(drsai)) == ["one", "three"]
+    # Nothing of it was done: once there is an agent of that name, the same request is a new one.
+    await drsai.agents.put("helper", DEFINITION)
+    again = await drsai.engine.start(request("two", team="helper", idempotency_key="k"))
+    assert again.run_id != lost.run_id
+    assert (await again.wait()).status is RunStatus.COMPLETED
+
+
+async def test_one_that_was_deleted_and_made_anew_answers(make: Make) -> None:
+    crew = Crew()
+    crew.bob.hold()
+    drsai = await make({"crew": crew})
+    await drsai.agents.put("helper", DEFINITION)
+    await drsai.engine.start(request("one"))
+    waits = await drsai.engine.start(request("two", team="helper"))
+    await drsai.agents.delete("helper")
+    other = await make({"crew": crew})
+    await drsai.engine.served.all(Principal())
+    with pytest.raises(Exception, match="helper"):
+        await drsai.run("helper", "x")  # This process believes for a second that there is none.
+    await other.agents.put("helper", DEFINITION)
+    crew.bob.release()
+    assert (await waits.wait()).status is RunStatus.COMPLETED
+
+
+async def queued_for_others(make: Make, crew: Crew) -> tuple[DrSai, DrSai, list[Any]]:
+    """A worker that knows the team `rare` and does nothing, one that does not, and a thread with an input for each of
+    two teams in its queue. Returns the workers and the handles."""
+    knows = await make({"crew": crew, "rare": Crew()}, **LATE)
+    crew.bob.hold()
+    first = await knows.engine.start(request("one"))
+    rare = await knows.engine.start(request("two", team="rare", idempotency_key="k"))
+    last = await knows.engine.start(request("three"))
+    await knows.engine._sweeper.stop()
+    knows.engine._recovery._running.closing = True  # It begins nothing.
+    lacks = await make({"crew": crew}, **QUICK, **PATIENCE)
+    crew.bob.release()
+    await first.wait()
+    return knows, lacks, [rare, last]
+
+
+async def test_an_input_waits_for_a_worker_that_knows_its_team_and_not_for_ever(make: Make) -> None:
+    knows, lacks, [rare, last] = await queued_for_others(make, Crew())
+    await sweeps(lacks, 2)
+    assert await status(lacks, rare.run_id) == (RunStatus.CREATED, None)
+    assert len(await lacks.db.get(QueuedInput)) == 2
+    await gone(lacks, knows.engine.worker_id)
+
+    async def is_over() -> bool:
+        return (await status(lacks, last.run_id))[0].is_final
+
+    await until(is_over)
+    state, error = await status(lacks, rare.run_id)
+    assert state is RunStatus.ERROR
+    assert "no worker has known the team 'rare' for 0.2 s" in (error or "")
+    assert said(await thread_of(lacks)) == ["one", "three"]
+    # The same request again, now that a worker knows the team.
+    again = await make({"crew": Crew(), "rare": Crew()})
+    handle = await again.engine.start(request("two", team="rare", idempotency_key="k"))
+    assert (await handle.wait()).status is RunStatus.COMPLETED
+
+
+async def test_it_is_run_by_a_worker_that_comes_in_time(make: Make) -> None:
+    _, lacks, [rare, last] = await queued_for_others(make, Crew())
+    await sweeps(lacks, 2)
+    await make({"crew": Crew(), "rare": Crew()}, **QUICK)
+
+    async def is_over() -> bool:
+        return (await status(lacks, last.run_id))[0].is_final
+
+    await until(is_over)
+    assert (await status(lacks, rare.run_id))[0] is RunStatus.COMPLETED
+    assert said(await thread_of(lacks)) == ["one", "two", "three"]
+
+
+async def test_an_orphan_of_a_team_that_nobody_knows_ends_too(make: Make) -> None:
+    crew = Crew()
+    crew.bob.hold()
+    knows = await make({"crew": crew, "other": Crew()}, **LATE, shutdown_grace_seconds=0)
+    await knows.engine.start(request("one"))
+    await crew.bob.asked.wait()
+    await knows.engine.start(request("two", team="other"))
+    lacks = await make({"other": Crew()}, **QUICK, **PATIENCE)
+    await disown(knows)
+    await sweeps(lacks, 2)
+    assert (await thread_of(lacks)).status is RunStatus.RUNNING
+    await gone(lacks, knows.engine.worker_id)
+    await ended(lacks)
+
+    async def is_over() -> bool:
+        return (await thread_of(lacks)).queued == 0 and (await thread_of(lacks)).status is RunStatus.COMPLETED
+
+    await until(is_over)
+    assert said(await thread_of(lacks)) == ["one", "two"]
+    errors = [run.error_message for run in await lacks.db.get(Run) if run.status is RunStatus.ERROR]
+    assert ["no worker has known the team 'crew'" in str(error) for error in errors] == [True]
+
+
+WORKERS: dict[str, tuple[list[tuple[float, float, list[str] | None]], float]] = {
+    # (since, seen_at, teams) in seconds ago, and for how long "x" is unknown
+    "one that lives knows it": ([(900, 1, ["x"]), (900, 1, [])], 0),
+    "one that lives says nothing": ([(900, 1, None), (900, 1, [])], 0),
+    "nobody knows it": ([(900, 1, ["y"]), (500, 1, [])], 900),
+    "one that knew it is gone": ([(900, 300, ["x"]), (900, 1, [])], 300),
+    "one that said nothing is gone": ([(900, 300, None), (900, 1, [])], 300),
+    "it was known before the others lived": ([(900, 300, ["x"]), (200, 1, [])], 200),
+    "one after the other": ([(900, 500, []), (490, 200, []), (210, 1, [])], 900),
+    "nobody lived in between": ([(900, 500, []), (400, 1, [])], 400),
+    "a short while in between": ([(900, 420, []), (400, 1, [])], 900),
+    "nobody lives": ([], 0),
+}
+
+
+@pytest.mark.parametrize("name", WORKERS)
+async def test_for_how_long_a_team_is_unknown(database_url: str, name: str) -> None:
+    rows, expected = WORKERS[name]
+    database = Database(database_url)
+    try:
+        for number, (since, seen, teams) in enumerate(rows):
+            at = {"since": utcnow() - timedelta(seconds=since), "seen_at": utcnow() - timedelta(seconds=seen)}
+            add = sa.insert(table_of(Worker)).values(worker_id=str(number), teams=teams, **at)
+            await database.write(lambda session, add=add: session.execute(add))
+        found = await database.read(lambda session: unknown_for(session, "x"))
+        assert abs(found.total_seconds() - expected) < 15  # the rest is the machine's
+    finally:
+        await database.close()
+
+
+async def test_a_gap_in_what_a_worker_says_is_one_in_its_life(database_url: str) -> None:
+    database, patience = Database(database_url), timedelta(seconds=900)
+
+    async def say() -> timedelta:
+        await database.write(lambda session: announce(session, "w", ["y"], patience))
+        return await database.read(lambda session: unknown_for(session, "x"))
+
+    async def move(seen: float) -> None:
+        at = {"since": utcnow() - timedelta(seconds=800), "seen_at": utcnow() - timedelta(seconds=seen)}
+        await database.write(lambda session: session.execute(sa.update(table_of(Worker)).values(**at)))
+
+    try:
+        assert (await say()).total_seconds() < 15
+        await move(5)
+        assert (await say()).total_seconds() > 700
+        await move(200)
+        assert (await say()).total_seconds() < 15
+    finally:
+        await database.close()
+
+
+async def test_a_worker_of_the_release_before_counts_as_knowing(migrated_postgres: str) -> None:
+    database, patience = Database(migrated_postgres), timedelta(seconds=900)
+
+    async def say() -> timedelta:
+        await database.write(lambda session: announce(session, "w", ["y"], patience))
+        at = {"since": utcnow() - timedelta(seconds=800)}
+        await database.write(lambda session: session.execute(sa.update(table_of(Worker)).values(**at)))
+        return await database.read(lambda session: unknown_for(session, "x"))
+
+    try:
+        assert (await say()).total_seconds() > 700
+        async with await psycopg.AsyncConnection.connect(migrated_postgres, application_name="drsai jobs"):
+            assert (await say()).total_seconds() == 0
+    finally:
+        await database.close()
