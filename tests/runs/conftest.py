@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from drsai_backend import DrSai
+from tests.support import invariants
 from tests.support.threads import Make, settings
 
 
@@ -21,6 +22,7 @@ async def make(database_url: str) -> AsyncIterator[Make]:
             return await stack.enter_async_context(DrSai(teams, database_url, settings=settings(**values)))
 
         yield made
+    invariants.check(database_url)
 
 
 @pytest.fixture(params=["here", "elsewhere"])

@@ -53,7 +53,6 @@ from drsai_backend.runs.requests import new_thread_id
 
 _MOST_ADDED: Final = 20
 """Items of one request, as with OpenAI."""
-_MOST_WAITING: Final = 1000
 _PAGE: Final = 200
 """Messages that are read at once."""
 _LOOKS: Final = 25
@@ -204,9 +203,6 @@ def conversation_routes(responses: Responses) -> APIRouter:
             rows = await conversation_of(responses.engine, who, conversation_id)
             begun = await conversations.has_begun(rows)
             added = await conversations.checked(body.items, begun=begun)
-        if len(rows.value.get("items", ())) + len(added) > _MOST_WAITING:
-            text = f"more than {_MOST_WAITING} items wait for the next response already"
-            raise InvalidRequest(text, param="items")
         value = await conversations.change(who, conversation_id, add=added)
         shown = [_waiting(each) for each in value["items"][len(value["items"]) - len(added) :]]
         return json_response(page_of_items(shown, has_more=False))

@@ -27,6 +27,7 @@ _SQLITE_UNIQUE = {
 }
 
 _UNIQUE = "a row with the same unique values exists already"
+_NEEDED = "a row that this one needs is not there, or was deleted at the same moment; or others need this one"
 _MISSING = "a table or column is missing: create_table makes one's own, `drsai db upgrade` those of this package"
 _RACE = "another writer got in the way; nothing was written, try again"
 
@@ -108,6 +109,8 @@ def _from_driver(error: object, *, connection_lost: bool = False) -> DrSaiError:
         return Conflict(_UNIQUE)
     if state in ("40001", "40P01"):
         return Conflict(_RACE)
+    if state == "23503":
+        return Conflict(_NEEDED)
     if state == "55P03":
         return DatabaseUnavailable("another transaction holds the row for too long")
     if state[:2] in ("08", "53", "57") or state[:2] == "28" or state == "3D000":
@@ -122,6 +125,8 @@ def _from_sqlite(error: sqlite3.Error) -> DrSaiError:
     code: int | None = getattr(error, "sqlite_errorcode", None)
     if code in _SQLITE_UNIQUE:
         return Conflict(_UNIQUE)
+    if code == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+        return Conflict(_NEEDED)
     if code is not None and (text := _SQLITE_UNAVAILABLE.get(code & 0xFF)):
         return DatabaseUnavailable(text)
     if str(error).startswith(("no such table", "no such column")):

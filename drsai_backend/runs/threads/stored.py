@@ -272,16 +272,14 @@ class StoredThreads:
         right = read_right(right)
         detail: JsonObject = {**grantee._asdict(), "right": right.value}
 
-        def share(session: Session) -> bool:
-            if not add_share(session, name, grantee, right, who.user_id):
-                return False
+        def share(session: Session) -> ShareView:
+            row = add_share(session, name, grantee, right, who.user_id)
+            if row is None:
+                raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
             _audited(session, who, Action.THREAD_SHARED, name, detail)
-            return True
+            return ShareView.model_validate(row)
 
-        if not await self.db.database.write(share):
-            raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
-        shares = await self._shares(name)
-        return next(each for each in shares if (each.with_user, each.with_role) == tuple(grantee))
+        return await self.db.database.write(share)
 
     async def unshare_thread(self, who: Principal, thread_id: Named, grantee: Grantee) -> None:
         """Take a share back. Raises as `share_thread`, and NotFound where there is none."""
