@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -14,6 +14,13 @@ from tests.support.threads import Make, settings
 
 
 @pytest.fixture
+def checked(database_url: str) -> Iterator[None]:
+    """At the end, when all processes are closed, the database is as it may be."""
+    yield
+    invariants.check(database_url)
+
+
+@pytest.fixture
 async def make(database_url: str) -> AsyncIterator[Make]:
     """`await make(teams, **settings)` opens a DrSai on the test's database; all are closed at the end."""
     async with AsyncExitStack() as stack:
@@ -22,7 +29,6 @@ async def make(database_url: str) -> AsyncIterator[Make]:
             return await stack.enter_async_context(DrSai(teams, database_url, settings=settings(**values)))
 
         yield made
-    invariants.check(database_url)
 
 
 @pytest.fixture(params=["here", "elsewhere"])

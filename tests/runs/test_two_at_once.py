@@ -27,7 +27,10 @@ from tests.support.postgres import Hold, query
 from tests.support.teams.crew import Crew
 from tests.support.threads import Make
 
-pytestmark = pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+pytestmark = [
+    pytest.mark.parametrize("database_url", ["postgresql"], indirect=True),
+    pytest.mark.usefixtures("checked"),
+]
 WHO = Principal()
 DELETION = "WITH t AS (DELETE FROM userinput WHERE thread_id = 't') DELETE FROM thread WHERE thread_id = 't'"
 SOURCE = "SELECT id FROM thread WHERE thread_id = 't' FOR UPDATE"

@@ -28,6 +28,8 @@ from drsai_backend.runs.start.starter import Busy, Moved, RunStarter
 from drsai_backend.teams.context import TeamFactory
 
 _ATTEMPTS: Final = 20
+_TRIES: Final = 3
+"""Times that an input may find its thread busy, and free again a moment later, until it is queued all the same."""
 
 
 @dataclass(eq=False)
@@ -151,7 +153,9 @@ class Intake:
         name = request.name
         if request.background and not request.tool_results:
             return self._followed(await self._commands.enqueue(request, factory), request)
-        for _ in range(_ATTEMPTS):
+        for attempt in range(1, _TRIES + 1):
+            while (beginning := self._running.beginning(name)) is not None:
+                await asyncio.wait([beginning])
             head = None
             if not self._running.is_taken(name):
                 try:
@@ -161,9 +165,11 @@ class Intake:
                     return RunHandle(live, partial(self._feeds.run, name.owner, is_stored=True))
                 except Busy as busy:
                     head = busy.head
-            elif (beginning := self._running.beginning(name)) is not None:
-                await asyncio.wait([beginning])
-                continue
+                except Conflict as error:
+                    # Others are faster all the time, unless it says more than that.
+                    is_placed = request.answer is not None or bool(request.tool_results)
+                    if type(error) is not Conflict or is_placed or await self._earlier(request) is not None:
+                        raise
             elif request.known is not None and request.known.seen is not None:
                 raise Moved
             elif request.answer is not None:
@@ -173,7 +179,7 @@ class Intake:
             if request.continues is not None:
                 # When its turn came, the answer would not be the last one any more.
                 raise ThreadBusy(f"a run is live on thread {name.thread_id!r}; try again when it has ended")
-            queued = await self._commands.take(request, factory, head)
+            queued = await self._commands.take(request, factory, head, anyway=attempt == _TRIES)
             if queued is not None:
                 return self._followed(queued, request)
         raise ThreadBusy(f"thread {name.thread_id!r} is too busy; try again", param="thread_id")

@@ -275,7 +275,8 @@ class Recovery:
 
     async def _start_next(self, head: ThreadHead) -> None:
         """Begin the first input of the queue that can be begun."""
-        for row in await self._db.database.read(lambda session: queued_inputs(session, head.key)):
+        while rows := await self._db.database.read(lambda session: queued_inputs(session, head.key, limit=1)):
+            row = rows[0]
             error = await self._begun(head, row)
             if error is None:
                 return
