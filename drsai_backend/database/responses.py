@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.locks import lock_thread
 from drsai_backend.database.owned import of_thread
+from drsai_backend.database.runs.loaded import make_thread
 from drsai_backend.database.runs.log import thread_of_run
 from drsai_backend.database.runs.paths import Line, on_path
 from drsai_backend.database.runs.reads import RunRow, ThreadHead, read_head_of, read_run
@@ -155,12 +156,15 @@ def read_conversation(session: Session, name: ThreadName) -> ConversationRows | 
     return ConversationRows(Line(row.id, row.branch), row.created_at, fields.get(_CONVERSATION, {}), record)
 
 
-def make_conversation(session: Session, name: ThreadName, value: JsonObject) -> bool:
-    """Keep `value` as the field of a new conversation, whose thread is there. False: it is not."""
+def make_conversation(session: Session, name: ThreadName, value: JsonObject) -> ConversationRows:
+    """A new conversation, with `value` as its field. Raises Conflict: there is a thread of its name."""
+    make_thread(session, name)
     key = lock_thread(session, name)
-    if key is not None:
-        _write(session, key, _CONVERSATION, value)
-    return key is not None
+    assert key is not None, "it was made in this transaction"
+    _write(session, key, _CONVERSATION, value)
+    made = read_conversation(session, name)
+    assert made is not None
+    return made
 
 
 def change_conversation(

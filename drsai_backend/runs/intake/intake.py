@@ -12,7 +12,7 @@ from typing import Final
 from drsai_backend.database import Database
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.definitions.stored.serving import ServedTeams
-from drsai_backend.errors import Conflict, InvalidRequest, StaleAnswer, ThreadBusy
+from drsai_backend.errors import Conflict, InvalidRequest, StaleAnswer, ThreadBusy, UnknownModel
 from drsai_backend.runs.commands.commands import Commands, Queued
 from drsai_backend.runs.events import Position
 from drsai_backend.runs.feed.feed import Feeds, FollowedRun, Handle
@@ -22,6 +22,7 @@ from drsai_backend.runs.history.recognise import Recogniser
 from drsai_backend.runs.intake.forks import Forks
 from drsai_backend.runs.requests import RunRequest, new_thread_id, thread_of_key
 from drsai_backend.runs.running import Running
+from drsai_backend.runs.start.parameters import Outlook
 from drsai_backend.runs.start.plan import fingerprint
 from drsai_backend.runs.start.results import stale_results, waiting_for
 from drsai_backend.runs.start.starter import Busy, Moved, RunStarter
@@ -126,6 +127,12 @@ class Intake:
                 await self._forks.undo(request)
             raise
 
+    async def earlier(self, request: RunRequest) -> Handle | None:
+        """The run that the idempotency key of a request stands for, whether its team is there or not; None: none."""
+        if request.tool_results:
+            request, _ = await waiting_for(self._database, request)
+        return await self._earlier(request)
+
     async def _earlier(self, request: RunRequest) -> Handle | None:
         """The run that the request's idempotency key stands for, if it has one."""
         key = request.idempotency_key
@@ -145,8 +152,11 @@ class Intake:
         if found.row["status"] is RunStatus.CREATED:
             # Who stored it may not have learnt so, and nobody have been told.
             await self._commands.wake(found.head.key)
-        team = await self._teams.find_for(request.principal, request.team, request.name)
-        outlook = await self._starter.outlook(request, team.factory)
+        try:
+            team = await self._teams.find_for(request.principal, request.team, request.name)
+            outlook = await self._starter.outlook(request, team.factory)
+        except UnknownModel:
+            outlook = Outlook(speakers=1)
         return self._followed((found.run_id, outlook, found.created), request, found.start)
 
     async def _start(self, request: RunRequest, factory: TeamFactory, *, is_new: bool) -> Handle:
