@@ -25,7 +25,7 @@ from drsai_backend.errors import Conflict, DrSaiError, FilesFull, InvalidRequest
 from drsai_backend.tools.registered.registry import ToolSpec
 from tests.support.postgres import Hold, query
 from tests.support.teams.crew import Crew
-from tests.support.threads import Make
+from tests.support.threads import Make, request
 
 pytestmark = [
     pytest.mark.parametrize("database_url", ["postgresql"], indirect=True),
@@ -114,6 +114,18 @@ async def test_a_share_of_a_thread_that_is_being_deleted_is_not_found(pair: Pair
         await hold.until_wait(1)
         hold.let_go()
     assert isinstance(await task, NotFound)
+
+
+async def test_a_fork_that_somebody_uses_is_not_undone(pair: Pair, database_url: str) -> None:
+    """A request that was refused takes its fork back, but for an input that came at that moment."""
+    await pair[0].engine.fork(WHO, "t", new_thread_id="f")
+    with Hold(database_url, "apikey", "SHARE") as hold:
+        hold.connection.execute("UPDATE thread SET queued = 1 WHERE thread_id = 'f'")
+        undone = asyncio.create_task(pair[1].engine._intake._forks.undo(request(thread_id="f")))
+        await hold.until_wait(1)
+        hold.let_go()
+        await undone
+    assert query(database_url, "UPDATE thread SET queued = 0 WHERE thread_id = 'f' RETURNING thread_id") == [("f",)]
 
 
 # --- what is changed beside its deletion -----------------------------------------------------------------------------

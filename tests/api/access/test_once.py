@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import httpx
 import pytest
 import sqlalchemy as sa
 from sqlmodel import SQLModel
 
 from drsai_backend import DrSai
+from drsai_backend.access.principal import Principal
 from drsai_backend.api.http import once
 from drsai_backend.database import answered
 from drsai_backend.database.migrations import own_tables
 from tests.api.access.conftest import APP, BODIES, OPERATIONS, World
+from tests.support.teams.crew import Asker
+from tests.support.threads import ended, settings
 
 MAKES_NOTHING = {
     "/v1/messages/count_tokens": "counts",
@@ -130,3 +134,37 @@ async def test_a_stored_answer_shows_no_key(world: World) -> None:
     rows = await world.drsai.database.read(lambda session: session.execute(sa.select(table)).all())
     assert made.json()["key"] not in str(rows)
     assert KEY["Idempotency-Key"] not in str(rows)
+
+
+@pytest.mark.parametrize("path", [path for path in RUNS if not path.startswith("/api")])
+async def test_the_answer_outlives_the_definition(world: World, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BODIES, ("post", path), {**BODIES["post", path], "model": "ask"})
+    first = await world.ask("ann", "post", path, headers=KEY)
+    assert first.status_code == 200, first.text
+    ann = Principal("ann", tenant="acme")
+    await world.drsai.engine.agents.delete(ann, "ask")
+    again = await world.ask("ann", "post", path, headers=KEY)
+    assert (again.status_code, again.json()) == (200, first.json())
+    other = await world.ask("ann", "post", path, headers={"Idempotency-Key": "another"})
+    assert other.status_code == 404
+    changed = {**BODIES["post", path], "temperature": 0.5}
+    monkeypatch.setitem(BODIES, ("post", path), changed)
+    assert (await world.ask("ann", "post", path, headers=KEY)).status_code == 409
+
+
+async def test_an_answer_to_a_question_is_given_once(migrated_sqlite: str) -> None:
+    async with DrSai({"crew": Asker()}, migrated_sqlite, settings=settings()) as drsai:
+        transport = httpx.ASGITransport(drsai.app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://test/v1", headers=KEY) as http:
+            asked = await drsai.run("crew", "x", thread_id="t")
+            assert asked.input_request is not None
+            body = {"id": asked.input_request["id"], "text": "yes"}
+            first = await http.post("/threads/t/input", json=body)
+            assert first.status_code == 202, first.text
+            await ended(drsai)
+            again = await http.post("/threads/t/input", json=body)
+            assert (again.status_code, again.json()["id"]) == (202, first.json()["id"]), again.text
+            other = await http.post("/threads/t/input", json={**body, "text": "no"})
+            assert (other.status_code, other.json()["error"]["code"]) == (409, "idempotency_mismatch")
+            late = await http.post("/threads/t/input", json=body, headers={"Idempotency-Key": "another"})
+            assert (late.status_code, late.json()["error"]["code"]) == (409, "input_request_stale")
