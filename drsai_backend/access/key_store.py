@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
@@ -19,12 +20,16 @@ from drsai_backend.access.keys import Malformed, make_key, make_key_id, parse_ke
 from drsai_backend.access.principal import ROLES, Principal, Scope, check_roles, scopes_of
 from drsai_backend.access.warm_keys import REVOKED, UNKNOWN, WarmKeys
 from drsai_backend.database import Database, api_keys
+from drsai_backend.database.answered import Keep, acted
 from drsai_backend.database.api_keys import KeyInfo, KeyPage
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest, Unauthenticated
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ class ApiKeys:
         roles: Iterable[str] = (),
         webhook_url: str | None = None,
         actor: Actor = PROGRAM,
+        keep: Keep[NewKey] | None = None,
     ) -> NewKey:
         """Make a key. It works at once, in every process.
 
@@ -86,6 +92,7 @@ class ApiKeys:
             webhook_url: where its background runs are told of that name no URL themselves; one that
                 `Webhooks.check_url` has passed, of a user who has a webhook secret.
             actor: who makes it, for the audit log; `Principal.actor` of a request.
+            keep: called with the key, in the transaction that stores it.
 
         Raises:
             InvalidRequest: an unknown scope or none, an owner, name or role that cannot be shown, more than 256 roles,
@@ -113,9 +120,15 @@ class ApiKeys:
         key = make_key()
         digest = parse_key(key)
         assert not isinstance(digest, Malformed)
-        await self._database.write(partial(api_keys.insert_key, digest=digest, info=info, actor=actor))
+        made = NewKey(SecretStr(key), info)
+
+        def store(session: Session) -> None:
+            api_keys.insert_key(session, digest, info, actor)
+            acted(session, made, keep)
+
+        await self._database.write(store)
         self._exist = True
-        return NewKey(SecretStr(key), info)
+        return made
 
     async def list(
         self, tenant: str | None = None, user_id: str | None = None, after: str | None = None, limit: int = 20

@@ -88,6 +88,7 @@ def create_app(
         dependencies=[Depends(known_parameters)],  # for routers that are included: its own routes have it
     )
     app.state.access = access
+    app.state.database = engine.db.database
     routes = app.router.routes
     if hosts is None and settings.allowed_hosts:
         hosts = Hosts(settings.allowed_hosts, any_address=True)

@@ -4,7 +4,7 @@ to it, and how it gets another one."""
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Query, Request
 from pydantic import ConfigDict, Field
@@ -14,6 +14,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, read_body
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.once import Once
 from drsai_backend.api.http.parameters import BranchNumber, Limit, ThreadId, ThreadOwner, new_router
 from drsai_backend.api.objects import (
     BRANCH_SCHEMA,
@@ -25,12 +26,17 @@ from drsai_backend.api.objects import (
 )
 from drsai_backend.api.openai.messages import Message, read_history
 from drsai_backend.api.threads import named
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Engine
 from drsai_backend.runs.threads.loading import Load, LoadMode
+from drsai_backend.runs.threads.queries import read_detail
 from drsai_backend.state.travel import Place
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 Writer = Annotated[Principal | None, allowed_caller(Scope.THREADS_WRITE)]
@@ -137,7 +143,12 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
         openapi_extra=described(ForkBody),
     )
     async def fork_thread(
-        request: Request, thread_id: ThreadId, caller: Writer, user: NamedUser = None, owner: ThreadOwner = None
+        request: Request,
+        thread_id: ThreadId,
+        caller: Writer,
+        once: Once,
+        user: NamedUser = None,
+        owner: ThreadOwner = None,
     ) -> Response:
         """Make a new thread of what a thread was at a place: its messages and its state, not its runs."""
         body, who = await read_body(bodies, request, ForkBody, caller, user)
@@ -147,23 +158,36 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
             body.place,
             new_thread_id=body.thread_id,
             to_user=body.to_user,
+            keep=await once(who, body, _shown),
         )
         return json_response(thread_object(made), 201)
 
     @router.post("/{thread_id:path}/rewind", responses=answers(200, THREAD_SCHEMA), openapi_extra=described(PlaceBody))
     async def rewind_thread(
-        request: Request, thread_id: ThreadId, caller: Writer, user: NamedUser = None, owner: ThreadOwner = None
+        request: Request,
+        thread_id: ThreadId,
+        caller: Writer,
+        once: Once,
+        user: NamedUser = None,
+        owner: ThreadOwner = None,
     ) -> Response:
         """Have a thread go back to a place: the next input continues there, on a new branch. 409 while a run is live,
         or inputs wait in the queue."""
         body, who = await read_body(bodies, request, PlaceBody, caller, user)
-        return json_response(thread_object(await engine.rewind(who, named(who, thread_id, owner), body.place)))
+        keep = await once(who, body, _shown)
+        made = await engine.rewind(who, named(who, thread_id, owner), body.place, keep=keep)
+        return json_response(thread_object(made))
 
     @router.post(
         "/{thread_id:path}/history", responses=answers(200, THREAD_SCHEMA), openapi_extra=described(HistoryBody)
     )
     async def load_history(
-        request: Request, thread_id: ThreadId, caller: Writer, user: NamedUser = None, owner: ThreadOwner = None
+        request: Request,
+        thread_id: ThreadId,
+        caller: Writer,
+        once: Once,
+        user: NamedUser = None,
+        owner: ThreadOwner = None,
     ) -> Response:
         """Put a conversation that was had elsewhere into a thread, one that there is or a new one: its next input
         continues it. 409 while something is under way on the thread."""
@@ -173,7 +197,8 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
             raise InvalidRequest(text, param="messages")
         messages = await bodies.off_loop(partial(read_history, body.messages))
         thread, how = named(who, thread_id, owner), Load(body.model, body.mode, body.after)
-        return json_response(thread_object(await engine.load_history(who, thread, messages, how)))
+        keep = await once(who, body, _shown)
+        return json_response(thread_object(await engine.load_history(who, thread, messages, how, keep=keep)))
 
     @router.delete("/{thread_id:path}/history", responses=answers(200, THREAD_SCHEMA))
     async def clear_history(thread_id: ThreadId, who: Clearer, owner: ThreadOwner = None) -> Response:
@@ -182,3 +207,7 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
         return json_response(thread_object(await engine.rewind(who, named(who, thread_id, owner), Place(turn=0))))
 
     return router
+
+
+def _shown(session: Session, name: ThreadName) -> JsonObject:
+    return thread_object(read_detail(session, name))

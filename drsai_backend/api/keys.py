@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Query, Request
 from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
-from drsai_backend.access.key_store import ApiKeys, read_scopes
+from drsai_backend.access.key_store import ApiKeys, NewKey, read_scopes
 from drsai_backend.access.principal import MAX_ROLES, ROLES, Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import KeyId, Limit, after_of, new_router
 from drsai_backend.api.objects import key_object
-from drsai_backend.database.api_keys import CURSOR_PATTERN
+from drsai_backend.database.api_keys import CURSOR_PATTERN, KeyInfo
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import CallableUrl
 from drsai_backend.webhooks.webhooks import NewSecret, Webhooks
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 Admin = Annotated[Principal, allowed(Scope.ADMIN, named=False)]
 After = Annotated[str | None, after_of(CURSOR_PATTERN)]
@@ -99,22 +103,28 @@ def key_routes(keys: ApiKeys, webhooks: Webhooks, bodies: Bodies) -> APIRouter:
     router = new_router("/v1/keys", tags=["keys"])
 
     @router.post("", status_code=201, responses=answers(201, _KEY), openapi_extra=described(KeyBody))
-    async def create_key(request: Request, who: Admin) -> Response:
+    async def create_key(request: Request, who: Admin, once: Once) -> Response:
         """Make a key. The answer is the only place where it is ever shown."""
         body = await read_fields(bodies, request, KeyBody)
         expires = None if body.expires_in_days is None else timedelta(days=body.expires_in_days)
         for scope in read_scopes(body.scopes):
             who.require(scope)  # Nobody gives away what they have not.
-        owner, secret, url = Owner(who.tenant, body.user), None, body.webhook_url
+        owner, url = Owner(who.tenant, body.user), body.webhook_url
         if url is not None:
             url = webhooks.check_url(url)
-        made = await keys.create(
-            owner, body.scopes, body.name, expires, roles=body.roles, webhook_url=url, actor=who.actor
+        shown: JsonObject = {}
+
+        def show(session: Session, made: NewKey) -> JsonObject:
+            secret = None if url is None else webhooks.secret_in(session, owner, who.actor)
+            key: JsonObject = {"key": made.key.get_secret_value()}
+            shown.update({**key_object(made.info), **key, **_new_secret(secret)})
+            return shown
+
+        keep = await once(who, body, show) or show
+        await keys.create(
+            owner, body.scopes, body.name, expires, roles=body.roles, webhook_url=url, actor=who.actor, keep=keep
         )
-        if url is not None:
-            secret = await webhooks.ensure_secret(owner, actor=who.actor)
-        key: JsonObject = {"key": made.key.get_secret_value()}
-        return json_response({**key_object(made.info), **key, **_new_secret(secret)}, 201)
+        return json_response(shown, 201)
 
     @router.get("", responses=answers(200, page_of(_KEY)))
     async def list_keys(who: Admin, user: Of = None, limit: Limit = 20, after: After = None) -> Response:
@@ -128,14 +138,19 @@ def key_routes(keys: ApiKeys, webhooks: Webhooks, bodies: Bodies) -> APIRouter:
         return json_response(key_object(await keys.revoke(who.tenant, key_id, actor=who.actor)))
 
     @router.post("/{key_id}/webhook", responses=answers(200, _KEY), openapi_extra=described(KeyWebhookBody))
-    async def change_webhook(key_id: KeyId, request: Request, who: Admin) -> Response:
+    async def change_webhook(key_id: KeyId, request: Request, who: Admin, once: Once) -> Response:
         """Set or remove where the background runs of a key are told of. Where its user has no webhook secret yet, one
         is made, which only this answer shows."""
         body = await read_fields(bodies, request, KeyWebhookBody)
-        info, secret = await webhooks.change_key(who.tenant, key_id, body.webhook_url, actor=who.actor)
-        return json_response({**key_object(info), **_new_secret(secret)})
+        keep = await once(who, body, plain(_changed))
+        made = await webhooks.change_key(who.tenant, key_id, body.webhook_url, actor=who.actor, keep=keep)
+        return json_response(_changed(made))
 
     return router
+
+
+def _changed(made: tuple[KeyInfo, NewSecret | None]) -> JsonObject:
+    return {**key_object(made[0]), **_new_secret(made[1])}
 
 
 def _new_secret(made: NewSecret | None) -> JsonObject:

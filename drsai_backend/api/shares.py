@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -12,6 +13,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, read_body
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import ThreadId, ThreadOwner, new_router
 from drsai_backend.api.objects import SHARE_SCHEMA, share_object
 from drsai_backend.api.threads import named
@@ -57,12 +59,18 @@ def share_routes(engine: Engine, bodies: Bodies) -> APIRouter:
 
     @router.post("/{thread_id:path}/shares", responses=answers(200, SHARE_SCHEMA), openapi_extra=described(ShareBody))
     async def share_thread(
-        request: Request, thread_id: ThreadId, caller: Sharer, user: NamedUser = None, owner: ThreadOwner = None
+        request: Request,
+        thread_id: ThreadId,
+        caller: Sharer,
+        once: Once,
+        user: NamedUser = None,
+        owner: ThreadOwner = None,
     ) -> Response:
         """Share a thread, or change the right of who has it already."""
         body, who = await read_body(bodies, request, ShareBody, caller, user)
         grantee, thread = Grantee(body.with_user, body.with_role), named(who, thread_id, owner)
-        share = await engine.share_thread(who, thread, grantee, Right(body.right))
+        keep = await once(who, body, plain(partial(share_object, thread_id)))
+        share = await engine.share_thread(who, thread, grantee, Right(body.right), keep=keep)
         return json_response(share_object(thread_id, share))
 
     @router.delete("/{thread_id:path}/shares", responses=answers(200, _DELETED))

@@ -16,6 +16,7 @@ from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller,
 from drsai_backend.api.events import LogResponse
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import EVENTS, answers, json_response, list_response, page_of
+from drsai_backend.api.http.once import IdempotencyKey, fingerprint_of
 from drsai_backend.api.http.parameters import (
     After,
     AfterRun,
@@ -45,6 +46,7 @@ from drsai_backend.api.objects import (
 from drsai_backend.api.step_events import AfterStepEvent, LastStepEventId, StepLogResponse, mark_of
 from drsai_backend.datamodel import Right, RunStatus
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Answer, Engine, Position
@@ -251,6 +253,7 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         owner: ThreadOwner = None,
         after: AfterEvent = None,
         last_event_id: LastEventId = None,
+        key: IdempotencyKey = None,
     ) -> Response:
         """Answer what a thread waits for. The run is resumed; with `stream`, its events follow."""
         body, who = await read_body(bodies, request, InputBody, caller, user)
@@ -271,7 +274,9 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
                 for index, each in given
             ]
         answer = Answer(body.id, body.text, body.decision, body.reason, body.arguments, results)
-        handle = await engine.answer(who, thread, answer)
+        key = None if key is None else check_name(key, "Idempotency-Key")
+        said = None if key is None else fingerprint_of(request, body)
+        handle = await engine.answer(who, thread, answer, idempotency_key=key, fingerprint=said)
         if body.stream:
             return await follow_run(engine, request, Scope.CHAT, who, handle.run_id, position, ping=ping)
         response = json_response(run_object(await engine.run_answered(handle)), 202)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Path, Request
 from pydantic import Field
@@ -13,12 +13,16 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.once import Once
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
-from drsai_backend.database.registered_tools import CURSOR_PATTERN, CallCounts, StoredTool
+from drsai_backend.database.registered_tools import CURSOR_PATTERN, CallCounts, StoredTool, read_counts
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.registered.registry import ToolRegistry, ToolSpec
 from drsai_backend.tools.registered.statistics import quantile
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 Registrar = Annotated[Principal, allowed(Scope.TOOLS_REGISTER, named=False)]
 Reader = Annotated[Principal, allowed(Scope.AGENTS_READ)]
@@ -101,10 +105,15 @@ def tool_routes(registry: ToolRegistry, bodies: Bodies) -> APIRouter:
         return _tool_object(registry, tool, (await registry.counts(who, [tool.name])).get(tool.name))
 
     @router.post("", status_code=201, responses=answers(201, _TOOL), openapi_extra=described(NewToolBody))
-    async def register_tool(request: Request, who: Registrar) -> Response:
+    async def register_tool(request: Request, who: Registrar, once: Once) -> Response:
         """Register a tool. Its credentials are tried first, where its config says how."""
         body = await read_fields(bodies, request, NewToolBody)
-        made = await registry.register(who, ToolSpec(body.name, body.type, body.config, body.secrets))
+        spec = ToolSpec(body.name, body.type, body.config, body.secrets)
+
+        def show(session: Session, tool: StoredTool) -> JsonObject:
+            return _tool_object(registry, tool, read_counts(session, who.tenant, [tool.name]).get(tool.name))
+
+        made = await registry.register(who, spec, keep=await once(who, body, show))
         return json_response(await shown(who, made), 201)
 
     @router.get("", responses=answers(200, page_of(_TOOL)))

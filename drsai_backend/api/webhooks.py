@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter
@@ -10,9 +11,11 @@ from starlette.responses import Response
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import DeliveryId, Limit, after_of, new_router
 from drsai_backend.api.objects import delivery_object
 from drsai_backend.database.webhook_views import CURSOR_PATTERN
+from drsai_backend.datamodel.owner import Owner
 from drsai_backend.json_types import JsonObject
 from drsai_backend.webhooks.webhooks import NewSecret, Webhooks, subscriber_of
 
@@ -63,24 +66,27 @@ def webhook_routes(webhooks: Webhooks) -> APIRouter:
         return list_response([delivery_object(item) for item in page.items], page.next)
 
     @router.post("/deliveries/{delivery_id}/retry", responses=answers(200, _DELIVERY))
-    async def retry_delivery(delivery_id: DeliveryId, who: Writer) -> Response:
+    async def retry_delivery(delivery_id: DeliveryId, who: Writer, once: Once) -> Response:
         """Send an event now, and repeat it as a new one: one that was given up, or has arrived, too."""
-        return json_response(delivery_object(await webhooks.retry(who.owner, delivery_id)))
+        keep = await once(who, None, plain(delivery_object))
+        return json_response(delivery_object(await webhooks.retry(who.owner, delivery_id, keep=keep)))
 
     @router.post("/secret", status_code=201, responses=answers(201, _SECRET))
-    async def make_secret(who: Writer) -> Response:
+    async def make_secret(who: Writer, once: Once) -> Response:
         """Make the secret that signs your webhooks, or another one in its place: for a day both sign. The answer is the
         only place where it is ever shown."""
         signer = subscriber_of(who)
-        made = await webhooks.make_secret(signer, actor=who.actor)
-        return json_response({"object": "webhook.secret", "user": signer.user_id, **_shown(made)}, 201)
+        keep = await once(who, None, plain(partial(_shown, signer)))
+        return json_response(_shown(signer, await webhooks.make_secret(signer, actor=who.actor, keep=keep)), 201)
 
     return router
 
 
-def _shown(made: NewSecret) -> JsonObject:
+def _shown(signer: Owner, made: NewSecret) -> JsonObject:
     until = made.previous_until
     return {
+        "object": "webhook.secret",
+        "user": signer.user_id,
         "secret": made.secret.get_secret_value(),
         "created_at": int(made.created_at.timestamp()),
         "previous_until": None if until is None else int(until.timestamp()),

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, computed_field
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
+from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import owned_by
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import ApiKey, table_of, utcnow
@@ -97,6 +98,7 @@ def insert_key(session: Session, digest: KeyDigest, info: KeyInfo, actor: Actor)
     Raises:
         Conflict: its user has `MAX_KEYS` that work.
     """
+    alone(session, "keys", *info.owner)
     works = (_key.c.revoked_at.is_(None), sa.or_(_key.c.expires_at.is_(None), _key.c.expires_at > info.created_at))
     count = sa.select(sa.func.count()).where(*owned_by(_key, info.owner), *works)
     if session.connection().execute(count).scalar_one() >= MAX_KEYS:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
+from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import owned_by
 from drsai_backend.datamodel import FileChunk, FileContent, StoredFile, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
@@ -22,7 +23,6 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, FilesFull, InvalidRequest, NotFound
 
 _file, _content, _chunk = table_of(StoredFile), table_of(FileContent), table_of(FileChunk)
-_LOCK: Final = sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 17))")
 MOST_FILES: Final = 20_000
 """Files that a user may have: the same content again takes no room, and its row does."""
 _BATCH: Final = 100
@@ -121,7 +121,7 @@ def finish(session: Session, upload: Upload, new: NewFile, sha256: str, limit: i
         Conflict: the upload was given up.
     """
     connection, owner = session.connection(), upload.owner
-    _alone(session, owner)
+    alone(session, *owner)
     size = connection.execute(sa.select(_content.c.bytes).where(*_is(upload))).scalar()
     if size is None:
         raise Conflict("the upload has taken too long, and was given up; try again", param="file")
@@ -222,7 +222,7 @@ def list_files(
 
 def delete_file(session: Session, owner: Owner, file_id: str, actor: Actor) -> None:
     """Delete a file of a user, and its bytes, if no other file of theirs has them. Raises as `read_file`."""
-    _alone(session, owner)
+    alone(session, *owner)
     _remove(session, owner, _row(session, owner, file_id), actor)
 
 
@@ -232,7 +232,7 @@ def delete_expired(session: Session, actor: Actor, limit: int = _BATCH) -> int:
     rows = session.connection().execute(over.limit(limit).with_for_update(skip_locked=True)).mappings().all()
     for row in rows:
         owner = Owner(row["tenant"], row["user_id"])
-        _alone(session, owner)
+        alone(session, *owner)
         _remove(session, owner, row, actor)
     return len(rows)
 
@@ -279,9 +279,3 @@ def _is(place: Upload | Place) -> tuple[sa.ColumnElement[bool], ...]:
 
 def _is_there() -> sa.ColumnElement[bool]:
     return sa.or_(_file.c.expires_at.is_(None), _file.c.expires_at > utcnow())
-
-
-def _alone(session: Session, owner: Owner) -> None:
-    """Nobody else changes which contents of the owner are used, until the transaction ends. SQLite has one writer."""
-    if session.get_bind().dialect.name == "postgresql":
-        session.connection().execute(_LOCK, {"name": "\x1f".join(owner)})

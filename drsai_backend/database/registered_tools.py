@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
+from drsai_backend.database.locks import alone
 from drsai_backend.datamodel import JsonObject, RegisteredTool, ToolStatistic, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound
@@ -80,8 +81,7 @@ def register(
         NotFound: there is none to be replaced.
     """
     connection = session.connection()
-    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time.
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"drsai tools {tenant}"))))
+    alone(session, "tools", tenant)
     here = (tool.c.tenant == tenant, tool.c.name == name)
     there = connection.execute(sa.select(tool.c.id).where(*here, _served)).scalar()
     if replaces and there is None:
@@ -112,6 +112,7 @@ def register(
 
 def unregister(session: Session, tenant: str, name: str, *, actor: Actor) -> None:
     """Delete a tool; runs that began with it keep it. Raises NotFound: the tenant has none of that name."""
+    alone(session, "tools", tenant)
     change = sa.update(tool).where(tool.c.tenant == tenant, tool.c.name == name, _served)
     if session.connection().execute(change.values(ended_at=utcnow())).rowcount == 0:
         raise NotFound(f"there is no tool {name!r}", param="name")
@@ -164,10 +165,7 @@ def add_counts(session: Session, counts: Mapping[tuple[str, str], CallCounts]) -
     connection = session.connection()
     for (tenant, name), added in sorted(counts.items()):  # In one order: two processes never wait for each other.
         here = (_statistic.c.tenant == tenant, _statistic.c.name == name)
-        if connection.dialect.name == "postgresql":
-            connection.execute(
-                sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"drsai tool {tenant} {name}")))
-            )
+        alone(session, "tool", tenant, name)
         row = connection.execute(sa.select(_statistic).where(*here)).mappings().first()
         if row is None:
             buckets = {str(number): count for number, count in added.buckets.items()}

@@ -15,7 +15,9 @@ from typing import Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from drsai_backend.database.locks import lock_thread
 from drsai_backend.database.owned import of_thread
+from drsai_backend.database.runs.loaded import make_thread
 from drsai_backend.database.runs.log import thread_of_run
 from drsai_backend.database.runs.paths import Line, on_path
 from drsai_backend.database.runs.reads import RunRow, ThreadHead, read_head_of, read_run
@@ -24,8 +26,11 @@ from drsai_backend.database.runs.statements import branch, message, run, thread
 from drsai_backend.datamodel import ThreadField
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 
+MOST_WAITING: Final = 1000
+"""Items of a conversation that may wait for the next response."""
 _CONVERSATION: Final = "conversation"
 _field = table_of(ThreadField)
 
@@ -123,7 +128,7 @@ def take_items(session: Session, key: int, items: Sequence[JsonObject]) -> bool:
 def is_temporary(session: Session, name: ThreadName) -> bool:
     """Whether nothing of a thread was to be stored: all that ever ran on it were responses that said so, and nobody has
     made it a conversation by itself. The thread is locked."""
-    key = _key_of(session, name, lock=True)
+    key = lock_thread(session, name)
     connection = session.connection()
     rows = connection.execute(sa.select(run.c.run_id).where(run.c.thread_key == key)).scalars().all()
     query = sa.select(_field.c.name, _field.c.value).where(_field.c.thread_key == key)
@@ -134,7 +139,7 @@ def is_temporary(session: Session, name: ThreadName) -> bool:
 
 def drop_response(session: Session, name: ThreadName, run_id: str, kept: JsonObject) -> None:
     """Forget what a response told of its request but `kept`."""
-    key = _key_of(session, name, lock=True)
+    key = lock_thread(session, name)
     if key is not None:
         _write(session, key, _name_of(run_id), kept)
 
@@ -152,26 +157,35 @@ def read_conversation(session: Session, name: ThreadName) -> ConversationRows | 
     return ConversationRows(name, Line(row.id, row.branch), row.created_at, fields.get(_CONVERSATION, {}), record)
 
 
-def make_conversation(session: Session, name: ThreadName, value: JsonObject) -> bool:
-    """Keep `value` as the field of a new conversation, whose thread is there. False: it is not."""
-    key = _key_of(session, name, lock=True)
-    if key is not None:
-        _write(session, key, _CONVERSATION, value)
-    return key is not None
+def make_conversation(session: Session, name: ThreadName, value: JsonObject) -> ConversationRows:
+    """A new conversation, with `value` as its field. Raises Conflict: there is a thread of its name."""
+    make_thread(session, name)
+    key = lock_thread(session, name)
+    assert key is not None, "it was made in this transaction"
+    _write(session, key, _CONVERSATION, value)
+    made = read_conversation(session, name)
+    assert made is not None
+    return made
 
 
 def change_conversation(
     session: Session, name: ThreadName, *, metadata: JsonObject | None, add: Sequence[JsonObject], remove: int | None
 ) -> JsonObject | None:
     """Change the metadata of a conversation, add items, or take one that waits away. Returns the field as it is now;
-    None: there is no such thread. An item that is not there (any more) is not missed."""
-    key = _key_of(session, name, lock=True)
+    None: there is no such thread. An item that is not there (any more) is not missed.
+
+    Raises:
+        InvalidRequest: more than `MOST_WAITING` items would wait.
+    """
+    key = lock_thread(session, name)
     if key is None:
         return None
     value = _read(session, key, _CONVERSATION) or {}
     waiting: list[JsonObject] = [each for each in value.get("items", ()) if each["number"] != remove]
     number: int = value.get("next", 1)
     added = [{"number": number + place, "item": item} for place, item in enumerate(add)]
+    if added and len(waiting) + len(added) > MOST_WAITING:
+        raise InvalidRequest(f"more than {MOST_WAITING} items wait for the next response already", param="items")
     value = {**value, "items": waiting + added, "next": number + len(added)}
     if metadata is not None:
         value["metadata"] = metadata
@@ -193,11 +207,6 @@ def read_items(
 
 def _name_of(run_id: str) -> str:
     return f"response:{run_id}"
-
-
-def _key_of(session: Session, name: ThreadName, *, lock: bool) -> int | None:
-    query = sa.select(thread.c.id).where(*of_thread(thread, name))
-    return session.connection().execute(query.with_for_update() if lock else query).scalar()
 
 
 def _read(session: Session, key: int, name: str) -> JsonObject | None:

@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 
+from drsai_backend.database.locks import lock_thread
 from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs.statements import run, thread
 from drsai_backend.datamodel import Right, ThreadShare, utcnow
@@ -83,17 +84,18 @@ def thread_of_any(session: Session, tenant: str, run_id: str) -> ThreadName | No
     return None if row is None else ThreadName(*row)
 
 
-def add_share(session: Session, name: ThreadName, grantee: Grantee, right: Right, created_by: str) -> bool:
-    """Share a thread, or change the right that the grantee (`with_user` or `with_role`) has. False: there is no such
-    thread.
+def add_share(session: Session, name: ThreadName, grantee: Grantee, right: Right, created_by: str) -> JsonObject | None:
+    """Share a thread, or change the right that the grantee (`with_user` or `with_role`) has. Returns the share; None:
+    there is no such thread.
 
     Raises:
         Conflict: it is shared with `MAX_SHARES` others already.
     """
     connection = session.connection()
-    key = connection.execute(sa.select(thread.c.id).where(*of_thread(thread, name))).scalar()
+    # The thread is not deleted meanwhile, and nobody else counts its shares.
+    key = lock_thread(session, name)
     if key is None:
-        return False
+        return None
     [(column, value)] = grantee.given.items()
     others = sa.or_(share.c[column].is_(None), share.c[column] != value)
     count = sa.select(sa.func.count()).where(share.c.thread_key == key, others)
@@ -104,8 +106,8 @@ def add_share(session: Session, name: ThreadName, grantee: Grantee, right: Right
     make = sqlite_insert if connection.dialect.name == "sqlite" else postgresql_insert
     statement = make(share).values(thread_key=key, tenant=name.tenant, **grantee.given, **changed)
     unique = ["thread_key", *grantee.given]
-    connection.execute(statement.on_conflict_do_update(index_elements=unique, set_=changed))
-    return True
+    stored = statement.on_conflict_do_update(index_elements=unique, set_=changed).returning(share)
+    return dict(connection.execute(stored).mappings().one())
 
 
 def remove_share(session: Session, name: ThreadName, grantee: Grantee) -> bool:

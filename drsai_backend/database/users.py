@@ -19,6 +19,7 @@ from sqlmodel import SQLModel
 
 from drsai_backend.database import migrations
 from drsai_backend.database.audit import audit
+from drsai_backend.database.locks import alone
 from drsai_backend.database.manager.thread_parts import is_live
 from drsai_backend.database.owned import NAME, owned_by
 from drsai_backend.database.retention import delete_threads
@@ -149,6 +150,7 @@ def delete_part(session: Session, owner: Owner, actor: Actor) -> tuple[dict[str,
     Returns:
         How many of which kind, and the threads.
     """
+    alone(session, *owner)  # No upload ends beside it.
     counts, names = _delete_threads(session, owner)
     for name, table in loose_tables().items() if not names else ():
         counts[_KINDS.get(name, name)] = delete_owned(session, table, owner)

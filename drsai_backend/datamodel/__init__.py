@@ -2,6 +2,7 @@
 
 from drsai_backend.datamodel.access import ApiKey
 from drsai_backend.datamodel.answer import StoredAnswer
+from drsai_backend.datamodel.answered import AnsweredRequest
 from drsai_backend.datamodel.audit import AuditEntry
 from drsai_backend.datamodel.base import (
     SCHEMA_VERSION,
@@ -38,6 +39,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "TRANSITIONS",
     "AgentJson",
+    "AnsweredRequest",
     "ApiKey",
     "AuditEntry",
     "AutoGenMessage",

@@ -11,16 +11,20 @@ from collections.abc import AsyncGenerator, AsyncIterable, Iterator
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from drsai_backend.config import Settings
 from drsai_backend.database import Database
 from drsai_backend.database import files as rows
+from drsai_backend.database.answered import Keep, acted
 from drsai_backend.database.files import FileInfo, FilePage, NewFile, Place, Upload
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DatabaseError, FilesFull, FileTooLarge, InvalidRequest
 from drsai_backend.files.folder import Folder
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 CHUNK: Final = 256 * 1024
 """Bytes that are stored at a time, and of a file that are in memory at a time."""
@@ -57,15 +61,27 @@ class Arriving:
             while len(self._waiting) >= CHUNK:
                 await self._store(CHUNK)
 
-    async def finish(self, new: NewFile) -> FileInfo:
-        """The file. Raises FilesFull, Conflict and DatabaseError."""
+    @property
+    def sha256(self) -> str:
+        """Of what has arrived and was stored, or waits to be."""
+        whole = self._hash.copy()
+        whole.update(self._waiting)
+        return whole.hexdigest()
+
+    async def finish(self, new: NewFile, *, keep: Keep[FileInfo] | None = None) -> FileInfo:
+        """The file; `keep` is called with it, in the transaction that stores it. Raises FilesFull, Conflict and
+        DatabaseError."""
         if self._waiting:
             await self._store(len(self._waiting))
         files = self._files
         if files.folder is not None:
             await asyncio.to_thread(files.folder.seal, self._upload.token)
         digest, total = self._hash.hexdigest(), files.total
-        work = partial(rows.finish, upload=self._upload, new=new, sha256=digest, limit=total)
+
+        def work(session: Session) -> tuple[FileInfo, bool]:
+            info, kept = rows.finish(session, self._upload, new, digest, total)
+            return acted(session, info, keep), kept
+
         info, kept = await files.database.write(work)
         if not kept and files.folder is not None:
             await asyncio.to_thread(files.folder.remove, self._upload.token)

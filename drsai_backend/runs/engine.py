@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Final
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
+from drsai_backend.database.answered import Keep
 from drsai_backend.database.retention import delete_thread, prune
 from drsai_backend.database.runs.steps import drop_left
 from drsai_backend.database.runs.values import Also
@@ -42,7 +43,7 @@ from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.definitions.build import Means
 from drsai_backend.definitions.stored.serving import Offer, ServedTeams
 from drsai_backend.definitions.stored.store import StoredDefinitions
-from drsai_backend.errors import InvalidRequest, NotFound, ShuttingDown, ThreadBusy
+from drsai_backend.errors import InvalidRequest, NotFound, ShuttingDown, ThreadBusy, UnknownModel
 from drsai_backend.files import Files
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelClientFactory
@@ -210,8 +211,9 @@ class Engine(StoredThreads):
 
     async def check_team(self, request: RunRequest) -> None:
         """Raises UnknownModel unless who asks may ask a team of that name; or InsufficientScope or Forbidden, which say
-        what they lack."""
-        await self._team_of(request)
+        what they lack. With an idempotency key, `start` does: the request may have been served already."""
+        if request.idempotency_key is None:
+            await self._team_of(request)
 
     async def _team_of(self, request: RunRequest) -> RegisteredTeam:
         name = None if request.thread_id is None else request.name
@@ -254,7 +256,13 @@ class Engine(StoredThreads):
         """`start`, of who was found to have the right."""
         if self._running.closing:
             raise ShuttingDown("this server is shut down; another one takes the request")
-        team = await self._team_of(request)
+        try:
+            team = await self._team_of(request)
+        except UnknownModel:
+            # One that comes again gets the answer of its run, whatever has become of the team since.
+            if (earlier := await self._intake.earlier(request)) is None:
+                raise
+            return earlier
         self._limits_of(team.factory).check(request.limits)
         if request.webhook_url is not None:
             if not request.background:
@@ -331,10 +339,13 @@ class Engine(StoredThreads):
         await self._commands.resume(name)
         return await self._detail(name)
 
-    async def rewind(self, who: Principal, thread_id: Named, place: Place) -> ThreadDetail:
+    async def rewind(
+        self, who: Principal, thread_id: Named, place: Place, *, keep: Keep[ThreadName] | None = None
+    ) -> ThreadDetail:
         """Have a thread go back to a place of its own, also on a branch that it has left: the next input continues from
         there, on a new branch. What is left behind stays stored, and can be gone back to. A run that is paused, or
         waits for a person, ends as STOPPED. Returns the thread without its `team_result`, which takes its messages.
+        `keep` is called with its name, in the transaction that stores it.
 
         Raises:
             NotFound, Forbidden: no such thread of the user, or one that they may not write to.
@@ -347,14 +358,20 @@ class Engine(StoredThreads):
         name = await self._rights.thread(who, thread_id, Right.WRITE)
         if self._running.is_taken(name):
             raise ThreadBusy(f"a run is live on thread {name.thread_id!r}: stop it first, or wait for its end")
-        await self._travel.rewind(who, name, place)
+        await self._travel.rewind(who, name, place, keep)
         # Whoever begins a run meanwhile is refused by its guard, and reads anew.
         self._warm.take(name)
         self._feeds.changed(name)
         return await self._detail(name, with_result=False)
 
     async def load_history(
-        self, who: Principal, thread_id: Named, messages: Sequence[InputMessage], how: Load
+        self,
+        who: Principal,
+        thread_id: Named,
+        messages: Sequence[InputMessage],
+        how: Load,
+        *,
+        keep: Keep[ThreadName] | None = None,
     ) -> ThreadDetail:
         """Put a conversation that was had elsewhere into a thread, without a run; see `Loading.load`. Returns the
         thread without its `team_result`. Raises NotFound, Forbidden for who may not write."""
@@ -362,7 +379,7 @@ class Engine(StoredThreads):
         name = await self._rights.thread(who, thread_id, Right.WRITE)
         if self._running.is_taken(name):
             raise ThreadBusy(f"a run is live on thread {name.thread_id!r}: stop it first, or wait for its end")
-        await self._loading.load(who, name, messages, how)
+        await self._loading.load(who, name, messages, how, keep)
         self._warm.take(name)
         self._feeds.changed(name)
         return await self._detail(name, with_result=False)

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
+from drsai_backend.database.locks import lock_thread
 from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs.branches import Point, copy_messages, store_rewind
 from drsai_backend.database.runs.commands import end_unheld
@@ -277,7 +278,7 @@ def rewind(
         ThreadBusy: a run is live on it, or inputs wait in its queue. Nothing is to be committed.
         InvalidRequest, StateError: as `find_point`.
     """
-    session.connection().execute(sa.select(thread.c.id).where(*of_thread(thread, name)).with_for_update())
+    lock_thread(session, name)
     head = _head(session, name)
     if head.status is RunStatus.RUNNING:
         raise ThreadBusy(f"a run is live on thread {name.thread_id!r}: stop it first, or wait for its end")
@@ -317,6 +318,7 @@ def fork(session: Session, name: ThreadName, place: Place, target: ThreadName, a
         Conflict: there is a thread of the target's name; `param` is `thread_id`.
         InvalidRequest, StateError: as `find_point`.
     """
+    lock_thread(session, name, shared=True)
     head = _head(session, name)
     point = find_point(session, head, place)
     line = point.line

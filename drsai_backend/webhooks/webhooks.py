@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic import SecretStr
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager, api_keys, webhook_views
+from drsai_backend.database.answered import Keep, acted
 from drsai_backend.database.api_keys import KeyInfo
+from drsai_backend.database.locks import alone
 from drsai_backend.database.webhook_views import DeliveryInfo, DeliveryPage
 from drsai_backend.database.webhooks import Kind, Wanted, prune_deliveries
 from drsai_backend.datamodel import utcnow
@@ -25,6 +27,9 @@ from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import Conflict, InvalidRequest
 from drsai_backend.net.addresses import Reachable
 from drsai_backend.webhooks.signing import make_secret
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 OVERLAP: Final = timedelta(days=1)
 """For how long the secret before signs, too, after one was rotated."""
@@ -86,9 +91,16 @@ class Webhooks:
         return Wanted(who.owner, subscriber_of(who).user_id, url, who.key_id, kind, self._max_pending)
 
     async def change_key(
-        self, tenant: str | None, key_id: str, url: str | None, *, actor: Actor = PROGRAM
+        self,
+        tenant: str | None,
+        key_id: str,
+        url: str | None,
+        *,
+        actor: Actor = PROGRAM,
+        keep: Keep[tuple[KeyInfo, NewSecret | None]] | None = None,
     ) -> tuple[KeyInfo, NewSecret | None]:
-        """Set where the background runs of a key are told of that name no URL, or remove it (None).
+        """Set where the background runs of a key are told of that name no URL, or remove it (None). `keep` is called
+        with what is returned, in the transaction that stores it.
 
         Returns:
             The key; and a secret for its user, if they had none.
@@ -100,9 +112,13 @@ class Webhooks:
         """
         if url is not None:
             self.check_url(url)
-        change = partial(api_keys.change_webhook, tenant=tenant, key_id=key_id, url=url, actor=actor)
-        info = (await self._db.database.write(change)).info
-        return info, None if url is None else await self.ensure_secret(info.owner, actor=actor)
+
+        def change(session: Session) -> tuple[KeyInfo, NewSecret | None]:
+            info = api_keys.change_webhook(session, tenant, key_id, url, actor).info
+            made = None if url is None else self.secret_in(session, info.owner, actor)
+            return acted(session, (info, made), keep)
+
+        return await self._db.database.write(change)
 
     # --- secrets ---------------------------------------------------------------------------------------------------
 
@@ -113,26 +129,37 @@ class Webhooks:
             InvalidRequest: no name of a user or tenant.
             ConfigurationError: there is nothing to encrypt it with.
         """
-        check_name(owner.tenant, "tenant")
-        check_name(owner.user_id, "user")
-        text = make_secret()
-        sealed = self._db.secrets.encrypt(text)
         try:
-            await self._db.database.write(partial(webhook_views.add_secret, owner=owner, sealed=sealed, actor=actor))
+            return await self._db.database.write(lambda session: self.secret_in(session, owner, actor))
         except Conflict:
             return None
+
+    def secret_in(self, session: Session, owner: Owner, actor: Actor) -> NewSecret | None:
+        """`ensure_secret`, in a transaction. Raises Conflict as well: somebody else makes one just now."""
+        check_name(owner.tenant, "tenant")
+        check_name(owner.user_id, "user")
+        alone(session, "webhook secret", *owner)
+        if webhook_views.has_secret(session, owner):
+            return None
+        text = make_secret()
+        webhook_views.add_secret(session, owner, self._db.secrets.encrypt(text), actor)
         return NewSecret(SecretStr(text), utcnow())
 
-    async def make_secret(self, owner: Owner, *, actor: Actor = PROGRAM) -> NewSecret:
-        """Make a user's secret, or another one in its place: for a day both sign. Raises as `ensure_secret`."""
-        if (made := await self.ensure_secret(owner, actor=actor)) is not None:
-            return made
-        text, until = make_secret(), utcnow() + OVERLAP
-        sealed = self._db.secrets.encrypt(text)
-        await self._db.database.write(
-            partial(webhook_views.replace_secret, owner=owner, sealed=sealed, until=until, actor=actor)
-        )
-        return NewSecret(SecretStr(text), utcnow(), until)
+    async def make_secret(
+        self, owner: Owner, *, actor: Actor = PROGRAM, keep: Keep[NewSecret] | None = None
+    ) -> NewSecret:
+        """Make a user's secret, or another one in its place: for a day both sign. `keep` is called with it, in the
+        transaction that stores it. Raises as `ensure_secret`."""
+
+        def make(session: Session) -> NewSecret:
+            made = self.secret_in(session, owner, actor)
+            if made is None:
+                text, until = make_secret(), utcnow() + OVERLAP
+                webhook_views.replace_secret(session, owner, self._db.secrets.encrypt(text), until, actor)
+                made = NewSecret(SecretStr(text), utcnow(), until)
+            return acted(session, made, keep)
+
+        return await self._db.database.write(make)
 
     # --- deliveries ------------------------------------------------------------------------------------------------
 
@@ -146,13 +173,15 @@ class Webhooks:
             partial(webhook_views.list_deliveries, owner=owner, after=after, limit=limit)
         )
 
-    async def retry(self, owner: Owner, event_id: str) -> DeliveryInfo:
-        """Have an event sent now, and repeated as a new one is: one that was given up, or has arrived, too.
+    async def retry(self, owner: Owner, event_id: str, *, keep: Keep[DeliveryInfo] | None = None) -> DeliveryInfo:
+        """Have an event sent now, and repeated as a new one is: one that was given up, or has arrived, too. `keep` is
+        called with it, in the transaction that stores it.
 
         Raises:
             NotFound: the user has no such event.
         """
-        return await self._db.database.write(partial(webhook_views.retry_delivery, owner=owner, event_id=event_id))
+        retry = partial(webhook_views.retry_delivery, owner=owner, event_id=event_id)
+        return await self._db.database.write(lambda session: acted(session, retry(session), keep))
 
     async def prune(self) -> int:
         """Delete events that arrived or were given up, once they are old. Returns how many."""

@@ -15,6 +15,7 @@ from tests.chaos.databases import Postgres
 from tests.chaos.model import Models
 from tests.chaos.schedule import Schedule
 from tests.chaos.world import World
+from tests.support import invariants
 from tests.support.commands import Commands
 
 Make = Callable[..., World]
@@ -37,6 +38,7 @@ def world(commands: Commands, schedule: Schedule, database_url: str, tmp_path: P
             return World(kind, database_url, served, commands, tmp_path, settings)
 
         yield make
+    invariants.check(database_url)
 
 
 @pytest.fixture

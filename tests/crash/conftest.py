@@ -12,6 +12,7 @@ import httpx
 import openai
 import pytest
 
+from tests.support import invariants
 from tests.support.commands import ROOT, Command, Commands
 from tests.support.effects import Site
 from tests.support.model_server import ModelServer
@@ -109,3 +110,4 @@ def serving(commands: Commands, model: ModelServer, database_url: str, tmp_path:
         serving.start()
         yield serving
         serving.process.die()
+    invariants.check(database_url)

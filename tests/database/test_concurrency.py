@@ -6,6 +6,7 @@ import asyncio
 import multiprocessing
 import random
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
@@ -17,10 +18,17 @@ from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import AutoGenMessage, Thread
 from drsai_backend.errors import Conflict, MessagesChanged
 from tests.database.tables import Note
+from tests.support import invariants
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([__name__])
 FIELDS = ("text", "rank", "score", "data", "title")
+
+
+@pytest.fixture(autouse=True)
+def checked(database_url: str) -> Iterator[None]:
+    yield
+    invariants.check(database_url)
 
 
 @pytest.fixture

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
 from drsai_backend import DrSai
+from tests.support import invariants
 from tests.support.threads import Make, settings
+
+
+@pytest.fixture
+def checked(database_url: str) -> Iterator[None]:
+    """At the end, when all processes are closed, the database is as it may be."""
+    yield
+    invariants.check(database_url)
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from tests.support.threads import QUICK, WHERE, Make, ended, request, said, sour
 
 ROUND = ["user", "ann", "bob", "eve"]
 
+pytestmark = pytest.mark.usefixtures("checked")
+
 
 async def test_inputs_wait_in_the_order_of_their_arrival(make: Make, where: int) -> None:
     crew = Crew()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from drsai_backend import RunStatus
 from drsai_backend.access.principal import Principal
 from drsai_backend.database.runs.commands import drop_queued
@@ -12,6 +14,8 @@ from drsai_backend.datamodel import QueuedInput, Run
 from tests.support.calls import Gate
 from tests.support.teams.crew import Asker, Crew
 from tests.support.threads import QUICK, Make, ended, head_of, idle, queued, reached, request, said, thread_of, until
+
+pytestmark = pytest.mark.usefixtures("checked")
 
 
 async def test_a_queued_input_that_another_process_has_run_is_not_run_again(make: Make) -> None:

@@ -29,6 +29,8 @@ from tests.support.threads import Make, settings, thread_of
 NAME = ThreadName("default", "anonymous", "t")
 ME = ("anonymous", "t")
 
+pytestmark = pytest.mark.usefixtures("checked")
+
 
 def _heard(messages: Any, _: Any) -> str:
     """An answer that says all that was heard, so that nothing can be missing or too much."""

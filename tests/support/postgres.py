@@ -7,6 +7,7 @@ not what the migrations made, the database is dropped, and another one is copied
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import uuid
 import warnings
@@ -94,6 +95,46 @@ def read_only(url: str, on: bool) -> None:
         connection.execute("SELECT pg_reload_conf()")
     while query(url, "SHOW default_transaction_read_only") != [("on" if on else "off",)]:
         pass
+
+
+class Hold:
+    """A lock on a table: others come as far as their first statement that it forbids, and wait there.
+
+    Attributes:
+        connection: of the transaction that holds it; what is done in it meets no lock of its own.
+    """
+
+    def __init__(self, url: str, table: str, mode: str) -> None:
+        plain = sa.make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+        self._url = url
+        self.connection = psycopg.connect(plain)
+        self.connection.execute(f"LOCK TABLE {table} IN {mode} MODE".encode())
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    async def until_wait(self, count: int) -> None:
+        """Until so many others wait for a lock, this one or one of each other's."""
+        here = "pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        async with asyncio.timeout(30):
+            while query(self._url, f"SELECT count(*) FROM {here}")[0][0] < count:  # noqa: ASYNC110 - the database tells
+                await asyncio.sleep(0.01)
+
+    def is_free(self, lock: str) -> bool:
+        """Whether nobody holds the row lock that a statement asks for; then this transaction has it."""
+        try:
+            with self.connection.transaction():
+                self.connection.execute(f"{lock} NOWAIT".encode())
+        except psycopg.errors.LockNotAvailable:
+            return False
+        return True
+
+    def let_go(self) -> None:
+        """Commit what was done, and let the others continue."""
+        self.connection.commit()
 
 
 class Databases:

@@ -12,6 +12,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
 from drsai_backend.database.definitions.stored import CURSOR_PATTERN, VERSION_PATTERN, DefinitionVersion
 from drsai_backend.definitions.schema import NAME, json_schema
@@ -103,14 +104,15 @@ def agent_routes(agents: StoredDefinitions, bodies: Bodies) -> APIRouter:
         responses={**answers(201, _VERSION), **answers(200, _CHECKED)},
         openapi_extra=described(NewAgentBody),
     )
-    async def create_agent(request: Request, who: Writer) -> Response:
+    async def create_agent(request: Request, who: Writer, once: Once) -> Response:
         """Store a definition. Every worker serves it within two seconds."""
         body = await read_fields(bodies, request, NewAgentBody)
         spec = DefinitionSpec(body.name, body.definition, body.visibility)
         if body.validate_only:
             await agents.check(who, spec)
             return json_response(_checked(body.name))
-        return json_response(_object(await agents.put(who, spec, replaces=False)), 201)
+        keep = await once(who, body, plain(_object))
+        return json_response(_object(await agents.put(who, spec, replaces=False, keep=keep)), 201)
 
     @router.get("", responses=answers(200, page_of(_VERSION)))
     async def list_agents(who: Reader, limit: Limit = 20, after: After = None, visibility: Seen = None) -> Response:
@@ -155,10 +157,11 @@ def agent_routes(agents: StoredDefinitions, bodies: Bodies) -> APIRouter:
         return list_response([_object(each) for each in page.items], page.next)
 
     @router.post("/{name}/rollback", responses=answers(200, _VERSION), openapi_extra=described(RollbackBody))
-    async def roll_agent_back(name: AgentName, request: Request, who: Writer) -> Response:
+    async def roll_agent_back(name: AgentName, request: Request, who: Writer, once: Once) -> Response:
         """Serve an older version again: it becomes a new one."""
         body = await read_fields(bodies, request, RollbackBody)
-        made = await agents.roll_back(who, name, body.to, body.visibility, version=body.version)
+        keep = await once(who, body, plain(_object))
+        made = await agents.roll_back(who, name, body.to, body.visibility, version=body.version, keep=keep)
         return json_response(_object(made))
 
     return router

@@ -135,12 +135,13 @@ class TeamTools:
         team = self._names().get(tool, tool)
         arguments = _read(given)
         who.require(Scope.CHAT)
+        said: list[MessageDone] = []
+        thread, key = arguments.thread_id, arguments.idempotency_key
         try:
-            await self._engine.check_team(RunRequest(team, [], who, thread_id=arguments.thread_id))
+            await self._engine.check_team(RunRequest(team, [], who, thread_id=thread, idempotency_key=key))
+            events, thread_id, run_id, ended = await self._begin(who, team, arguments)
         except UnknownModel:
             raise NotFound(f"there is no tool {tool!r}", param="name") from None
-        said: list[MessageDone] = []
-        events, thread_id, run_id, ended = await self._begin(who, team, arguments)
         if ended is None:
             ended = await _heard(events, said, context, arguments.wait_seconds)
         return told(said, ended, tool=tool, thread_id=thread_id, run_id=run_id)

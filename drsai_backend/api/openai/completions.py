@@ -15,6 +15,7 @@ from starlette.types import Scope as ASGIScope
 
 from drsai_backend.api.http.errors import error_body, refusal
 from drsai_backend.api.http.json import dumps
+from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.openai.chat.endpoint import ChatRoute
 from drsai_backend.api.openai.chat.exchange import Exchange, describe_answers
 from drsai_backend.api.openai.chat.inputs import ChatCall
@@ -128,7 +129,7 @@ def _prompt_of(asked: CompletionBody) -> str:
     return prompts[0]
 
 
-async def _described(body: CompletionBody) -> None:
+async def _described(body: CompletionBody, key: IdempotencyKey = None) -> None:
     """What the OpenAPI document says of the endpoint; never called."""
 
 

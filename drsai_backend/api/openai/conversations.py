@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Sequence
 from functools import partial
-from typing import Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 from fastapi import APIRouter, Request
 from pydantic import Field, ValidationError
@@ -21,6 +21,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import NamedUser, allowed_caller, described
 from drsai_backend.api.http.errors import refusal
 from drsai_backend.api.http.json import answers, json_response
+from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import ConversationId, ItemId, Limit, new_router
 from drsai_backend.api.openai.messages import Wire
 from drsai_backend.api.openai.responses.request.body import MessageItem, Messages, Metadata, User
@@ -38,22 +39,23 @@ from drsai_backend.api.openai.responses.routes import (
 from drsai_backend.api.openai.responses.service import Responses
 from drsai_backend.api.openai.responses.stored.places import conversation_of
 from drsai_backend.api.openai.responses.stored.stored import items_of, page_of_items, read_as_done, role_of
+from drsai_backend.database.answered import Keep, acted
 from drsai_backend.database.responses import (
     ConversationRows,
     change_conversation,
     make_conversation,
     read_items,
 )
-from drsai_backend.database.runs.paths import Line
-from drsai_backend.datamodel import Thread
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.requests import new_thread_id
 
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
 _MOST_ADDED: Final = 20
 """Items of one request, as with OpenAI."""
-_MOST_WAITING: Final = 1000
 _PAGE: Final = 200
 """Messages that are read at once."""
 _LOOKS: Final = 25
@@ -130,14 +132,16 @@ def conversation_routes(responses: Responses) -> APIRouter:
         responses=answers(200, _OBJECT),
         openapi_extra=described(ConversationBody),
     )
-    async def create_conversation(request: Request, caller: Chatter, user: NamedUser = None) -> Response:
+    async def create_conversation(request: Request, caller: Chatter, once: Once, user: NamedUser = None) -> Response:
         """Make a conversation, empty or with what was said before."""
         async with bodies.read(request.scope, request.receive, optional=True) as given:
             body = _parse(ConversationBody, given)
             who = acting(request, caller, user, body.user)
             added = await conversations.checked(body.items or (), begun=False)
         name = who.owner.thread(new_thread_id().replace("thread_", "conv_"))
-        return json_response(_shown(name.thread_id, await conversations.make(name, body.metadata or {}, added)))
+        keep = await once(who, body, plain(partial(_shown, name.thread_id)))
+        made = await conversations.make(name, body.metadata or {}, added, keep)
+        return json_response(_shown(name.thread_id, made))
 
     @router.get("/{conversation_id}", responses=answers(200, _OBJECT))
     async def get_conversation(conversation_id: ConversationId, who: Reader) -> Response:
@@ -193,6 +197,7 @@ def conversation_routes(responses: Responses) -> APIRouter:
         request: Request,
         conversation_id: ConversationId,
         caller: Chatter,
+        once: Once,
         user: NamedUser = None,
         include: Include = [],  # noqa: B006 - FastAPI copies it
     ) -> Response:
@@ -204,12 +209,13 @@ def conversation_routes(responses: Responses) -> APIRouter:
             rows = await conversation_of(responses.engine, who, conversation_id)
             begun = await conversations.has_begun(rows)
             added = await conversations.checked(body.items, begun=begun)
-        if len(rows.value.get("items", ())) + len(added) > _MOST_WAITING:
-            text = f"more than {_MOST_WAITING} items wait for the next response already"
-            raise InvalidRequest(text, param="items")
-        value = await conversations.change(who, conversation_id, add=added)
-        shown = [_waiting(each) for each in value["items"][len(value["items"]) - len(added) :]]
-        return json_response(page_of_items(shown, has_more=False))
+
+        def show(_: object, value: JsonObject) -> JsonObject:
+            shown = [_waiting(each) for each in value["items"][len(value["items"]) - len(added) :]]
+            return page_of_items(shown, has_more=False)
+
+        keep = await once(who, body, show)
+        return json_response(show(None, await conversations.change(who, conversation_id, add=added, keep=keep)))
 
     @router.get("/{conversation_id}/items/{item_id}", responses=answers(200, _ITEM))
     async def get_item(
@@ -261,15 +267,19 @@ class _Conversations:
             )
         )
 
-    async def make(self, name: ThreadName, metadata: JsonObject, added: Sequence[JsonObject]) -> ConversationRows:
+    async def make(
+        self,
+        name: ThreadName,
+        metadata: JsonObject,
+        added: Sequence[JsonObject],
+        keep: Keep[ConversationRows] | None = None,
+    ) -> ConversationRows:
         """A new conversation."""
-        thread = Thread(**name._asdict())
-        await self._db.upsert(thread)
         items = [{"number": number, "item": item} for number, item in enumerate(added, 1)]
         value: JsonObject = {"metadata": metadata, "items": items, "next": len(items) + 1}
-        if not await self._db.database.write(lambda session: make_conversation(session, name, value)):
-            raise NotFound(f"no conversation {name.thread_id!r}", param="conversation_id")
-        return ConversationRows(name, Line(0), thread.created_at, value, None)
+        return await self._db.database.write(
+            lambda session: acted(session, make_conversation(session, name, value), keep)
+        )
 
     async def change(
         self,
@@ -279,15 +289,18 @@ class _Conversations:
         metadata: JsonObject | None = None,
         add: Sequence[JsonObject] = (),
         remove: int | None = None,
+        keep: Keep[JsonObject] | None = None,
     ) -> JsonObject:
         """Change a conversation; see `database.responses.change_conversation`. Raises NotFound."""
         name = who.owner.thread(conversation)
-        changed = await self._db.database.write(
-            partial(change_conversation, name=name, metadata=metadata, add=add, remove=remove)
-        )
-        if changed is None:
-            raise NotFound(f"no conversation {conversation!r}", param="conversation_id")
-        return changed
+
+        def change(session: Session) -> JsonObject:
+            changed = change_conversation(session, name, metadata=metadata, add=add, remove=remove)
+            if changed is None:
+                raise NotFound(f"no conversation {conversation!r}", param="conversation_id")
+            return acted(session, changed, keep)
+
+        return await self._db.database.write(change)
 
     async def items(
         self, who: Principal, conversation: str, after: str | None, *, newest_first: bool

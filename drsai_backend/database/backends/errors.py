@@ -28,6 +28,7 @@ _SQLITE_UNIQUE = {
 }
 
 _UNIQUE = "a row with the same unique values exists already"
+_NEEDED = "a row that this one needs is not there, or was deleted at the same moment; or others need this one"
 _MISSING = "a table or column is missing: create_table makes one's own, `drsai db upgrade` those of this package"
 READ_ONLY: Final = (
     "the database takes no writes now: it is a standby, or default_transaction_read_only is on; name all hosts in "
@@ -142,6 +143,8 @@ def _from_driver(error: object, *, connection_lost: bool = False) -> DrSaiError:
         return Conflict(_UNIQUE)
     if state in ("40001", "40P01"):
         return Conflict(_RACE)
+    if state == "23503":
+        return Conflict(_NEEDED)
     if state == "55P03":
         return DatabaseUnavailable("another transaction holds the row for too long")
     if state == "53300":
@@ -161,6 +164,8 @@ def _from_sqlite(error: sqlite3.Error) -> DrSaiError:
     code: int | None = getattr(error, "sqlite_errorcode", None)
     if code in _SQLITE_UNIQUE:
         return Conflict(_UNIQUE)
+    if code == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+        return Conflict(_NEEDED)
     if code is not None and (text := _SQLITE_UNAVAILABLE.get(code & 0xFF)):
         return DatabaseUnavailable(text)
     if str(error).startswith(("no such table", "no such column")):

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
+from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import of_thread
 from drsai_backend.datamodel import JsonObject, Run, StoredDefinition, Thread, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
@@ -103,9 +104,7 @@ def store(session: Session, change: Change) -> DefinitionVersion:
         NotFound: there is none to be replaced.
     """
     connection, owner, name = session.connection(), change.owner, change.name
-    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time.
-        lock = sa.func.hashtext(f"drsai definitions {owner.tenant} {owner.user_id}")
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock)))
+    alone(session, "definitions", *owner)
     here = (*_of(owner), definition.c.name == name)
     there = connection.execute(sa.select(definition.c.version).where(*here, _served)).scalar()
     if change.replaces:
@@ -146,9 +145,9 @@ def delete(session: Session, owner: Owner, name: str, *, expected: int | None, a
         NotFound: there is none of that name.
         Conflict: it is not the `expected` version.
     """
+    alone(session, "definitions", *owner)
     here = (*_of(owner), definition.c.name == name, _served)
-    locked = sa.select(definition.c.version).where(*here).with_for_update()
-    version = session.connection().execute(locked).scalar()
+    version = session.connection().execute(sa.select(definition.c.version).where(*here)).scalar()
     _check_version(name, version, expected)
     session.connection().execute(sa.update(definition).where(*here).values(ended_at=utcnow()))
     _note(session, actor, Action.AGENT_DELETED, owner, name, {"version": version})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import cast
+from typing import Final, cast
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -25,8 +25,11 @@ from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText
 from drsai_backend.datamodel.lifecycle import BUSY, DROP, GIVE_UP, RESUME, STOP
 from drsai_backend.datamodel.owner import ThreadName
+from drsai_backend.errors import ThreadBusy
 from drsai_backend.json_types import JsonObject
 
+MAX_QUEUED: Final = 1000
+"""Inputs that may wait in a thread's queue."""
 # A run is asked for one thing at a time; the stronger wish stays.
 _STRENGTH = {"steer": 0, "pause": 1, "cancel": 2}
 
@@ -74,27 +77,49 @@ def _stronger(control: str) -> sa.Case[str | None]:
 
 
 def enqueue(
-    session: Session, name: ThreadName, new: NewInput, *, control: str | None, behind_question: bool = False
+    session: Session,
+    name: ThreadName,
+    new: NewInput,
+    *,
+    control: str | None,
+    behind_question: bool = False,
+    anyway: bool = False,
 ) -> int | None:
-    """Queue an input behind what its thread does. Returns the thread's key; None: the thread is free, and nothing was
-    queued. `behind_question`: a thread that waits for a person's answer is not free for this one. A background input is
-    queued in any case, and its thread made if there is none; where the thread waits for a person already, it is the
-    answer, as any other new message is.
+    """Queue an input behind what its thread does.
+
+    Args:
+        session: whose transaction stores it.
+        name: the thread.
+        new: the input.
+        control: what the thread's live run is asked for with it.
+        behind_question: a thread that waits for a person's answer is not free for this one.
+        anyway: queue it in any case, and make its thread if there is none; where the thread waits for a person already,
+            it is the answer, as any other new message is.
+
+    Returns:
+        The thread's key; None: the thread is free, and nothing was queued.
+
+    Raises:
+        ThreadBusy: `MAX_QUEUED` inputs wait already.
     """
     connection = session.connection()
     mine = of_thread(thread, name)
     statuses = {*BUSY, RunStatus.AWAITING_INPUT} if behind_question else BUSY
-    busy = () if new.background else (sa.or_(thread.c.status.in_(statuses), thread.c.queued > 0),)
+    busy = () if anyway else (sa.or_(thread.c.status.in_(statuses), thread.c.queued > 0),)
     values: dict[str, object] = {"queued": thread.c.queued + 1}
     if control is not None:
-        values["control"] = _stronger(control)
+        is_live = thread.c.status.in_(BUSY)
+        values["control"] = sa.case((is_live, _stronger(control)), else_=thread.c.control)
     found = connection.execute(
-        sa.update(thread).where(*mine, *busy).values(**values).returning(thread.c.id, thread.c.status)
+        sa.update(thread).where(*mine, *busy).values(**values).returning(thread.c.id, thread.c.status, thread.c.queued)
     ).first()
-    key, status = (None, None) if found is None else found
+    key, status, queued = (None, None, 1) if found is None else found
+    if queued > MAX_QUEUED:
+        text = f"{MAX_QUEUED} inputs wait in the queue of thread {name.thread_id!r} already; try again later"
+        raise ThreadBusy(text, param="thread_id")
     now = new.at
     if key is None:
-        if not new.background or (new.principal or {}).get("user_id", name.user_id) != name.user_id:
+        if not anyway or (new.principal or {}).get("user_id", name.user_id) != name.user_id:
             return None
         key = connection.execute(
             sa.insert(thread)
@@ -110,7 +135,7 @@ def enqueue(
             policy=new.policy,
             request=new.request,
             api_key=new.api_key,
-            on_question="answer" if new.background and status is RunStatus.AWAITING_INPUT else new.on_question,
+            on_question="answer" if anyway and status is RunStatus.AWAITING_INPUT else new.on_question,
         )
     )
     connection.execute(
@@ -130,13 +155,15 @@ def enqueue(
     return key
 
 
-def queued_inputs(session: Session, name: ThreadName, policy: str | None = None) -> list[QueuedRow]:
-    """The rows of a thread's queue in the order in which they will run, interrupting ones first."""
+def queued_inputs(
+    session: Session, name: ThreadName, policy: str | None = None, limit: int | None = None
+) -> list[QueuedRow]:
+    """The rows of a thread's queue in the order in which they will run, interrupting ones first; the first `limit`."""
     query = sa.select(queue).where(queue.c.thread_key == key_of(name))
     if policy is not None:
         query = query.where(queue.c.policy == policy)
     urgent = sa.case((queue.c.policy == "interrupt", 0), else_=1)
-    rows = session.connection().execute(query.order_by(urgent, queue.c.id)).mappings()
+    rows = session.connection().execute(query.order_by(urgent, queue.c.id).limit(limit)).mappings()
     return cast("list[QueuedRow]", rows.all())
 
 

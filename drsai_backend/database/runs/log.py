@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.owned import owned_by
 from drsai_backend.database.runs.reads import RunRow, ThreadHead, queued_answer, read_head_of
-from drsai_backend.database.runs.statements import message, run, thread
+from drsai_backend.database.runs.statements import message, queue, run, thread
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import Owner
@@ -37,7 +37,7 @@ class LogPage:
     def mark(self) -> Mark:
         """How the thread stood when it was read."""
         head = self.head
-        return Mark(*head.name, head.revision, head.epoch, head.turn, head.last_seq, head.queued)
+        return Mark(*head.name, head.revision, head.epoch, head.turn, head.last_seq, head.queued, head.status)
 
 
 class Mark(NamedTuple):
@@ -51,6 +51,7 @@ class Mark(NamedTuple):
     turn: int
     last_seq: int
     queued: int
+    status: RunStatus
 
 
 _KEYS: Final = sa.bindparam("keys", type_=sa.BigInteger, expanding=True)
@@ -62,6 +63,12 @@ def read_marks(session: Session, keys: Iterable[int]) -> dict[int, Mark]:
     connection = session.connection()
     rows = (row for part in batches(sorted(keys), 10_000) for row in connection.execute(_MARKS, {"keys": part}))
     return {key: Mark(*mark) for key, *mark in rows}
+
+
+def still_queued(session: Session, run_ids: Iterable[str]) -> set[str]:
+    """Which of these runs wait in a queue."""
+    parts = (sa.select(queue.c.run_id).where(queue.c.run_id.in_(part)) for part in batches(sorted(run_ids)))
+    return {run_id for query in parts for run_id in session.connection().execute(query).scalars()}
 
 
 def read_log(session: Session, key: int, *, seq: int, epoch: int, run_id: str | None = None) -> LogPage | None:

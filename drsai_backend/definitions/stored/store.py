@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database import DatabaseManager
+from drsai_backend.database.answered import Keep, acted
 from drsai_backend.database.definitions import stored
 from drsai_backend.database.definitions.stored import NOBODY, OF_ALL, DefinitionVersion
 from drsai_backend.datamodel.audit import By
@@ -76,9 +77,11 @@ class StoredDefinitions:
         self._is_taken = is_taken
         self._changed = changed
 
-    async def put(self, who: Principal, spec: DefinitionSpec, *, replaces: bool) -> DefinitionVersion:
+    async def put(
+        self, who: Principal, spec: DefinitionSpec, *, replaces: bool, keep: Keep[DefinitionVersion] | None = None
+    ) -> DefinitionVersion:
         """Check and store a definition: a new one, or another version of one that is there. Every worker serves it
-        within two seconds, to runs that begin after that.
+        within two seconds, to runs that begin after that. `keep` is called with it, in the transaction that stores it.
 
         Raises:
             InvalidRequest: it cannot be used; the text says all that is wrong.
@@ -91,7 +94,7 @@ class StoredDefinitions:
         change = stored.Change(
             owner, spec.name, spec.definition, who.user_id, who.actor, replaces=replaces, expected=spec.version
         )
-        made = await self._db.database.write(partial(stored.store, change=change))
+        made = await self._db.database.write(lambda session: acted(session, stored.store(session, change), keep))
         self._changed()
         return made
 
@@ -125,12 +128,14 @@ class StoredDefinitions:
         visibility: Visibility = "user",
         *,
         version: int | None = None,
+        keep: Keep[DefinitionVersion] | None = None,
     ) -> DefinitionVersion:
         """Store a new version that is equal to an older one.
 
         Args:
             to: the number of the older version.
             version: the version that is replaced; None: whichever there is.
+            keep: as of `put`.
 
         Raises:
             NotFound: there is no such definition, or version.
@@ -145,7 +150,7 @@ class StoredDefinitions:
         change = stored.Change(
             owner, name, older.definition, who.user_id, who.actor, replaces=True, expected=version, restores=to
         )
-        made = await self._db.database.write(partial(stored.store, change=change))
+        made = await self._db.database.write(lambda session: acted(session, stored.store(session, change), keep))
         self._changed()
         return made
 

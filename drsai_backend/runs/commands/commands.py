@@ -178,12 +178,14 @@ class Commands:
 
     # --- inputs whose thread is busy -----------------------------------------------------------------------------
 
-    async def take(self, request: RunRequest, factory: TeamFactory, head: ThreadHead | None) -> Queued | None:
+    async def take(
+        self, request: RunRequest, factory: TeamFactory, head: ThreadHead | None, *, anyway: bool = False
+    ) -> Queued | None:
         """Do with an input what its policy says, on a thread that was busy a moment ago. `head=None`: this process runs
-        it. None: the thread is free now.
+        it. `anyway`: queue it even if the thread is free. None: the thread is free now, and nothing was done.
 
         Raises:
-            ThreadBusy: the policy is to refuse it.
+            ThreadBusy: the policy is to refuse it, or the queue is full.
             InvalidRequest: it is to steer a run of another team.
             TeamBuildError: the team's factory failed.
         """
@@ -211,9 +213,12 @@ class Commands:
                 param="model",
             )
         with self._recovery.looking_after(head.key):
-            queued, key = await self._store(request, factory, policy, _CONTROLS.get(policy), behind=behind)
+            control, anyway = _CONTROLS.get(policy), anyway and not behind
+            queued, key = await self._store(request, factory, policy, control, behind=behind, anyway=anyway)
         if key is None:
             return None
+        if anyway:
+            await self._recovery.wake(key)
         if head.status is RunStatus.PAUSED:
             try:
                 await self.resume(name)
@@ -245,16 +250,17 @@ class Commands:
 
         Raises:
             TeamBuildError: the team's factory failed.
+            ThreadBusy: the queue is full.
         """
         head = await self._db.database.read(lambda session: read_head(session, request.name))
         if head is not None:
             await self._withdraw_calls(request, head)
         for attempt in range(_ATTEMPTS):
             try:
-                queued, key = await self._store(request, factory, "enqueue", None)
-            except Conflict:
+                queued, key = await self._store(request, factory, "enqueue", None, anyway=True)
+            except Conflict as error:
                 # Two made the thread at the same moment.
-                if attempt == _ATTEMPTS - 1:
+                if attempt == _ATTEMPTS - 1 or isinstance(error, ThreadBusy):
                     raise
                 continue
             if key is None:  # A thread that was shared, and is deleted just now.
@@ -271,7 +277,14 @@ class Commands:
         return head.status is RunStatus.RUNNING and self._recovery.is_orphan(head)
 
     async def _store(
-        self, request: RunRequest, factory: TeamFactory, policy: str, control: str | None, *, behind: bool = False
+        self,
+        request: RunRequest,
+        factory: TeamFactory,
+        policy: str,
+        control: str | None,
+        *,
+        behind: bool = False,
+        anyway: bool = False,
     ) -> tuple[Queued, int | None]:
         # A team that cannot be built is refused now, not when nobody listens any more.
         outlook = await self._starter.outlook(request, factory)
@@ -295,7 +308,7 @@ class Commands:
             also=None if request.also is None else partial(_store_also, request.also, run_id, outlook.speakers),
         )
         key = await self._db.database.write(
-            lambda session: enqueue(session, request.name, new, control=control, behind_question=behind)
+            lambda session: enqueue(session, request.name, new, control=control, behind_question=behind, anyway=anyway)
         )
         return (new.run_id, outlook, int(new.at.timestamp())), key
 

@@ -69,7 +69,8 @@ class Feeds:
 
     def changed(self, name: ThreadName) -> None:
         """A run has begun or ended on this thread in this process."""
-        self._watch.changed(name)
+        live = self._live(name)
+        self._watch.changed(name, None if live is None else live.run_id)
 
     async def thread(self, name: ThreadName, after: Position | None = None) -> AsyncIterator[Logged]:
         """The log of a thread, run after run; it ends when the thread is deleted or the process shuts down.
@@ -156,7 +157,8 @@ class Feeds:
                 asked = question["id"]
                 yield Logged(at, page.runs[0]["run_id"], QueuedBehind(page.head.run_id or "", question))
                 continue
-            await self._watch.wait(name, key, page.mark)
+            is_queued = bool(page.runs) and page.runs[0]["status"] is RunStatus.CREATED
+            await self._watch.wait(name, key, page.mark, queued=run_id if is_queued else None)
 
     async def _read(self, key: int, at: Position, run_id: str | None) -> LogPage | None:
         return await self._patiently(lambda session: read_log(session, key, seq=at.seq, epoch=at.epoch, run_id=run_id))

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from drsai_backend.database import Database
-from drsai_backend.database.runs.log import Mark, read_marks
+from drsai_backend.database.runs.log import Mark, read_marks, still_queued
+from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import DatabaseError
 
@@ -24,9 +25,12 @@ _LATER: Final = 1.0
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
+    """A reader of a thread. `queued`: a run that it waits for to leave the queue; what others do there is no news."""
+
     key: int
     mark: Mark
     woken: asyncio.Future[None]
+    queued: str | None
 
 
 @dataclass(slots=True)
@@ -48,22 +52,24 @@ class Watch:
     _threads: dict[ThreadName, _Watched] = field(default_factory=dict[ThreadName, _Watched])
     _looking: asyncio.Task[None] | None = None
 
-    def changed(self, name: ThreadName) -> None:
-        """Something has happened on this thread in this process."""
+    def changed(self, name: ThreadName, run_id: str | None) -> None:
+        """Something has happened on this thread in this process, where that run is live now."""
         watched = self._threads.get(name)
         if watched is not None:
-            watched.pause = _SOON
+            watched.pause, watched.due = _SOON, 0.0
             for waiter in watched.waiters:
-                _wake(waiter)
+                if waiter.queued in (None, run_id):
+                    _wake(waiter)
 
-    async def wait(self, name: ThreadName, key: int, mark: Mark) -> None:
+    async def wait(self, name: ThreadName, key: int, mark: Mark, *, queued: str | None = None) -> None:
         """Return when the thread is not as it was at `mark` any more, was deleted, or the process shuts down. It may
-        return without any reason."""
+        return without any reason. `queued`: return only if this run is not in the queue any more, or something is asked
+        on the thread."""
         loop = asyncio.get_running_loop()
         watched = self._threads.get(name)
         if watched is None:
             watched = self._threads[name] = _Watched(loop.time() + _SOON)
-        waiter = _Waiter(key, mark, loop.create_future())
+        waiter = _Waiter(key, mark, loop.create_future(), queued)
         watched.waiters.add(waiter)
         if self._looking is None:
             self._looking = asyncio.create_task(self._look())
@@ -104,16 +110,24 @@ class Watch:
 
     async def _look_at(self, due: list[_Watched]) -> None:
         keys = {waiter.key for watched in due for waiter in watched.waiters}
+        runs = {waiter.queued for watched in due for waiter in watched.waiters if waiter.queued is not None}
         try:
-            marks = await self._database.read(lambda session: read_marks(session, keys))
+            marks, waiting = await self._database.read(
+                lambda session: (read_marks(session, keys), still_queued(session, runs))
+            )
         except DatabaseError as error:
             log.debug("threads that are followed are looked at later: %s", error.message)
             return
         for watched in due:
             for waiter in watched.waiters:
+                mark = marks.get(waiter.key)
                 # One that has come meanwhile was not asked for.
-                if waiter.key in keys and marks.get(waiter.key) != waiter.mark:
-                    watched.pause = _SOON
+                if waiter.key not in keys or mark == waiter.mark:
+                    continue
+                watched.pause = _SOON
+                if mark is not None and waiter.queued in waiting and mark.status is not RunStatus.AWAITING_INPUT:
+                    waiter.mark = mark
+                else:
                     _wake(waiter)
 
 

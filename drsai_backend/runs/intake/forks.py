@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import Database
+from drsai_backend.database.locks import lock_thread
 from drsai_backend.database.retention import delete_thread
 from drsai_backend.database.runs.reads import read_head
 from drsai_backend.errors import Conflict, DrSaiError, IdempotencyMismatch, InvalidRequest, NotFound, StateError
@@ -70,6 +71,7 @@ class Forks:
         name, actor = request.name, request.principal.actor
 
         def drop(session: Session) -> None:
+            lock_thread(session, name)
             head = read_head(session, name)
             if head is not None and head.run_id is None and not head.queued:
                 delete_thread(session, name, actor)

@@ -12,7 +12,7 @@ from typing import Final
 from drsai_backend.database import Database
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.definitions.stored.serving import ServedTeams
-from drsai_backend.errors import Conflict, InvalidRequest, StaleAnswer, ThreadBusy
+from drsai_backend.errors import Conflict, InvalidRequest, StaleAnswer, ThreadBusy, UnknownModel
 from drsai_backend.runs.commands.commands import Commands, Queued
 from drsai_backend.runs.events import Position
 from drsai_backend.runs.feed.feed import Feeds, FollowedRun, Handle
@@ -22,12 +22,15 @@ from drsai_backend.runs.history.recognise import Recogniser
 from drsai_backend.runs.intake.forks import Forks
 from drsai_backend.runs.requests import RunRequest, new_thread_id, thread_of_key
 from drsai_backend.runs.running import Running
+from drsai_backend.runs.start.parameters import Outlook
 from drsai_backend.runs.start.plan import fingerprint
 from drsai_backend.runs.start.results import stale_results, waiting_for
 from drsai_backend.runs.start.starter import Busy, Moved, RunStarter
 from drsai_backend.teams.context import TeamFactory
 
 _ATTEMPTS: Final = 20
+_TRIES: Final = 3
+"""Times that an input may find its thread busy, and free again a moment later, until it is queued all the same."""
 
 
 @dataclass(eq=False)
@@ -124,6 +127,12 @@ class Intake:
                 await self._forks.undo(request)
             raise
 
+    async def earlier(self, request: RunRequest) -> Handle | None:
+        """The run that the idempotency key of a request stands for, whether its team is there or not; None: none."""
+        if request.tool_results:
+            request, _ = await waiting_for(self._database, request)
+        return await self._earlier(request)
+
     async def _earlier(self, request: RunRequest) -> Handle | None:
         """The run that the request's idempotency key stands for, if it has one."""
         key = request.idempotency_key
@@ -143,15 +152,20 @@ class Intake:
         if found.row["status"] is RunStatus.CREATED:
             # Who stored it may not have learnt so, and nobody have been told.
             await self._commands.wake(found.head.key)
-        team = await self._teams.find_for(request.principal, request.team, request.name)
-        outlook = await self._starter.outlook(request, team.factory)
+        try:
+            team = await self._teams.find_for(request.principal, request.team, request.name)
+            outlook = await self._starter.outlook(request, team.factory)
+        except UnknownModel:
+            outlook = Outlook(speakers=1)
         return self._followed((found.run_id, outlook, found.created), request, found.start)
 
     async def _start(self, request: RunRequest, factory: TeamFactory, *, is_new: bool) -> Handle:
         name = request.name
         if request.background and not request.tool_results:
             return self._followed(await self._commands.enqueue(request, factory), request)
-        for _ in range(_ATTEMPTS):
+        for attempt in range(1, _TRIES + 1):
+            while (beginning := self._running.beginning(name)) is not None:
+                await asyncio.wait([beginning])
             head = None
             if not self._running.is_taken(name):
                 try:
@@ -161,9 +175,11 @@ class Intake:
                     return RunHandle(live, partial(self._feeds.run, name.owner, is_stored=True))
                 except Busy as busy:
                     head = busy.head
-            elif (beginning := self._running.beginning(name)) is not None:
-                await asyncio.wait([beginning])
-                continue
+                except Conflict as error:
+                    # Others are faster all the time, unless it says more than that.
+                    is_placed = request.answer is not None or bool(request.tool_results)
+                    if type(error) is not Conflict or is_placed or await self._earlier(request) is not None:
+                        raise
             elif request.known is not None and request.known.seen is not None:
                 raise Moved
             elif request.answer is not None:
@@ -173,7 +189,7 @@ class Intake:
             if request.continues is not None:
                 # When its turn came, the answer would not be the last one any more.
                 raise ThreadBusy(f"a run is live on thread {name.thread_id!r}; try again when it has ended")
-            queued = await self._commands.take(request, factory, head)
+            queued = await self._commands.take(request, factory, head, anyway=attempt == _TRIES)
             if queued is not None:
                 return self._followed(queued, request)
         raise ThreadBusy(f"thread {name.thread_id!r} is too busy; try again", param="thread_id")

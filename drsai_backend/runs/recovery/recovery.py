@@ -301,7 +301,8 @@ class Recovery:
 
     async def _start_next(self, head: ThreadHead) -> None:
         """Begin the first input of the queue that can be begun."""
-        for row in await self._db.database.read(lambda session: queued_inputs(session, head.name)):
+        while rows := await self._db.database.read(lambda session: queued_inputs(session, head.name, limit=1)):
+            row = rows[0]
             failed = await self._begun(head, row)
             if failed is None:
                 return

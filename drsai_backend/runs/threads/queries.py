@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.access.principal import Principal
+from drsai_backend.database.manager.thread_fields import read_fields
 from drsai_backend.database.owned import of_thread, owned_by
 from drsai_backend.database.runs.paths import Line, line_of, on_path
 from drsai_backend.database.shares import granted_to, share
@@ -29,8 +30,10 @@ from drsai_backend.runs.threads.views import (
     SharedThread,
     SharedThreadPage,
     StoredMessage,
+    ThreadDetail,
     ThreadPage,
     ThreadSummary,
+    detail_of,
 )
 from drsai_backend.teams.client_tools.definitions import calls_of
 from drsai_backend.teams.messages import read_message
@@ -47,6 +50,14 @@ _head = (_thread.c.run_id.label("head_run"), _thread.c.status.label("head_status
 
 CURSOR_PATTERN: Final = r"^([0-9]{1,11}\.[0-9]{6})-([0-9]{1,18})$"
 """What the `next` of a page of threads looks like."""
+
+
+def read_detail(session: Session, name: ThreadName) -> ThreadDetail:
+    """A thread that is there, without its `team_result`, which takes its messages."""
+    thread = table_of(Thread)
+    row = session.connection().execute(sa.select(thread).where(*of_thread(thread, name))).mappings().one()
+    fields = {**read_fields(session, [row["id"]])[row["id"]], "team_result": None}
+    return detail_of(Thread(**row)).model_copy(update=fields)
 
 
 def list_threads(

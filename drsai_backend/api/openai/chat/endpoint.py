@@ -23,7 +23,7 @@ from starlette.types import Scope as ASGIScope
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Access, user_of
-from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.http.body import Bodies, header_of
 from drsai_backend.api.http.errors import InternalError, RunMoved
 from drsai_backend.api.http.json import json_response
 from drsai_backend.api.http.parameters import check_query
@@ -95,7 +95,8 @@ class ChatRoute(APIRoute):
             self._bodies.read(scope, receive) as body,
             with_files(self._bodies, self._engine.files, body, partial(self._named_in, caller, body, scope)),
         ):
-            await self._engine.check_name(body)
+            if header_of(scope, b"idempotency-key") is None:
+                await self._engine.check_name(body)
             exchange = await self.read(body, scope)
             call = self._asked_by(caller, exchange.call, scope)
             del body

@@ -16,6 +16,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import FileId, new_router
 from drsai_backend.api.openai.files.form import Form
 from drsai_backend.database.files import FileInfo
@@ -100,7 +101,7 @@ def file_routes(engine: Engine, bodies: Bodies) -> APIRouter:
     router = new_router("/v1/files", tags=["files"])
 
     @router.post("", responses=answers(200, _FILE), openapi_extra=_UPLOAD)
-    async def create_file(request: Request, who: Writer) -> Response:
+    async def create_file(request: Request, who: Writer, once: Once) -> Response:
         """Upload a file. It is stored while it arrives, and is there when all of it has."""
         files, form = engine.files, Form(request.headers.get("content-type", ""))
         limit = files.largest + _FORM_BYTES
@@ -111,7 +112,9 @@ def file_routes(engine: Engine, bodies: Bodies) -> APIRouter:
                     await arriving.add(part)
                 purpose, expires = _fields(form.fields)
                 new = new_file(form.filename or "", purpose, form.media_type, expires)
-                info = await arriving.finish(new)
+                said: JsonObject = {**form.fields, "name": form.filename, "sha256": arriving.sha256}
+                keep = await once(who, said, plain(file_object))
+                info = await arriving.finish(new, keep=keep)
             except BaseException:
                 await asyncio.shield(arriving.give_up())
                 raise

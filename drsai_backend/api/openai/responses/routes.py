@@ -100,7 +100,8 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
             bodies.read(request.scope, request.receive) as body,
             with_files(bodies, responses.engine.files, body, lambda: acting(request, caller, user, body.get("user"))),
         ):
-            await responses.engine.check_name(body)
+            if key is None:
+                await responses.engine.check_name(body)
             asked = responses.read(body)
             # As the messages of a chat, but the conversation that is continued may be elsewhere by now.
             fingerprint = await bodies.off_loop(partial(fingerprint_of, body))

@@ -108,7 +108,8 @@ class Responses:
             DrSaiError: as `Engine.start`; then nothing was stored.
         """
         made, tools = parameters(call.asked), read_tools(call.asked.tools, call.asked.tool_choice)
-        await self.engine.check_team(RunRequest(call.asked.model, [], call.who))
+        asked = RunRequest(call.asked.model, [], call.who, idempotency_key=call.idempotency_key)
+        await self.engine.check_team(asked)
         read = await self.items.read(await self.items.expand(call.who, placed(call.asked.input)))
         if read.approval is None:
             check_last(read, "input")

@@ -1,0 +1,60 @@
+"""What requests with an idempotency key were answered: synchronous functions of a `Session`.
+
+An answer is stored in the transaction of the act that it tells of: a request that comes again finds both, or neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final, TypeAlias, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database.owned import owned_by
+from drsai_backend.datamodel import AnsweredRequest, table_of, utcnow
+from drsai_backend.datamodel.owner import Owner
+
+T = TypeVar("T")
+Keep: TypeAlias = Callable[[Session, T], object]
+"""Called with what an act has made, in the transaction of the act."""
+
+KEPT: Final = timedelta(days=1)
+"""For how long an answer is found."""
+MOST: Final = 8 * 1024 * 1024
+"""Characters of the answers of a user that are kept, and the newest one."""
+
+_answered = table_of(AnsweredRequest)
+
+
+def acted(session: Session, made: T, keep: Keep[T] | None) -> T:
+    """Hand what an act has made to who keeps it. Returns `made`."""
+    if keep is not None:
+        keep(session, made)
+    return made
+
+
+def find_answer(session: Session, owner: Owner, digest: str) -> tuple[str, str] | None:
+    """Fingerprint and answer of the request of an owner whose key has that digest; None: there is none."""
+    mine = (*owned_by(_answered, owner), _answered.c.digest == digest, _answered.c.created_at > utcnow() - KEPT)
+    query = sa.select(_answered.c.fingerprint, _answered.c.answer).where(*mine)
+    row = session.connection().execute(query).first()
+    return None if row is None else (row[0], row[1])
+
+
+def store_answer(session: Session, owner: Owner, digest: str, fingerprint: str, answer: str) -> None:
+    """Keep an answer, and let go of those that are too old or too many.
+
+    Raises:
+        Conflict: by the database, where another request with the key was faster.
+    """
+    mine, size = owned_by(_answered, owner), sa.func.length(_answered.c.answer)
+    newer = sa.func.sum(size).over(order_by=_answered.c.id.desc()).label("newer")
+    sizes = sa.select(_answered.c.id, newer).where(*mine).subquery()
+    too_many = _answered.c.id.in_(sa.select(sizes.c.id).where(sizes.c.newer > MOST))
+    connection, now = session.connection(), utcnow()
+    old = sa.or_(_answered.c.created_at <= now - KEPT, too_many)
+    connection.execute(sa.delete(_answered).where(*mine, old))
+    row = {**owner._asdict(), "digest": digest, "fingerprint": fingerprint, "answer": answer, "created_at": now}
+    connection.execute(sa.insert(_answered).values(row))
