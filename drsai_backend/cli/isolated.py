@@ -11,6 +11,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -57,17 +58,21 @@ def isolation(settings: Settings, teams: str | None) -> Isolate | None:
 
 def _resume(settings: Settings, teams: str | None, holder: str, keys: Sequence[int]) -> None:
     """What such a process does."""
-    with suppress(ImportError, OSError, AttributeError):  # Not on Linux.
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # It ends with the fork server, and that with this one's caller.
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("900")  # Where memory is short, before the servers.
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("900")  # Where memory is short, before the servers. Other systems have no such file.
     configure_logging(settings)
     try:
         asyncio.run(_resume_all(settings, teams, holder, keys))
     except (Exception, asyncio.CancelledError) as error:
         log.error("suspects are not resumed", exc_info=error)
+    os._exit(IN_ORDER)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
     os._exit(IN_ORDER)
 
 

@@ -12,13 +12,13 @@ import psutil
 import pytest
 
 from tests.crash.conftest import Serving
-from tests.support.commands import ROOT, Command, Commands
+from tests.support.commands import ROOT, Commands
 
 INNOCENT = 20
 TEAMS = str(ROOT / "tests/support/teams/poisoned.py")
 
 
-def until(condition: Callable[[], object], seconds: float = 90) -> None:
+def until(condition: Callable[[], object], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen"
@@ -26,41 +26,36 @@ def until(condition: Callable[[], object], seconds: float = 90) -> None:
 
 
 class Poisoned(Serving):
-    """Servers with one poisonous run among innocent ones."""
+    """Servers whose runs stand in their second turn until the file `word` lets them go on."""
 
     def __init__(self, commands: Commands, database_url: str, folder: Path) -> None:
         self.word = folder / "poison"
         self.database_url = database_url
         self._commands, self._folder = commands, folder
         self.environment = {"DRSAI_MAX_ATTEMPTS": "2", "DRSAI_SWEEP_SECONDS": "0.5", "POISON": str(self.word)}
-        self.others: list[Command] = []
 
     def launch(self) -> None:
         environment = {"DRSAI_DATABASE_URL": self.database_url, **self.environment}
         self.process = self._commands.start("serve", TEAMS, "--port", "0", cwd=self._folder, env=environment)
 
-    def begin(self) -> None:
-        """Have all runs stand in their second turn."""
-        for number in range(INNOCENT + 1):
-            team = "poison" if number == 7 else "innocent"
-            with self.http() as http:
-                body = {"model": team, "thread_id": f"{team}{number}", "background": True}
-                body |= {"messages": [{"role": "user", "content": "Work."}]}
-                assert http.post("/v1/chat/completions", json=body).status_code == 202
-        self.on_board(self.process)
+    def begin(self, thread_id: str) -> None:
+        """Begin a run of the team after which the thread is named."""
+        body = {"model": thread_id.split("-")[0], "thread_id": thread_id, "background": True}
+        with self.http() as http:
+            asked = http.post("/v1/chat/completions", json={**body, "messages": [{"role": "user", "content": "Work."}]})
+        assert asked.status_code == 202
 
-    def seen(self) -> list[list[str]]:
-        """The process and the kind of each second turn that was begun."""
+    def seen(self) -> list[int]:
+        """The processes in which a second turn was begun, each time."""
         file = self.word.with_suffix(".seen")
-        return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
-
-    def on_board(self, process: Command) -> None:
-        """Wait until a process has all of them."""
-        until(lambda: sum(pid == str(process.pid) for pid, _ in self.seen()) == INNOCENT + 1)
+        return [int(line.split()[0]) for line in file.read_text().splitlines()] if file.exists() else []
 
     def runs(self) -> dict[str, Any]:
         """The runs by their threads."""
         return {run["thread_id"]: run for run in self.get("/runs?limit=100")["data"]}
+
+    def are_over(self) -> bool:
+        return all(run["status"] in ("completed", "error") for run in self.runs().values())
 
 
 @pytest.fixture
@@ -72,32 +67,62 @@ def poisoned(commands: Commands, database_url: str, tmp_path: Path) -> Iterator[
 
 
 def test_only_the_run_that_kills_is_given_up(poisoned: Poisoned) -> None:
-    poisoned.begin()
+    for number in range(INNOCENT):
+        poisoned.begin(f"innocent-{number}")
+        if number == 7:
+            poisoned.begin("poison")
     for _ in range(2):
-        first = poisoned.process
+        until(lambda: poisoned.seen().count(poisoned.process.pid) == INNOCENT + 1)
         poisoned.word.write_text("kill")
-        assert first.wait() == -signal.SIGABRT
+        assert poisoned.process.wait() == -signal.SIGABRT
         poisoned.word.unlink()
         poisoned.start()
-        if _ == 0:
-            poisoned.on_board(poisoned.process)
-    # The third process resumes them all apart: it is not harmed.
-    server = poisoned.process
+    # The third process has them resumed apart: it is not harmed.
     poisoned.word.write_text("work")
-    until(lambda: all(run["status"] in ("completed", "error") for run in poisoned.runs().values()))
-    assert server.running
+    until(poisoned.are_over)
+    assert poisoned.process.running
+    assert poisoned.process.pid not in poisoned.seen()
     runs = poisoned.runs()
     ended = {name: run["error_message"] for name, run in runs.items() if run["status"] != "completed"}
-    assert list(ended) == ["poison7"]
-    assert "given up" in ended["poison7"]
-    assert "SIGABRT" in ended["poison7"]
+    assert list(ended) == ["poison"]
+    assert ended["poison"].startswith("The run was given up: 2 processes that ran nothing else died")
+    assert "SIGABRT" in ended["poison"]
     assert len(runs) == INNOCENT + 1
     for name in ended.keys() ^ runs.keys():
-        assert [text for _, source, text in poisoned.messages(name)][1:] == [
-            f"{n} has spoken" for n in ("first", "second", "third")
-        ]
-    assert not any(pid == str(server.pid) for pid, _ in poisoned.seen())
-    # Nothing of the processes stays, even where the server is killed.
-    children = psutil.Process(server.pid).children(recursive=True)
-    poisoned.process.die()
-    assert psutil.wait_procs(children, timeout=10)[1] == []
+        said = [text for _, _, text in poisoned.messages(name)]
+        assert said == ["Work.", *(f"{who} has spoken" for who in ("first", "second", "third"))]
+
+
+def test_a_run_whose_servers_are_killed_is_never_given_up(poisoned: Poisoned) -> None:
+    """It runs alone since the second of them, in a process that ends with its server, and did nothing wrong."""
+    poisoned.begin("innocent")
+    for number in range(4):
+        until(lambda number=number: len(poisoned.seen()) > number)
+        *_, worker = poisoned.seen()
+        assert (worker == poisoned.process.pid) == (number < 2)
+        poisoned.process.die()
+        assert psutil.pid_exists(worker) is False or psutil.Process(worker).wait(10) is None
+        poisoned.start()
+    until(lambda: len(poisoned.seen()) > 4)
+    poisoned.word.write_text("work")
+    until(poisoned.are_over)
+    (run,) = poisoned.runs().values()
+    assert (run["status"], run["error_message"]) == ("completed", None)
+
+
+def test_a_server_that_is_stopped_has_its_suspects_handed_over(poisoned: Poisoned) -> None:
+    poisoned.environment["DRSAI_SHUTDOWN_GRACE_SECONDS"] = "1"
+    poisoned.begin("innocent")
+    for number in range(3):
+        until(lambda number=number: len(poisoned.seen()) > number)
+        if number < 2:
+            poisoned.restart()
+    worker = poisoned.seen()[-1]
+    poisoned.process.kill(signal.SIGTERM)
+    assert poisoned.process.wait() == 0, poisoned.process.stderr
+    assert "run handed over" in poisoned.process.stderr
+    assert not psutil.pid_exists(worker)
+    poisoned.word.write_text("work")
+    poisoned.start()
+    until(poisoned.are_over)
+    assert poisoned.runs()["innocent"]["status"] == "completed"

@@ -44,8 +44,12 @@ class Waiting(Speaker):
     async def work(self) -> None:
         with Path(os.environ["POISON"]).with_suffix(".seen").open("a") as file:
             file.write(f"{os.getpid()} {type(self).__name__}\n")
-        while (file := Path(os.environ["POISON"])).exists() is False or file.read_text() not in self.words:
+        while self._word() not in self.words:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+
+    def _word(self) -> str:
+        file = Path(os.environ["POISON"])
+        return file.read_text() if file.exists() else ""
 
 
 class Killing(Waiting):
