@@ -53,8 +53,8 @@ INTERRUPTED = "The run was interrupted: the process that ran it ended before the
 UNANSWERED = "Nobody answered in time."
 _AGAIN: Final = 0.5
 """Seconds between the looks at threads while the database is away."""
-_AT_ONCE: Final = 8
-"""Threads that are looked at together once it is back."""
+AT_ONCE: Final = 8
+"""Threads that are looked at together, of a sweep, or once it is back."""
 _HOLD: Final = timedelta(seconds=60)
 """How long a run may take from being taken to its first write: to start a process, to build the team, to load the
 state."""
@@ -120,7 +120,7 @@ class Recovery:
         running, others = await self._db.database.read(unattended)
         orphans = (head.key for head in running if self.is_orphan(head) and head.key not in self.suspects)
         due = sorted({*orphans, *others}, key=lambda key: (key <= self._swept, key))
-        found = due[: max(_AT_ONCE, (self._settings.max_runs - self._running.count) // 2)]
+        found = due[: max(AT_ONCE, (self._settings.max_runs - self._running.count) // 2)]
         self._swept = found[-1] if found else 0
         return found
 
@@ -441,7 +441,7 @@ class Recovery:
                 await asyncio.sleep(_AGAIN)
                 missed: list[int] = []
                 while self._unseen and not missed and not self._running.closing:
-                    keys = list(islice(self._unseen, _AT_ONCE))
+                    keys = list(islice(self._unseen, AT_ONCE))
                     if not await self._answers(keys[0]):
                         break
                     for key in keys:  # Before the looks: after them, each may have to be looked at once more.

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from drsai_backend.errors import DrSaiError
-from drsai_backend.runs.recovery.recovery import Recovery
+from drsai_backend.runs.recovery.recovery import AT_ONCE, Recovery
 
 log = logging.getLogger("drsai.engine")
 
@@ -45,8 +45,9 @@ class Sweeper:
             self._task = None
 
     async def _sweep(self) -> None:
-        for key in await self._recovery.sweep():
-            await self._recovery.try_recover(key)
+        keys = await self._recovery.sweep()
+        for start in range(0, len(keys), AT_ONCE):
+            await asyncio.gather(*map(self._recovery.try_recover, keys[start : start + AT_ONCE]))
 
     async def _sweep_for_ever(self) -> None:
         pruned = -_PRUNE_SECONDS
