@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -165,6 +165,17 @@ class DrSai(ThreadCalls):
         except BaseException:
             await self.close()
             raise
+
+    async def resume_apart(self, holder: str, keys: Iterable[int]) -> None:
+        """In place of `open`, in a process that `drsai` starts for runs that may kill it: resume what another process
+        holds for this one, each run to its next turn boundary, and nothing else. Raises what `open` does."""
+        self.engine.lifecycle.claim()
+        try:
+            await self.db.ensure_schema()
+            self._mcp = pool().hold(self.settings.mcp_connections, self.settings.mcp_idle_seconds)
+            await self.engine.resume_apart(holder, keys)
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """Hand the runs under way over at their next turn boundary, so that the next process to open the database

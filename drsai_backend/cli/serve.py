@@ -27,6 +27,7 @@ from drsai_backend.api import create_app
 from drsai_backend.api.auth import Access
 from drsai_backend.cli.address import Address, find_address, hosts_of, listen, proxies_of, tls_of, url_of
 from drsai_backend.cli.database import show_url
+from drsai_backend.cli.isolated import isolation
 from drsai_backend.cli.logs import configure_logging
 from drsai_backend.cli.screen import make_console, print_rows
 from drsai_backend.cli.server import Connections, Server, websockets
@@ -58,12 +59,20 @@ def serve(settings: Settings, teams: str | None, *, insecure: bool, local_model:
             make_console().print("Starting the local model …")
             settings = stack.enter_context(LocalModelServer()).settings(settings)
         runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
-        runner.run(_serve(settings, given, address, listening, tls, access_log=access_log))
+        drsai = _worker(settings, teams, given)
+        runner.run(_serve(drsai, address, listening, tls, access_log=access_log))
 
 
 def work(settings: Settings, teams: str | None) -> None:
     configure_logging(settings)
-    asyncio.run(_work(settings, None if teams is None else load(teams, Means.of(settings))))
+    asyncio.run(_work(_worker(settings, teams, None if teams is None else load(teams, Means.of(settings)))))
+
+
+def _worker(settings: Settings, teams: str | None, given: dict[str, TeamFactory] | None) -> DrSai:
+    """What runs the teams `given`, of the file `teams`, and starts processes for runs that may kill it."""
+    drsai = DrSai(given, settings=settings)
+    drsai.engine.isolated_by(isolation(settings, teams))
+    return drsai
 
 
 def _is_guarded(settings: Settings) -> bool:
@@ -81,15 +90,15 @@ async def _has_keys(settings: Settings) -> bool:
 
 
 async def _serve(
-    settings: Settings,
-    teams: dict[str, TeamFactory] | None,
+    drsai: DrSai,
     address: Address,
     listening: socket.socket,
     tls: ssl.SSLContext | None,
     *,
     access_log: bool,
 ) -> None:
-    async with DrSai(teams, settings=settings) as drsai:
+    settings = drsai.settings
+    async with drsai:
         config = uvicorn.Config(
             create_app(
                 drsai.engine,
@@ -117,9 +126,9 @@ async def _serve(
         await server.serve([listening])
 
 
-async def _work(settings: Settings, teams: dict[str, TeamFactory] | None) -> None:
+async def _work(drsai: DrSai) -> None:
     stopping = asyncio.Event()
-    async with DrSai(teams, settings=settings) as drsai:
+    async with drsai:
         _on_signals(stopping.set)
         _print_working(drsai)
         await stopping.wait()

@@ -158,7 +158,10 @@ class Settings(BaseSettings):
         description="What becomes of a run whose process died: another resumes it, or it ends as error.",
     )
     max_attempts: int = Field(
-        default=3, ge=1, description="How often a process may die in the same turn of a run before the run is given up."
+        default=3,
+        ge=1,
+        description="How often a process that runs nothing but one run may die in the same turn of it, before the run "
+        "is given up.",
     )
     unknown_team_seconds: float = Field(
         default=900.0,

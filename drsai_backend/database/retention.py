@@ -59,7 +59,9 @@ def prune(
     columns = (_thread.c.id, *(_thread.c[name] for name in NAME))
     query = sa.select(*columns).where(*_terms(session, older_than, statuses, tenant, user_id))
     # Locked rows are in use.
-    rows = session.execute(query.order_by(_thread.c.id).limit(limit).with_for_update(skip_locked=True)).all()
+    # In the order of the index that has those of a user.
+    oldest = query.order_by(_thread.c.updated_at, _thread.c.id).limit(limit)
+    rows = session.execute(oldest.with_for_update(skip_locked=True)).all()
     for where, count in Counter(row.tenant for row in rows).items():
         detail: JsonObject = {"threads": count, "older_than_seconds": older_than.total_seconds(), "user_id": user_id}
         audit(session, actor, Action.THREADS_PRUNED, where, tenant=where, detail=detail)

@@ -64,10 +64,13 @@ class Thread(NamedRecord, table=True):
     `ThreadSnapshot` + `JournalEntry`, `UserInput` and `ThreadField`.
     """
 
-    # No index of anything that changes with a turn: PostgreSQL then updates the row within its page (HOT). The threads
-    # of a user are found by the first columns of this one and sorted when they are listed; the user comes first, for
-    # those who ask the database with SQL and have one tenant.
-    __table_args__ = (sa.UniqueConstraint("user_id", "tenant", "thread_id"),)
+    # No index of anything that changes with a turn: PostgreSQL then updates the row within its page (HOT). What changes
+    # when a run begins and ends, `updated_at`, is in one, as lists of tens of thousands were sorted for each page. The
+    # user comes first, for those who ask the database with SQL and have one tenant.
+    __table_args__ = (
+        sa.UniqueConstraint("user_id", "tenant", "thread_id"),
+        sa.Index("ix_thread_newest", "user_id", "tenant", "updated_at", "id"),
+    )
 
     status: RunStatus = Field(default=RunStatus.CREATED, sa_type=StatusType)
     error_message: str | None = long_text()

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import procrastinate
 from procrastinate.connector import Notify
-from procrastinate.exceptions import AlreadyEnqueued, ConnectorException, ProcrastinateException
+from procrastinate.exceptions import ConnectorException, ProcrastinateException
 from procrastinate.job_context import JobContext
 from procrastinate.jobs import Status
 from psycopg_pool import AsyncConnectionPool
@@ -37,6 +37,12 @@ _STALLED: Final = 30.0  # seconds without a heartbeat of a job worker, which com
 _POOL_SIZE: Final = 2
 _PATIENCE: Final = 4.0
 _RETRY: Final = 1.0
+# procrastinate's own would raise an error in the database for a thread that has a job already.
+_PUT: Final = """
+INSERT INTO procrastinate_jobs (queue_name, task_name, queueing_lock, args)
+SELECT %(queue)s, %(task)s, 'thread:' || key, jsonb_build_object('thread_key', key)
+FROM unnest(%(keys)s::bigint[]) WITH ORDINALITY AS given (key, place) ORDER BY place
+ON CONFLICT DO NOTHING"""
 
 
 class JobQueue:
@@ -78,12 +84,14 @@ class JobQueue:
             },
         )
         self._look_at = self._app.task(name="look_at", queue=QUEUE)(self._look)
-        # Before the looks that it asks for, and one at most that waits.
-        sweep = self._app.task(name="sweep", queue=QUEUE, queueing_lock="sweep", priority=1)(self._sweep)
+        # Before the looks that it asks for. Without a queueing lock: where one waits, the next would be an error.
+        sweep = self._app.task(name="sweep", queue=QUEUE, priority=1)(self._sweep)
         self._app.periodic(cron=f"* * * * * */{max(1, min(30, int(sweep_seconds)))}")(sweep)
         prune = self._app.task(name="prune", queue=QUEUE, queueing_lock="prune")(self._prune)
         self._app.periodic(cron=_PRUNE)(prune)
         self._opened = asyncio.Event()
+        self._sweep_seconds = sweep_seconds
+        self._swept = -sweep_seconds
         self._draining = False
         self._task: asyncio.Task[None] | None = None
 
@@ -109,13 +117,15 @@ class JobQueue:
         """Have some process look at a thread soon. Never raises. False: it cannot be said now, so only a sweep finds
         the thread, unless the caller looks itself."""
         try:
-            await self._look_at.configure(queueing_lock=f"thread:{thread_key}").defer_async(thread_key=thread_key)
-        except AlreadyEnqueued:
-            pass
+            await self._put([thread_key])
         except ProcrastinateException as error:
             log.warning("no job for thread %d, which waits for a sweep: %s", thread_key, _reason(error))
             return False
         return True
+
+    async def _put(self, thread_keys: list[int]) -> None:
+        """Put in a job for each thread that has none waiting, in this order."""
+        await self._app.connector.execute_query_async(_PUT, queue=QUEUE, task=self._look_at.name, keys=thread_keys)
 
     async def tell(self, thread_key: int) -> None:
         """Have all processes learn that a thread's control has changed. Never raises: heartbeats find out as well."""
@@ -148,11 +158,12 @@ class JobQueue:
 
     async def _sweep(self, timestamp: int) -> None:
         # Of a process that slept: it asks for all the ticks that it has missed.
-        if time.time() - timestamp > _SWEEP_IS_LATE:
+        late = time.time() - timestamp > _SWEEP_IS_LATE
+        if late or time.monotonic() - self._swept < self._sweep_seconds / 2:
             return
+        self._swept = time.monotonic()
         with _logged("sweep"):
-            for thread_key in await self._engine.sweep():
-                await self.wake(thread_key)
+            await self._put(await self._engine.sweep())
             if timestamp % _TIDY_EVERY == 0:
                 await self._tidy()
 

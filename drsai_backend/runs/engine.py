@@ -25,6 +25,7 @@ with which thread, and what of it is read, is in `runs.threads`.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -56,6 +57,7 @@ from drsai_backend.runs.intake.intake import Intake
 from drsai_backend.runs.intake.repeats import Repeats
 from drsai_backend.runs.recovery.leases import Heartbeat, new_worker_id
 from drsai_backend.runs.recovery.recovery import Recovery, Waker
+from drsai_backend.runs.recovery.suspects import Isolate
 from drsai_backend.runs.recovery.sweeper import Sweeper
 from drsai_backend.runs.requests import Answer, InputMessage, RunRequest
 from drsai_backend.runs.running import Running
@@ -172,11 +174,24 @@ class Engine(StoredThreads):
         """Have `waker` tell other processes which threads want a look, and sweep. Without one, this process does."""
         self._recovery.waker = waker
 
+    def isolated_by(self, isolate: Isolate | None) -> None:
+        """Have `isolate` resume the runs that may kill their process, in others (`runs.recovery.suspects`). None: this
+        process resumes them itself, one at a time."""
+        self._recovery.suspects.isolate = isolate
+
+    async def resume_apart(self, holder: str, keys: Iterable[int]) -> None:
+        """In place of `open`, in such a process; see `Recovery.resume_apart`."""
+        self._heartbeat.start()
+        self.lifecycle.opened()
+        await self._recovery.resume_apart(holder, keys)
+
     async def close(self) -> None:
         """Take nothing new. Runs under way are handed over at their next turn boundary, and after
         `shutdown_grace_seconds` inside their turn, which is then repeated by whoever resumes them."""
         await self._sweeper.stop()
-        await self._running.close(self._settings.shutdown_grace_seconds)
+        await asyncio.gather(
+            self._recovery.suspects.close(), self._running.close(self._settings.shutdown_grace_seconds)
+        )
         await self._sender.stop()
         await self._resources.close()
         await self.tools.close()

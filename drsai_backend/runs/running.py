@@ -111,7 +111,7 @@ class Running:
             live = execution.live
             self._runs[name] = live
             self._leases[name] = (execution.writer.lease.key, execution.writer.lease.epoch, live.run_id)
-            live.leaving = self.closing
+            live.leaving = self.closing and not live.is_suspect
             ready.set_result(live)
             self._changed(name)
             resume = await execution.run()

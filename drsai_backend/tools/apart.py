@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections import Counter
+from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -38,6 +40,12 @@ os._exit(0)
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
+_deaths: WeakKeyDictionary[asyncio.AbstractEventLoop, Counter[bytes]] = WeakKeyDictionary()
+"""How often a program has died of what it was given."""
+_MOST_DEATHS: Final = 2
+_REMEMBERED: Final = 10_000
+
+
 class ApartError(Exception):
     """Nothing came of a program. `late`: its time was over; else it died, or said more than it may."""
 
@@ -58,8 +66,12 @@ async def apart(program: Path, data: bytes, *, seconds: float, memory: int, most
         most: bytes that are read of what it makes.
 
     Raises:
-        ApartError: it came to no result. It is not tried again.
+        ApartError: it came to no result. What it has died of twice is not tried a third time.
     """
+    deaths = _deaths.setdefault(asyncio.get_running_loop(), Counter())
+    call = blake2b(str(program).encode() + data, digest_size=16).digest()
+    if deaths[call] >= _MOST_DEATHS:
+        raise ApartError(late=False)
     turn = _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE))
     limits = (str(os.getpid()), str(memory), str(int(seconds) + 2))
     arguments = ("-I", "-S", "-c", _BOOT, *limits, str(program), *(path for path in sys.path if path))
@@ -70,6 +82,11 @@ async def apart(program: Path, data: bytes, *, seconds: float, memory: int, most
         try:
             async with asyncio.timeout(seconds):
                 return await _result(process, data, most)
+        except ApartError:
+            if len(deaths) >= _REMEMBERED:
+                deaths.clear()
+            deaths[call] += 1
+            raise
         except TimeoutError:
             raise ApartError(late=True) from None
         finally:

@@ -71,7 +71,7 @@ def main() -> int:
 
         for kind in kinds:
             if wanted("kills"):
-                with world(kind, "kills", {**QUICK, "DRSAI_MAX_ATTEMPTS": "50"}) as made:
+                with world(kind, "kills", QUICK) as made:
                     killing = Killing(made, schedule.part("kills", kind), kills=options.kills, clients=options.clients)
                     perform(killing.run())
         seconds, threads = 60 * options.minutes, options.threads

@@ -42,7 +42,7 @@ def seconds(pytestconfig: pytest.Config) -> float:
 
 async def test_kills(world: Make, schedule: Schedule, pytestconfig: pytest.Config) -> None:
     kills = pytestconfig.getoption("--chaos-kills")
-    made = world({**QUICK, "DRSAI_MAX_ATTEMPTS": "50"})
+    made = world(QUICK)
     outcome = await Killing(made, schedule, kills=kills, clients=8).run()
     check(outcome, "kills", "runs hit", "taken over", "completed")
     assert outcome.figures["kills"] == kills

@@ -131,6 +131,25 @@ async def test_sweeps_find_threads(database_url: str):
 
 
 @on_postgres
+async def test_sweeps_that_find_the_same_threads_again_raise_no_error_in_the_database(database_url: str):
+    looker = Looker()
+    looker.gate = asyncio.Event()
+    rolled_back = "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()"
+    async with queue_of(database_url, looker, concurrency=2) as queue:
+        looker.due = found = [9, 5, *range(20, 1020)]
+        await until(lambda: len(looker.looked) == 2)  # Both are under way; the others wait behind them.
+        for _ in range(3):
+            queue._swept = 0.0
+            await queue._sweep(int(time.time()))
+            assert await queue.wake(30)
+        waiting = [lock for status, lock in looks(database_url) if status == "todo"]
+        assert waiting == [f"thread:{key}" for key in found]
+        assert looker.looked == [9, 5]
+        looker.due = []
+    assert query(database_url, rolled_back) == [(0,)]  # Sessions tell at their end at the latest.
+
+
+@on_postgres
 async def test_retention_is_kept_once_a_day(database_url: str):
     """By whoever is there first after the hour."""
     first, second = Looker(), Looker()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
@@ -11,7 +12,10 @@ from sqlalchemy.orm import Session
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import DatabaseManager
-from drsai_backend.runs.threads.queries import runs_query, threads_query
+from drsai_backend.database.retention import prune
+from drsai_backend.datamodel import Thread, table_of, utcnow
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.runs.threads.queries import list_threads, runs_query, threads_query
 from tests.runs.test_answers import choosing
 from tests.support.threads import Make
 
@@ -66,3 +70,55 @@ async def test_what_is_under_way_is_found_by_an_index(db: DatabaseManager, statu
         assert "uq_thread_user_id" not in plan
         assert "SCAN thread" not in plan
         assert "Seq Scan on thread" not in plan
+
+
+MANY = 3000
+
+
+async def test_the_threads_of_a_user_who_has_many_are_listed_and_pruned_by_an_index(db: DatabaseManager) -> None:
+    """In the database's own statistics and plans, with `MANY` threads beside those of others."""
+    thread, now = table_of(Thread), utcnow()
+
+    def store(session: Session) -> None:
+        rows = [
+            {
+                "user_id": user,
+                "thread_id": str(number),
+                "updated_at": now - timedelta(minutes=number),
+                "created_at": now,
+            }
+            for user, count in (("u", MANY), ("v", MANY))
+            for number in range(count)
+        ]
+        fixed = {"tenant": "default", "version": 1, "status": RunStatus.COMPLETED, "revision": 1, "last_seq": 0}
+        fixed |= {"turn": 0, "journal_debt": 0, "epoch": 1}
+        session.execute(sa.insert(thread), [{**fixed, **row} for row in rows])
+
+    await db.database.write(store)
+
+    def look(session: Session) -> list[str]:
+        connection, plans = session.connection(), list[str]()
+        is_postgres = connection.dialect.name == "postgresql"
+        connection.execute(sa.text("ANALYZE"))
+
+        @sa.event.listens_for(connection, "before_cursor_execute", retval=True)
+        def explain(_: object, cursor: object, statement: str, parameters: object, *rest: object) -> object:
+            if statement.startswith("SELECT thread.id"):
+                explained = connection.connection.cursor()
+                explained.execute(f"EXPLAIN {'' if is_postgres else 'QUERY PLAN'} {statement}", parameters)
+                plans.append("\n".join(map(str, explained.fetchall())))
+            return statement, parameters
+
+        page = list_threads(session, Owner("default", "u"), None, 20)
+        again = list_threads(session, Owner("default", "u"), page.next, 20)
+        ids = [item.thread_id for item in (*page.items, *again.items)]
+        assert ids == [str(number) for number in range(40)]
+        assert prune(session, older_than=timedelta(minutes=MANY - 5.5), tenant="default", user_id="u") == 5
+        return plans
+
+    plans = await db.database.write(look)
+    assert len(plans) == 3
+    for plan in plans:
+        assert "ix_thread_newest" in plan
+        assert "SCAN thread" not in plan
+        assert not re.search("Sort|TEMP B-TREE|Seq Scan on thread", plan), plan

@@ -7,13 +7,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core import FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage
+from sqlalchemy.orm import Session
 
 from drsai_backend import AssistantAgent, DrSai, RunStatus
 from drsai_backend.access.principal import Principal
-from drsai_backend.datamodel import TurnStep
+from drsai_backend.datamodel import Run, Thread, TurnStep, table_of, utcnow
 from drsai_backend.runs import RunStarted
 from tests.support.scripted import ScriptedClient
 from tests.support.teams.crew import Asker, Crew
@@ -170,12 +172,13 @@ async def test_recovery_fail_ends_it(make: Make, first: Any) -> None:
 
 
 async def test_a_run_that_kills_every_worker_is_given_up(make: Make) -> None:
+    """Two deaths make it suspect; from then on it is resumed while other suspects wait."""
     crew = Crew()
     crew.bob.delay = 30
     drsai = await make({"crew": crew}, **QUICK, max_attempts=2, shutdown_grace_seconds=0)
     await drsai.engine.start(request())
     await turns(drsai, 1)
-    for number in (2, 3):
+    for number in (2, 3, 4):
         await disown(drsai)
         await attempt(drsai, number)
     await disown(drsai)
@@ -183,6 +186,67 @@ async def test_a_run_that_kills_every_worker_is_given_up(make: Make) -> None:
     assert thread.status is RunStatus.ERROR
     assert "given up" in (thread.error_message or "")
     assert sources(thread) == ["user", "ann"]
+
+
+async def test_suspects_are_resumed_one_at_a_time_where_no_process_can_be_made_for_them(make: Make) -> None:
+    """Those that wait for their turn are not resumed."""
+    crew = Crew()
+    crew.bob.hold()
+    drsai = await make({"crew": crew}, **QUICK, max_attempts=2, shutdown_grace_seconds=0)
+
+    async def attempts() -> list[int]:
+        return [run.attempt for run in await drsai.db.get(Run)]
+
+    async def are(*numbers: int) -> None:
+        async def there() -> bool:
+            return await attempts() == [*numbers]
+
+        await until(there)
+
+    for name in ("t", "t1", "t2"):
+        await drsai.engine.start(request(thread_id=name))
+        await turns(drsai, 1)
+    await are(1, 1, 1)
+    for numbers in ((2, 2, 2), (3, 2, 2)):
+        await crew.bob.asked.wait()
+        await disown(drsai)
+        await are(*numbers)
+    await asyncio.sleep(0.5)
+    assert await attempts() == [3, 2, 2]
+    crew.bob.release()
+
+    async def are_over() -> bool:
+        return all(run.status is RunStatus.COMPLETED for run in await drsai.db.get(Run))
+
+    await until(are_over)
+    # Each came through its turn as a suspect, and was resumed once more.
+    assert await attempts() == [4, 4, 4]
+
+
+async def test_a_sweep_takes_half_of_what_is_free_in_the_order_of_the_threads(make: Make) -> None:
+    drsai = await idle(make, Crew(), max_runs=40)
+    dead = drsai.engine.worker_id.rsplit(":", 3)[0] + ":999999:t1:00"
+
+    def leave_behind(session: Session) -> None:
+        fixed = {"tenant": "default", "user_id": "u", "created_at": utcnow(), "updated_at": utcnow(), "version": 1}
+        fixed |= {"status": RunStatus.RUNNING, "revision": 1, "last_seq": 1, "turn": 0, "journal_debt": 0, "epoch": 1}
+        for number in range(50):
+            row = {"thread_id": str(number), "run_id": f"run_{number}", "team": "crew", "lease_owner": dead}
+            session.add(Thread(**fixed, **row))
+            session.flush()
+            key = session.execute(sa.select(sa.func.max(table_of(Thread).c.id))).scalar_one()
+            session.add(Run(run_id=f"run_{number}", thread_key=key, team="crew"))
+
+    await drsai.database.write(leave_behind)
+    engine = drsai.engine
+    sweeps = [await engine._recovery.sweep() for _ in range(4)]
+    first = sweeps[0][0]
+    assert [[key - first for key in keys] for keys in sweeps] == [
+        [*range(20)],
+        [*range(20, 40)],
+        [*range(40, 50), *range(10)],
+        [*range(10, 30)],
+    ]
 
 
 async def test_progress_counts_as_a_new_beginning(make: Make) -> None:

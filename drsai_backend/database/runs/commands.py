@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, cast
 
 import sqlalchemy as sa
@@ -17,7 +17,7 @@ from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
 from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs import statements
 from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, key_of, live_threads, read_head_of, still_has
-from drsai_backend.database.runs.statements import now_of, queue, run, thread
+from drsai_backend.database.runs.statements import expires_of, now_of, queue, run, thread
 from drsai_backend.database.runs.steps import step_writes
 from drsai_backend.database.runs.values import Lease, Progress, StepRow
 from drsai_backend.database.webhooks import Wanted, raising, want_events
@@ -283,6 +283,20 @@ def unattended(session: Session) -> tuple[list[ThreadHead], list[int]]:
         {"now": utcnow()},
     ).scalars()
     return live_threads(session), [*waiting, *late]
+
+
+def hold(session: Session, head: ThreadHead, owner: str, lease: timedelta, deaths: int) -> bool:
+    """Have a worker hold a run that nobody runs, before it resumes it; `deaths` is how often the run's worker has died
+    in this turn. False: the thread has moved on, or somebody else was faster."""
+    connection = session.connection()
+    values = {"lease_owner": owner, "lease_expires_at": expires_of(connection.dialect.name)}
+    seen = (*still_has(head), thread.c.status == RunStatus.RUNNING, thread.c.turn == head.turn)
+    change = sa.update(thread).where(*seen, thread.c.lease_owner.is_not_distinct_from(head.lease_owner)).values(values)
+    if connection.execute(change, {"lease": lease, "expires": utcnow() + lease}).rowcount != 1:
+        return False
+    known = {"retries": deaths, "retry_turn": head.turn}
+    connection.execute(sa.update(run).where(run.c.run_id == head.run_id).values(known))
+    return True
 
 
 def end_unheld(

@@ -139,6 +139,7 @@ class Execution:
         # Between the task and the first speaker nobody has spoken.
         is_choice, self._chooses_first = self._chooses_first, False
         await self.writer.append(turn, counts=not is_choice)
+        self.live.leaving |= self.live.is_suspect
         await self.steering.at_boundary()
 
     async def _on_nested_turn(self) -> None:

@@ -76,6 +76,8 @@ class LiveRun:
     """The run is stopped since it has used up what it may use."""
     leaving: bool = False
     """The process shuts down: the run is to be handed over at its next turn boundary."""
+    is_suspect: bool = False
+    """It may kill its process: it is to be handed over once it has come through a turn."""
     failure: BaseException | None = None
     """What the run ended with as ERROR, for callers in this process."""
     failed_agent: str | None = None

@@ -222,8 +222,8 @@ def _host() -> str:
 
 
 def new_worker_id() -> str:
-    """`host:pid:start:random`; `start` is the process's start time in hundredths of a second."""
-    return f"{_host()}:{os.getpid()}:{_started(psutil.Process())}:{secrets.token_hex(4)}"
+    """`host:pid:start:random`, where `start` says when the process was started; see `_started`."""
+    return f"{_host()}:{os.getpid()}:{_started(os.getpid())}:{secrets.token_hex(4)}"
 
 
 def is_proven_dead(worker_id: str) -> bool:
@@ -232,14 +232,25 @@ def is_proven_dead(worker_id: str) -> bool:
         host, pid, started, _ = worker_id.rsplit(":", 3)
         if host != _host():
             return False
-        process = psutil.Process(int(pid))
         # A zombie has ended; its parent (in a container often nobody) has only not asked for its exit code yet.
-        return _started(process) != int(started) or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
+        if psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE:
+            return True
+        # A number is the time of day at which a process of an earlier release was started: it moves with the clock.
+        return started.startswith("t") and _started(int(pid)) != started
+    except (psutil.NoSuchProcess, ProcessLookupError, FileNotFoundError):
         return True
-    except (ValueError, psutil.Error):
+    except (ValueError, OSError, psutil.Error):
         return False
 
 
-def _started(process: psutil.Process) -> int:
-    return round(process.create_time() * 100)
+def _started(pid: int) -> str:
+    """When a process was started, by a clock that nobody sets: on Linux in ticks since the boot that `_host` names. No
+    number, so that earlier releases, which compare times of day, do not read it as one.
+
+    Raises:
+        OSError, psutil.Error: it cannot be told, or the process is gone.
+    """
+    if not sys.platform.startswith("linux"):
+        return f"t{psutil.Process(pid).create_time() * 100:.0f}"  # As the system noted it then.
+    # The program's name, in parentheses, may hold any character.
+    return "t" + Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -24,6 +24,7 @@ from drsai_backend.database.runs.commands import (
     deadline_of,
     drop_queued,
     end_unheld,
+    hold,
     leave_waiting,
     queued_inputs,
     unattended,
@@ -39,7 +40,8 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.commands.stored_request import STORED, from_json, request_of_thread
 from drsai_backend.runs.failures import failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
-from drsai_backend.runs.recovery.leases import is_orphan
+from drsai_backend.runs.recovery.leases import is_orphan, is_proven_dead
+from drsai_backend.runs.recovery.suspects import DEATHS, Suspects
 from drsai_backend.runs.requests import NoAnswer, RunRequest
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.start.plan import unanswered
@@ -53,8 +55,11 @@ INTERRUPTED = "The run was interrupted: the process that ran it ended before the
 UNANSWERED = "Nobody answered in time."
 _AGAIN: Final = 0.5
 """Seconds between the looks at threads while the database is away."""
-_AT_ONCE: Final = 8
-"""Threads that are looked at together once it is back."""
+AT_ONCE: Final = 8
+"""Threads that are looked at together, of a sweep, or once it is back."""
+_HOLD: Final = timedelta(seconds=60)
+"""How long a run may take from being taken to its first write: to start a process, to build the team, to load the
+state."""
 
 
 def _reason(question: JsonObject) -> str:
@@ -95,6 +100,11 @@ class Recovery:
     """When it was said which teams this process knows."""
     _looks_again: bool = False
     """Whether a task looks at them."""
+    _swept: int = 0
+    """The key of the last thread that a sweep has found."""
+
+    def __post_init__(self) -> None:
+        self.suspects = Suspects(self, self._worker_id, self._settings.max_attempts)
 
     def is_orphan(self, head: ThreadHead) -> bool:
         """Whether nobody runs this RUNNING thread any more."""
@@ -127,10 +137,15 @@ class Recovery:
         return UnknownModel(text, param="model")
 
     async def sweep(self) -> list[int]:
-        """The keys of the threads that want a look: one query, which touches live and waiting runs only."""
+        """The keys of threads that want a look, in their order: one query, which touches live and waiting runs only. No
+        more than half of what this process can take, so that what its clients ask finds room; the next sweep continues
+        behind the last."""
         running, others = await self._db.database.read(unattended)
-        orphans = [head.key for head in running if self.is_orphan(head)]
-        return [*orphans, *others]
+        orphans = (head.key for head in running if self.is_orphan(head) and head.key not in self.suspects)
+        due = sorted({*orphans, *others}, key=lambda key: (key <= self._swept, key))
+        found = due[: max(AT_ONCE, (self._settings.max_runs - self._running.count) // 2)]
+        self._swept = found[-1] if found else 0
+        return found
 
     async def look_at(self, key: int) -> None:
         """Resume the thread's run if its worker is gone, or begin the next of its inputs. Returns when that has
@@ -183,18 +198,84 @@ class Recovery:
         if head.control == "cancel":
             await self.end(head, RunStatus.STOPPED, reason="The run was stopped.")
             return
-        # A worker that was shut down in order has given its lease back, and has not failed.
-        failed = head.lease_owner is not None
-        same = run is not None and run["retry_turn"] == head.turn
-        deaths = (run["retries"] if run is not None and same else 0) + failed
+        deaths = 0 if run is None else self._deaths(head, run)
         if run is None or self._settings.recovery == "fail":
             await self.end(head, RunStatus.ERROR, error=INTERRUPTED)
-        elif deaths > self._settings.max_attempts:
-            reason = f"The run was given up: {deaths} processes that ran it ended in the middle of the same turn."
+        elif self.suspects.isolate is None and deaths >= DEATHS + self._settings.max_attempts:
+            reason = f"The run was given up: {deaths} processes that ran it died in the same turn of it."
             await self.end(head, RunStatus.ERROR, error=reason)
-        else:
-            ran = self._ran_unseen(head, run) if failed else 0.0
+        elif deaths >= DEATHS:
+            self.suspects.add(head.key)
+        elif not self._is_full() and await self._hold(head, deaths):
+            ran = self._ran_unseen(head, run) if self._has_failed(head) else 0.0
             await self.resume(head, ResumeOptions(attempt=1, retries=deaths, retry_turn=head.turn, ran=ran))
+
+    def _has_failed(self, head: ThreadHead) -> bool:
+        """Whether its worker has died. One that was shut down in order has given its lease back, and this one lives."""
+        return head.lease_owner not in (None, self._worker_id)
+
+    def _deaths(self, head: ThreadHead, run: RunRow) -> int:
+        """How often a run's worker has died in the turn in which the run is."""
+        return (run["retries"] if run["retry_turn"] == head.turn else 0) + self._has_failed(head)
+
+    async def _hold(self, head: ThreadHead, deaths: int) -> bool:
+        """Take a run that nobody runs, and store the deaths before anything is made of it: a run may kill its process
+        while it is loaded, too. False: somebody else was faster."""
+        return await self._db.database.write(lambda session: hold(session, head, self._worker_id, _HOLD, deaths))
+
+    # --- suspects: see runs.recovery.suspects -------------------------------------------------------------------
+
+    async def take_suspect(self, key: int) -> ThreadHead | None:
+        """Take the run of a thread, if it is suspect and nobody runs it. None: it is neither any more."""
+        head = await self._db.database.read(lambda session: read_head_of(session, key))
+        if head is None or head.status is not RunStatus.RUNNING or head.control == "cancel" or not self.is_orphan(head):
+            return None
+        run = await self._run_of(head)
+        deaths = 0 if run is None else self._deaths(head, run)
+        # Those in processes that hold nothing else are not stored: releases that do not tell them apart give up sooner.
+        known = deaths if self.suspects.isolate is None else DEATHS
+        if deaths < DEATHS or not await self._hold(head, known):
+            return None
+        return replace(head, lease_owner=self._worker_id)
+
+    async def died_of(self, held: ThreadHead) -> ThreadHead | None:
+        """The head of a thread whose run another process took from this one, and died in the same turn of it."""
+        head = await self._db.database.read(lambda session: read_head_of(session, held.key))
+        if head is None or (head.run_id, head.turn, head.status) != (held.run_id, held.turn, RunStatus.RUNNING):
+            return None
+        return head if self._has_failed(head) and is_proven_dead(head.lease_owner or "") else None
+
+    async def resume_here(self, head: ThreadHead) -> None:
+        """Resume a suspect in this process, and return when it has come through its turn, or ended."""
+        run = await self._run_of(head)
+        await self._resume_suspect(head, DEATHS if run is None else run["retries"])
+        await self._until_left(lambda: self._running.is_taken(head.name))
+
+    async def resume_apart(self, holder: str, keys: Iterable[int]) -> None:
+        """Resume suspects that `holder` has taken for this process, which runs nothing else, and return when each has
+        come through its turn, or ended.
+
+        Raises:
+            DatabaseError: the database cannot be used now. Those that were not begun are the holder's.
+        """
+        self._running.closing = True  # Nothing follows them here.
+        for key in keys:
+            head = await self._db.database.read(lambda session, key=key: read_head_of(session, key))
+            if head is not None and head.lease_owner == holder and await self._hold(head, DEATHS):
+                await self._resume_suspect(head, DEATHS)
+        await self._until_left(lambda: self._running.count > 0)
+
+    async def _resume_suspect(self, head: ThreadHead, deaths: int) -> None:
+        await self.resume(head, ResumeOptions(1, deaths, head.turn, is_suspect=True))
+
+    async def _until_left(self, runs: Callable[[], bool]) -> None:
+        while runs():  # noqa: ASYNC110 - they may end in many ways
+            await asyncio.sleep(_AGAIN / 5)
+
+    def look_later(self, key: int) -> None:
+        """`try_recover`, in a task."""
+        if not self._running.closing:
+            self._running.spawn(self.try_recover(key))
 
     def _ran_unseen(self, head: ThreadHead, run: RunRow) -> float:
         """For how many seconds a run ran after it had stored something, according to its worker's last heartbeat."""
@@ -394,7 +475,7 @@ class Recovery:
                 await asyncio.sleep(_AGAIN)
                 missed: list[int] = []
                 while self._unseen and not missed and not self._running.closing:
-                    keys = list(islice(self._unseen, _AT_ONCE))
+                    keys = list(islice(self._unseen, AT_ONCE))
                     if not await self._answers(keys[0]):
                         break
                     for key in keys:  # Before the looks: after them, each may have to be looked at once more.

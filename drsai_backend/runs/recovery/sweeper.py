@@ -10,7 +10,7 @@ from typing import Final
 
 from drsai_backend.database.runs.workers import ANNOUNCE_SECONDS
 from drsai_backend.errors import DrSaiError
-from drsai_backend.runs.recovery.recovery import Recovery
+from drsai_backend.runs.recovery.recovery import AT_ONCE, Recovery
 
 log = logging.getLogger("drsai.engine")
 
@@ -47,8 +47,9 @@ class Sweeper:
             self._task = None
 
     async def _sweep(self) -> None:
-        for key in await self._recovery.sweep():
-            await self._recovery.try_recover(key)
+        keys = await self._recovery.sweep()
+        for start in range(0, len(keys), AT_ONCE):
+            await asyncio.gather(*map(self._recovery.try_recover, keys[start : start + AT_ONCE]))
 
     async def _sweep_for_ever(self) -> None:
         pruned, swept = -_PRUNE_SECONDS, time.monotonic()

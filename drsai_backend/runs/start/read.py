@@ -74,13 +74,14 @@ class Services:
 class ResumeOptions:
     """How a run is resumed: `attempt` is 1 where its worker was lost, `retries` counts the deaths in the turn after
     `retry_turn`, `control` is what it is asked to do at once, and `ran` for how many seconds it ran since it stored
-    anything."""
+    anything. `is_suspect`: it is handed over once it has come through a turn."""
 
     attempt: int = 0
     retries: int = 0
     retry_turn: int | None = None
     control: str | None = None
     ran: float = 0.0
+    is_suspect: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,6 +231,7 @@ class RunStarter:
             services.resources.release(held)
             raise
         head, live = write.head, built.live
+        live.is_suspect = given.resume.is_suspect
         usage_before: dict[str, int] = {}
         if head is not None and made.resumes and thread is not None and thread.run is not None:
             waited = head.status is RunStatus.AWAITING_INPUT

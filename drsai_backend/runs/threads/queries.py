@@ -132,7 +132,8 @@ def _newest_first(query: Query, after: str | None) -> Query:
     t = _thread.c
     if after is not None:
         moment, key = _read_cursor(after)
-        query = query.where(sa.or_(t.updated_at < moment, sa.and_(t.updated_at == moment, t.id < key)))
+        seen = sa.tuple_(sa.literal(moment, t.updated_at.type), sa.literal(key))
+        query = query.where(sa.tuple_(t.updated_at, t.id) < seen)
     return query.order_by(t.updated_at.desc(), t.id.desc())
 
 

@@ -1,0 +1,128 @@
+"""A run that kills whatever process it is in, among others that only share it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.crash.conftest import Serving
+from tests.support.commands import ROOT, Commands
+
+INNOCENT = 20
+TEAMS = str(ROOT / "tests/support/teams/poisoned.py")
+
+
+def until(condition: Callable[[], object], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+class Poisoned(Serving):
+    """Servers whose runs stand in their second turn until the file `word` lets them go on."""
+
+    def __init__(self, commands: Commands, database_url: str, folder: Path) -> None:
+        self.word = folder / "poison"
+        self.database_url = database_url
+        self._commands, self._folder = commands, folder
+        self.environment = {"DRSAI_MAX_ATTEMPTS": "2", "DRSAI_SWEEP_SECONDS": "0.5", "POISON": str(self.word)}
+
+    def launch(self) -> None:
+        environment = {"DRSAI_DATABASE_URL": self.database_url, **self.environment}
+        self.process = self._commands.start("serve", TEAMS, "--port", "0", cwd=self._folder, env=environment)
+
+    def begin(self, thread_id: str) -> None:
+        """Begin a run of the team after which the thread is named."""
+        body = {"model": thread_id.split("-")[0], "thread_id": thread_id, "background": True}
+        with self.http() as http:
+            asked = http.post("/v1/chat/completions", json={**body, "messages": [{"role": "user", "content": "Work."}]})
+        assert asked.status_code == 202
+
+    def seen(self) -> list[int]:
+        """The processes in which a second turn was begun, each time."""
+        file = self.word.with_suffix(".seen")
+        return [int(line.split()[0]) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def runs(self) -> dict[str, Any]:
+        """The runs by their threads."""
+        return {run["thread_id"]: run for run in self.get("/runs?limit=100")["data"]}
+
+    def are_over(self) -> bool:
+        return all(run["status"] in ("completed", "error") for run in self.runs().values())
+
+
+@pytest.fixture
+def poisoned(commands: Commands, database_url: str, tmp_path: Path) -> Iterator[Poisoned]:
+    made = Poisoned(commands, database_url, tmp_path)
+    made.start()
+    yield made
+    made.process.die()
+
+
+def test_only_the_run_that_kills_is_given_up(poisoned: Poisoned) -> None:
+    for number in range(INNOCENT):
+        poisoned.begin(f"innocent-{number}")
+        if number == 7:
+            poisoned.begin("poison")
+    for _ in range(2):
+        until(lambda: poisoned.seen().count(poisoned.process.pid) == INNOCENT + 1)
+        poisoned.word.write_text("kill")
+        assert poisoned.process.wait() == -signal.SIGABRT
+        poisoned.word.unlink()
+        poisoned.start()
+    # The third process has them resumed apart: it is not harmed.
+    poisoned.word.write_text("work")
+    until(poisoned.are_over)
+    assert poisoned.process.running
+    assert poisoned.process.pid not in poisoned.seen()
+    runs = poisoned.runs()
+    ended = {name: run["error_message"] for name, run in runs.items() if run["status"] != "completed"}
+    assert list(ended) == ["poison"]
+    assert ended["poison"].startswith("The run was given up: 2 processes that ran nothing else died")
+    assert "SIGABRT" in ended["poison"]
+    assert len(runs) == INNOCENT + 1
+    for name in ended.keys() ^ runs.keys():
+        said = [text for _, _, text in poisoned.messages(name)]
+        assert said == ["Work.", *(f"{who} has spoken" for who in ("first", "second", "third"))]
+
+
+def test_a_run_whose_servers_are_killed_is_never_given_up(poisoned: Poisoned) -> None:
+    """It runs alone since the second of them, in a process that ends with its server, and did nothing wrong."""
+    poisoned.begin("innocent")
+    for number in range(4):
+        until(lambda number=number: len(poisoned.seen()) > number)
+        *_, worker = poisoned.seen()
+        assert (worker == poisoned.process.pid) == (number < 2)
+        poisoned.process.die()
+        assert psutil.pid_exists(worker) is False or psutil.Process(worker).wait(10) is None
+        poisoned.start()
+    until(lambda: len(poisoned.seen()) > 4)
+    poisoned.word.write_text("work")
+    until(poisoned.are_over)
+    (run,) = poisoned.runs().values()
+    assert (run["status"], run["error_message"]) == ("completed", None)
+
+
+def test_a_server_that_is_stopped_has_its_suspects_handed_over(poisoned: Poisoned) -> None:
+    poisoned.environment["DRSAI_SHUTDOWN_GRACE_SECONDS"] = "1"
+    poisoned.begin("innocent")
+    for number in range(3):
+        until(lambda number=number: len(poisoned.seen()) > number)
+        if number < 2:
+            poisoned.restart()
+    worker = poisoned.seen()[-1]
+    poisoned.process.kill(signal.SIGTERM)
+    assert poisoned.process.wait() == 0, poisoned.process.stderr
+    assert "run handed over" in poisoned.process.stderr
+    assert not psutil.pid_exists(worker)
+    poisoned.word.write_text("work")
+    poisoned.start()
+    until(poisoned.are_over)
+    assert poisoned.runs()["innocent"]["status"] == "completed"
