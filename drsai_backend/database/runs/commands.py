@@ -18,7 +18,7 @@ from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs import statements
 from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, live_threads, read_head_of, still_has
 from drsai_backend.database.runs.statements import now_of, queue, run, thread
-from drsai_backend.database.runs.steps import step_writes
+from drsai_backend.database.runs.steps import read_steps, step_writes
 from drsai_backend.database.runs.values import Lease, Progress, StepRow
 from drsai_backend.database.webhooks import Wanted, raising, want_events
 from drsai_backend.datamodel import RunStatus, utcnow
@@ -260,9 +260,11 @@ def end_unheld(
     error: str | None = None,
     reason: str | None = None,
     message: JsonText | None = None,
+    keep: Callable[[Sequence[StepRow]], Sequence[JsonText]] = lambda _: (),
 ) -> int | None:
     """End a run that nobody holds: one whose worker is gone, or one that is paused or waits for a person. The journal,
-    and with it the resume record, stays as it is. `message`, a dump, becomes the run's last one.
+    and with it the resume record, stays as it is. `keep` makes dumps of messages of what is recorded of the turn in
+    flight; they, and `message`, another dump, become the run's last ones.
 
     Returns how many inputs wait in the queue. None: the thread moved on meanwhile.
 
@@ -272,7 +274,8 @@ def end_unheld(
     connection = session.connection()
     now = utcnow()
     status = (GIVE_UP if status is RunStatus.ERROR else STOP)(head.status, status)
-    last_seq = head.last_seq + (message is not None)
+    messages = [*keep(read_steps(session, head.key)), *([] if message is None else [message])]
+    last_seq = head.last_seq + len(messages)
     queued = connection.execute(
         sa.update(thread)
         .where(
@@ -315,8 +318,8 @@ def end_unheld(
         )
     )
     connection.execute(sa.delete(statements.step).where(statements.step.c.thread_key == head.key))
-    if message is not None:
-        row = {"config": message, "shown": False, "seq": last_seq, "run_id": head.run_id, "thread_key": head.key}
+    for seq, config in enumerate(messages, head.last_seq + 1):
+        row = {"config": config, "shown": False, "seq": seq, "run_id": head.run_id, "thread_key": head.key}
         names = {**head.name._asdict(), "version": SCHEMA_VERSION}
         statements.insert_message.run(connection, {**row, **names, "created_at": now, "updated_at": now})
     if head.run_id is not None:

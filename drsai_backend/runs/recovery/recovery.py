@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -28,6 +28,7 @@ from drsai_backend.database.runs.commands import (
     unattended,
 )
 from drsai_backend.database.runs.reads import QueuedRow, RunRow, ThreadHead, queued_answer, read_head_of, read_run
+from drsai_backend.database.runs.values import StepRow
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.lifecycle import SUSPENDED
@@ -44,6 +45,8 @@ from drsai_backend.runs.start.plan import unanswered
 from drsai_backend.runs.start.read import ResumeOptions
 from drsai_backend.runs.start.starter import Busy, RunStarter, StartedRun
 from drsai_backend.teams.context import TeamFactory
+from drsai_backend.teams.kept_calls import kept_calls
+from drsai_backend.teams.recording.recorder import dump_message, storable
 
 log = logging.getLogger("drsai.recovery")
 
@@ -59,6 +62,10 @@ def _reason(question: JsonObject) -> str:
     """Why a call is denied that nobody has decided on."""
     by = question.get("by")
     return f"nobody {'answered' if by is None else f'of {by} answered'} until {question['deadline']}"
+
+
+def _kept(steps: Sequence[StepRow]) -> list[JsonText]:
+    return [JsonText(storable(dump_message(each))) for each in kept_calls(steps)]
 
 
 class Waker(Protocol):
@@ -231,7 +238,9 @@ class Recovery:
             message = JsonText(lost)
         with self.looking_after(head.key):
             queued = await self._db.database.write(
-                lambda session: end_unheld(session, head, status, error=error, reason=reason, message=message)
+                lambda session: end_unheld(
+                    session, head, status, error=error, reason=reason, message=message, keep=_kept
+                )
             )
         if queued is None:
             return False

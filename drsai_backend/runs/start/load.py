@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 import pydantic
@@ -22,6 +23,7 @@ from drsai_backend.runs.start.read import StoredThread
 from drsai_backend.state import Document
 from drsai_backend.state.store import decode_stored
 from drsai_backend.teams.imported import import_messages, imported_role
+from drsai_backend.teams.kept_calls import is_kept, restore_calls
 from drsai_backend.teams.messages import is_received
 from drsai_backend.teams.recording.recorder import dump_message, storable
 from drsai_backend.teams.session import TeamSession
@@ -93,11 +95,23 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
     before: list[BaseChatMessage] = []
     if plan.is_moved and thread is not None and thread.state is not None:
         before = await import_messages(team, told_before(team, thread.state.configs.items(), thread.shown))
-    # What was said up to an answer that was cut off is a conversation that was had; no agent has taken it up.
-    cut = max((seq for seq, message in unconsumed if is_unfinished(message)), default=0)
+    # What an ended run has left is a conversation that was had, though no agent has taken it up: it is no part of what
+    # is asked now. Where nothing is, it is the task, but for what came before an answer or a call that was cut off.
+    left = unconsumed if new else [each for each in unconsumed if is_unfinished(each[1]) or is_kept(each[1])]
+    cut = max((seq for seq, _ in left), default=0)
     imported = [message for seq, message in given if seq <= cut or imported_role(message) is not None]
-    task = [*before, *await import_messages(team, imported)]
-    task += [message for seq, message in given if seq > cut and imported_role(message) is None]
+    task = before
+    for kept, messages in groupby(imported, is_kept):
+        if kept:
+            await restore_calls(team, [*messages])
+        else:
+            said = [message for message in messages if isinstance(message, BaseChatMessage)]
+            task = [*task, *await import_messages(team, said)]
+    task += [
+        message
+        for seq, message in given
+        if seq > cut and imported_role(message) is None and isinstance(message, BaseChatMessage)
+    ]
     is_task = {id(message) for message in task}
     for seq, message in given:
         recorder.know(seq, message, is_task=id(message) in is_task)
@@ -146,19 +160,19 @@ async def _load_state(
 
 def _unconsumed_messages(
     built: BuiltRun, thread: StoredThread | None, document: Document | None
-) -> list[tuple[int, BaseChatMessage]]:
+) -> list[tuple[int, BaseChatMessage | BaseAgentEvent]]:
     """The stored messages that no turn has taken up yet, with their numbers.
 
-    They are the input of a run that was cut before its first turn was stored, and what was appended by hand. Unless the
-    next task has them, no agent ever sees them.
+    They are the input of a run that was cut before its first turn was stored, what is kept of a turn that was cut, and
+    what was appended by hand. Unless the team is told of them, no agent ever sees them.
     """
     if thread is None or thread.state is None:
         return []  # A warm state has taken up all there is.
     after = 0 if document is None else document.resume.last_seq
-    found: list[tuple[int, BaseChatMessage]] = []
+    found: list[tuple[int, BaseChatMessage | BaseAgentEvent]] = []
     for seq in sorted(seq for seq in thread.state.configs if seq > after):
         config = with_images(thread.state.configs[seq])
         message = built.team._message_factory.create(config)  # pyright: ignore[reportPrivateUsage]
-        if isinstance(message, BaseChatMessage):
+        if isinstance(message, BaseChatMessage) or is_kept(message):
             found.append((seq, message))
     return found

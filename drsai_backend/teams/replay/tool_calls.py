@@ -18,7 +18,16 @@ from autogen_core.tools import StaticWorkbench, ToolResult, ToolSchema, Workbenc
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.context import RunContext
-from drsai_backend.teams.replay.steps import AgentSteps, CallName, Step, ToolFinished, ToolPartial, ToolStarted
+from drsai_backend.teams.replay.steps import (
+    ASKED,
+    RETURNED,
+    AgentSteps,
+    CallName,
+    Step,
+    ToolFinished,
+    ToolPartial,
+    ToolStarted,
+)
 from drsai_backend.teams.replay.workbench import END, Call, call_ended, make_call
 from drsai_backend.teams.run_files import RunFiles
 from drsai_backend.teams.runtime.tool_tasks import call_siblings, watch_tools
@@ -130,11 +139,14 @@ class ToolCalls:
     async def _record(self, call: Call, name: CallName, result: ToolResult) -> None:
         if name.step is None:
             return
+        value: JsonObject = {"result": result.model_dump(mode="json")}
         if call.runs_agents:
             # Its agents must take part when the turn is repeated, for they have states. What they did is recorded.
+            step = Step(self.steps.path, name.step + RETURNED, "", value)
+            if self._turn.replay(step.agent, step.step) is None:
+                self._turn.keep(lambda: step)
             await self._turn.flush()
             return
-        value: JsonObject = {"result": result.model_dump(mode="json")}
         if call.tool is not None and has_state(call.tool):
             self._turn.saved += 1
             value |= {"state": dict(await call.tool.save_state_json()), "number": self._turn.saved}
@@ -206,6 +218,8 @@ class ToolCalls:
                 not_by=approval.not_by,
                 tool=self._shown(call),
             )
+            if name.step is not None and self.broker.find(name.key) is None and not name.replayed:
+                self._turn.keep(lambda: Step(self.steps.path, f"{name.step}{ASKED}", "", {}))
             answer = await self._answer(question, task)
             if answer["decision"] == "deny":
                 reason = answer.get("reason") or "no reason was given"
