@@ -1,25 +1,22 @@
 """The tool calls of a turn that came to no end are kept: as AutoGen's events in the thread, and in the model context of
-the agent that made them. Else the next message would have them made again."""
+the agent that made them. The others hear of them. Else the next message would have them made again."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final, Protocol
 
-# Private: where an agent has its model context, and what it was sent and has not taken up.
-# pyright: reportPrivateUsage=false
-from autogen_agentchat.agents import AssistantAgent, MessageFilterAgent
-from autogen_agentchat.base import ChatAgent
 from autogen_agentchat.messages import (
     BaseAgentEvent,
     BaseChatMessage,
+    TextMessage,
     ThoughtEvent,
     ToolCallExecutionEvent,
     ToolCallRequestEvent,
 )
 from autogen_agentchat.teams import BaseGroupChat
-from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_core import FunctionCall
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import (
@@ -27,18 +24,22 @@ from autogen_core.models import (
     CreateResult,
     FunctionExecutionResult,
     FunctionExecutionResultMessage,
+    LLMMessage,
 )
 from autogen_core.tools import ToolResult
 
 from drsai_backend.json_types import JsonObject
-from drsai_backend.teams.replay.steps import ASKED, RETURNED, read_value
-from drsai_backend.teams.runtime.wiring import container_of
-from drsai_backend.teams.team_tree import Parts, is_a, nested_teams, parts
+from drsai_backend.teams.imported import import_messages
+from drsai_backend.teams.replay.steps import ASKED, CHOSEN, RETURNED, read_value
+from drsai_backend.teams.team_tree import parts
 
 Event = BaseAgentEvent | BaseChatMessage
+NOBODY: Final = "drsai"
+"""Who says in a thread what no agent and no user does."""
 _KEY: Final = "drsai.kept"
 _ANSWER: Final = re.compile(r"m(\d+)")
 _LOST: Final = "The run ended before this call came to its end: it may have happened."
+_TOLD: Final = "In a turn that came to no end, these calls of tools were made, and are not undone:"
 _NOT_MADE: Final = "The call was not made: the run ended while it waited to be approved."
 
 
@@ -61,8 +62,9 @@ def kept_calls(steps: Iterable[Recorded], said: Sequence[str] = ()) -> list[Base
     numbered = [(agent, int(found[1])) for agent, step in values if (found := _ANSWER.fullmatch(step))]
     events: list[BaseAgentEvent] = []
     for agent, number in sorted(numbered):
-        answer = CreateResult.model_validate(read_value(values[agent, f"m{number}"]))
-        if isinstance(answer.content, str):
+        value = read_value(values[agent, f"m{number}"])
+        answer = CreateResult.model_validate(value)
+        if isinstance(answer.content, str) or CHOSEN in value:
             continue
         source, metadata = agent.rpartition("/")[2], {_KEY: agent}
         if answer.thought and not any(answer.thought in text for text in said):
@@ -90,53 +92,52 @@ def _result(
 
 
 def is_kept(message: Event) -> bool:
-    """Whether a message is an event of `kept_calls`."""
+    """Whether a message is an event of `kept_calls`, or `taken_back`."""
     return _KEY in message.metadata
 
 
-async def restore_calls(team: BaseGroupChat, events: Sequence[Event]) -> None:
-    """Put kept events into the model contexts of the agents that made the calls, behind what these agents were sent
-    before. An agent without a context, or one that is gone, hears nothing of them."""
-    members = parts(team)
-    by_path = dict(members)
-    places = _places(members)
-    thought: str | None = None
-    for event in events:
-        agent = by_path.get(event.metadata[_KEY])
+def taken_back(configs: Iterable[Mapping[str, Any]]) -> list[JsonObject]:
+    """Of the dumps of a run's messages, those of tool calls and their results, as kept events that no agent has made:
+    all agents hear of them."""
+    kinds = (ToolCallRequestEvent.__name__, ToolCallExecutionEvent.__name__)
+    return [{**each, "metadata": {**each["metadata"], _KEY: ""}} for each in configs if each["type"] in kinds]
+
+
+async def restore_calls(team: BaseGroupChat, events: Iterable[Event]) -> list[BaseChatMessage]:
+    """Let a wired team know kept events: the agent that made the calls has them in its model context, as AutoGen would
+    have it, and whoever else may be asked next hears what was done. Returns as `import_messages`."""
+    agents, left = dict(parts(team)), list[BaseChatMessage]()
+    for path, of_agent in groupby(events, lambda event: event.metadata[_KEY]):
+        known, told, calls, thought = list[LLMMessage](), [_TOLD], dict[str, FunctionCall](), None
+        for event in of_agent:
+            if isinstance(event, ThoughtEvent):
+                thought = event.content
+            elif isinstance(event, ToolCallRequestEvent):
+                known.append(AssistantMessage(content=event.content, thought=thought, source=event.source))
+                calls |= {call.id: call for call in event.content}
+                thought = None
+            elif isinstance(event, ToolCallExecutionEvent):
+                known.append(FunctionExecutionResultMessage(content=event.content))
+                asked = ((calls[each.call_id].arguments, each) for each in event.content if each.call_id in calls)
+                told += [f"{each.name}({arguments}): {each.content}" for arguments, each in asked]
+        agent = agents.get(path)
+        own = {id(agent): known}
+        note = TextMessage(content="\n".join(told), source=path.rpartition("/")[2] or NOBODY)
+        left += await import_messages(team, [note], own)
         context = getattr(agent, "_model_context", None)
-        if not isinstance(context, ChatCompletionContext):
-            continue
-        if isinstance(event, ThoughtEvent):
-            thought = event.content
-        elif isinstance(event, ToolCallRequestEvent):
-            if id(agent) in places:
-                await _take_up(*places[id(agent)], context)
-            said = AssistantMessage(content=event.content, thought=thought, source=event.source)
-            await context.add_message(said)
-            thought = None
-        elif isinstance(event, ToolCallExecutionEvent):
-            await context.add_message(FunctionExecutionResultMessage(content=event.content))
+        # An agent that is a tool is no participant.
+        for message in own.get(id(agent), ()):
+            if isinstance(context, ChatCompletionContext):
+                await context.add_message(message)
+    return left
 
 
-def _places(members: Parts) -> dict[int, tuple[ChatAgentContainer, ChatAgent]]:
-    """By the identity of an agent, wrapped ones too: what holds the messages that it has not taken up, and the
-    participant that it is, or is wrapped in."""
-    places: dict[int, tuple[ChatAgentContainer, ChatAgent]] = {}
-    for team in nested_teams(members):
-        for position, participant in enumerate(team._participants if team._initialized else ()):
-            agent: object = participant
-            if is_a(participant, BaseGroupChat):
-                continue
-            while is_a(agent, MessageFilterAgent):
-                agent = agent._wrapped_agent
-            places[id(agent)] = container_of(team, position), participant
-    return places
+def calls_in(context: Iterable[LLMMessage]) -> list[LLMMessage]:
+    """Of the messages of a model context, the calls of tools with their results, and what is told of those of others."""
 
+    def tells(message: LLMMessage) -> bool:
+        if isinstance(message, AssistantMessage):
+            return not isinstance(message.content, str)
+        return isinstance(message, FunctionExecutionResultMessage) or str(message.content).startswith(_TOLD)
 
-async def _take_up(container: ChatAgentContainer, agent: ChatAgent, context: ChatCompletionContext) -> None:
-    sent = [*container._message_buffer]
-    container._message_buffer.clear()
-    while is_a(agent, MessageFilterAgent):
-        sent = [*agent._apply_filter(sent)]
-        agent = agent._wrapped_agent
-    await AssistantAgent._add_messages_to_context(context, sent)
+    return [each for each in context if tells(each)]

@@ -259,12 +259,11 @@ def end_unheld(
     *,
     error: str | None = None,
     reason: str | None = None,
-    message: JsonText | None = None,
-    keep: Callable[[Sequence[StepRow]], Sequence[JsonText]] = lambda _: (),
+    last: Callable[[Sequence[StepRow]], Sequence[JsonText]],
 ) -> int | None:
     """End a run that nobody holds: one whose worker is gone, or one that is paused or waits for a person. The journal,
-    and with it the resume record, stays as it is. `keep` makes dumps of messages of what is recorded of the turn in
-    flight; they, and `message`, another dump, become the run's last ones.
+    and with it the resume record, stays as it is, and so does what is recorded of the turn in flight of a run that has
+    failed, for its retry. `last` makes the dumps of the run's last messages of what is recorded.
 
     Returns how many inputs wait in the queue. None: the thread moved on meanwhile.
 
@@ -274,7 +273,7 @@ def end_unheld(
     connection = session.connection()
     now = utcnow()
     status = (GIVE_UP if status is RunStatus.ERROR else STOP)(head.status, status)
-    messages = [*keep(read_steps(session, head.key)), *([] if message is None else [message])]
+    messages = last(read_steps(session, head.key))
     last_seq = head.last_seq + len(messages)
     queued = connection.execute(
         sa.update(thread)
@@ -313,11 +312,12 @@ def end_unheld(
             updated_at=now,
             finished_at=now,
             last_seq=last_seq,
-            answers=None,
+            answers=run.c.answers if status is RunStatus.ERROR else None,
             deadline=None,
         )
     )
-    connection.execute(sa.delete(statements.step).where(statements.step.c.thread_key == head.key))
+    if status is not RunStatus.ERROR:
+        connection.execute(sa.delete(statements.step).where(statements.step.c.thread_key == head.key))
     for seq, config in enumerate(messages, head.last_seq + 1):
         row = {"config": config, "shown": False, "seq": seq, "run_id": head.run_id, "thread_key": head.key}
         names = {**head.name._asdict(), "version": SCHEMA_VERSION}

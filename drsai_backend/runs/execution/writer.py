@@ -140,7 +140,7 @@ class RunWriter:
             service_tier=finish.service_tier,
             system_fingerprint=finish.system_fingerprint,
         )
-        cut = await self._unfinished(end)
+        end, cut = await self._cut(end)
         of_turn = [] if last is None else [each.message for each in last.messages]
         if self.on_events is not None:
             end = replace(end, raises_events=True)
@@ -149,7 +149,7 @@ class RunWriter:
         except LeaseLost:
             if not await self._resolve_doubt():
                 raise
-            cut = []  # It was stored as a whole.
+            cut.clear()  # It was stored as a whole.
             self.lease = await self._end_run(self._completed(end, ended, cut), of_turn)
         if self.on_events is not None:
             self.on_events()
@@ -170,14 +170,18 @@ class RunWriter:
         before = "\n\n".join(each for each in words if each.strip())
         return {**question, SAID_BEFORE: before} if before else question
 
-    async def _unfinished(self, end: EndWrite) -> list[Message]:
-        """What is kept of a turn that came to no end: the calls that were made in it, and of a run that was stopped
-        what was shown of messages that were cut off."""
+    async def _cut(self, end: EndWrite) -> tuple[EndWrite, list[Message]]:
+        """The end, and what is kept of a turn that came to none: the calls that were made in it, and of a run that was
+        stopped what was shown of messages that were cut off. What is recorded of one that has failed stays for its
+        retry."""
         cut: list[TextMessage] = self.live.unfinished() if end.status is RunStatus.STOPPED else []
-        if not end.clear_steps or end.turn is not None or self._in_doubt is not None:
-            return [*cut]
-        recorded = await self.read(lambda session: read_steps(session, self.lease.key))
-        return [*kept_calls(recorded, [each.content for each in cut]), *cut]
+        was_stored = end.clear_steps or (self._in_doubt is not None and self._in_doubt[1].clear_steps)
+        if end.turn is not None or not end.status.is_final or not (was_stored or end.steps):
+            return end, [*cut]
+        key, stays = self.lease.key, end.status is RunStatus.ERROR
+        recorded = [*(await self.read(lambda session: read_steps(session, key)) if was_stored else ()), *end.steps]
+        kept = kept_calls(recorded, [each.content for each in cut])
+        return replace(end, clear_steps=not stays, steps=end.steps if stays else ()), [*kept, *cut]
 
     def _completed(self, end: EndWrite, ended: RunEnded, cut: Sequence[Message]) -> EndWrite:
         """The end, with what is kept of the turn that it has cut, and what clients are told."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from typing import Final, Protocol
 
@@ -28,9 +29,7 @@ from drsai_backend.database.runs.commands import (
     unattended,
 )
 from drsai_backend.database.runs.reads import QueuedRow, RunRow, ThreadHead, queued_answer, read_head_of, read_run
-from drsai_backend.database.runs.values import StepRow
 from drsai_backend.datamodel import RunStatus, utcnow
-from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.lifecycle import SUSPENDED
 from drsai_backend.definitions.stored.serving import ServedTeams
 from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, DrSaiError, OtherModel, UnknownModel
@@ -41,12 +40,10 @@ from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.recovery.leases import is_orphan
 from drsai_backend.runs.requests import NoAnswer, RunRequest
 from drsai_backend.runs.running import Running
-from drsai_backend.runs.start.plan import unanswered
+from drsai_backend.runs.start.plan import last_messages
 from drsai_backend.runs.start.read import ResumeOptions
 from drsai_backend.runs.start.starter import Busy, RunStarter, StartedRun
 from drsai_backend.teams.context import TeamFactory
-from drsai_backend.teams.kept_calls import kept_calls
-from drsai_backend.teams.recording.recorder import dump_message, storable
 
 log = logging.getLogger("drsai.recovery")
 
@@ -62,10 +59,6 @@ def _reason(question: JsonObject) -> str:
     """Why a call is denied that nobody has decided on."""
     by = question.get("by")
     return f"nobody {'answered' if by is None else f'of {by} answered'} until {question['deadline']}"
-
-
-def _kept(steps: Sequence[StepRow]) -> list[JsonText]:
-    return [JsonText(storable(dump_message(each))) for each in kept_calls(steps)]
 
 
 class Waker(Protocol):
@@ -231,16 +224,13 @@ class Recovery:
     ) -> bool:
         """End a run that nobody holds, and begin what waits behind it. `by`: the user who wants it; None: the thread's
         owner. False: the thread has moved on meanwhile."""
-        message, question = None, head.input_request
-        if head.status is RunStatus.AWAITING_INPUT and question is not None:
-            is_late = reason == UNANSWERED
-            lost = unanswered(question, "expired" if is_late else "withdrawn", None if is_late else by or head.user_id)
-            message = JsonText(lost)
+        is_late = reason == UNANSWERED
+        question = head.input_request if head.status is RunStatus.AWAITING_INPUT else None
+        decision, whose = ("expired", None) if is_late else ("withdrawn", by or head.user_id)
+        last = partial(last_messages, decision, whose, question)
         with self.looking_after(head.key):
             queued = await self._db.database.write(
-                lambda session: end_unheld(
-                    session, head, status, error=error, reason=reason, message=message, keep=_kept
-                )
+                lambda session: end_unheld(session, head, status, error=error, reason=reason, last=last)
             )
         if queued is None:
             return False

@@ -24,10 +24,9 @@ from drsai_backend.state import Document
 from drsai_backend.state.store import decode_stored
 from drsai_backend.teams.imported import import_messages, imported_role
 from drsai_backend.teams.kept_calls import is_kept, restore_calls
-from drsai_backend.teams.messages import is_received
+from drsai_backend.teams.messages import Message, is_received
 from drsai_backend.teams.recording.recorder import dump_message, storable
 from drsai_backend.teams.session import TeamSession
-from drsai_backend.teams.unfinished import is_unfinished
 
 log = logging.getLogger("drsai.run")
 NOTE_SOURCE: Final = "drsai"
@@ -59,8 +58,9 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
         InvalidRequest: the team cannot take the request's messages.
         NotMovable: the warm state does not fit.
     """
-    document, left_out = await _load_state(built.session, thread, plan)
     last_seq = 0 if thread is None else thread.head.last_seq
+    begun = last_seq + 1 if thread is None or thread.run is None else thread.run["first_seq"]
+    document, left_out = await _load_state(built.session, thread, plan, begun)
     unconsumed = [] if plan.is_moved else _unconsumed_messages(built, thread, document)
     rows: list[NewMessage] = []
     if plan.received is not None:
@@ -76,6 +76,10 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
             rows.append(NewMessage(last_seq, JsonText(storable(dump_message(note[0][1])))))
     recorder, team = built.session.recorder, built.team
     repeats = plan.answers is not None
+    # The calls that are kept of a run which is retried are shown once more by the team.
+    for seq, message in unconsumed:
+        if seq >= begun and is_kept(message):
+            recorder.know(seq, message)
     if repeats and document is not None and document.resume.pending is not None:
         recorder.next_seq = last_seq + 1
         return LoadedRun(None, document.resume.pending, rows, ())
@@ -92,29 +96,26 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
             raise InvalidRequest("a message holds NUL or a lone surrogate", param="messages")
         rows.append(NewMessage(seq, JsonText(text)))
     given = [*unconsumed, *new]
-    before: list[BaseChatMessage] = []
+    # What runs that have ended have left is a conversation that was had, though no agent has taken it up: it is no part
+    # of what is asked now.
+    past: list[Message] = []
     if plan.is_moved and thread is not None and thread.state is not None:
-        before = await import_messages(team, told_before(team, thread.state.configs.items(), thread.shown))
-    # What an ended run has left is a conversation that was had, though no agent has taken it up: it is no part of what
-    # is asked now. Where nothing is, it is the task, but for what came before an answer or a call that was cut off.
-    left = unconsumed if new else [each for each in unconsumed if is_unfinished(each[1]) or is_kept(each[1])]
-    cut = max((seq for seq, _ in left), default=0)
-    imported = [message for seq, message in given if seq <= cut or imported_role(message) is not None]
-    task = before
-    for kept, messages in groupby(imported, is_kept):
-        if kept:
-            await restore_calls(team, [*messages])
-        else:
-            said = [message for message in messages if isinstance(message, BaseChatMessage)]
-            task = [*task, *await import_messages(team, said)]
-    task += [
-        message
-        for seq, message in given
-        if seq > cut and imported_role(message) is None and isinstance(message, BaseChatMessage)
-    ]
-    is_task = {id(message) for message in task}
+        past += told_before(team, thread.state.configs.items(), thread.shown)
+        past += [each for _, each in _unconsumed_messages(built, thread, None) if is_kept(each)]
+    past += [each for seq, each in given if seq < begun or imported_role(each) is not None]
+    task: list[BaseChatMessage] = []
+    for kept, group in groupby(past, is_kept):
+        messages = [*group]
+        said = [each for each in messages if isinstance(each, BaseChatMessage)]
+        task += await (restore_calls(team, messages) if kept else import_messages(team, said))
+    is_past = {id(each) for each in past}
+    task += [each for _, each in given if id(each) not in is_past and isinstance(each, BaseChatMessage)]
+    is_task = {id(each) for each in task}
     for seq, message in given:
         recorder.know(seq, message, is_task=id(message) in is_task)
+    for message in task:
+        if is_kept(message):
+            recorder.know(None, message)
     recorder.next_seq = last_seq + len(new) + 1
     if not task and not repeats and not built.takes_tools:
         text = "the history ends with results of tools, and no agent behind this model takes tools of its clients"
@@ -124,10 +125,10 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
 
 
 async def _load_state(
-    session: TeamSession, thread: StoredThread | None, plan: Plan
+    session: TeamSession, thread: StoredThread | None, plan: Plan, begun: int
 ) -> tuple[Document | None, list[str]]:
     """The document that the state was loaded from, and what of it has no place in the team any more; None: warm, or
-    none stored, or it is another team's."""
+    none stored, or it is another team's. `begun`: number of the run's first message."""
     left_out: list[str] = []
     if thread is None or plan.is_moved:
         return None, left_out
@@ -141,10 +142,9 @@ async def _load_state(
         document = decode_stored(thread.state)
         if document is not None:
             resume = document.resume
-            if resume.pending is not None and any(
-                seq > resume.last_seq and not is_received(config) for seq, config in configs.items()
-            ):
-                # The speakers of a run that was cut; the one that waits now has asked before its first turn was stored.
+            later = (seq for seq, config in configs.items() if seq > resume.last_seq and not is_received(config))
+            if resume.pending is not None and resume.last_seq < begun and any(later):
+                # The speakers of a run that was cut; this one has stored no turn yet.
                 keep_run, resume.pending = False, None
             left_out = await session.load(document, configs, keep_run=keep_run)
     except DrSaiError as error:
@@ -160,8 +160,8 @@ async def _load_state(
 
 def _unconsumed_messages(
     built: BuiltRun, thread: StoredThread | None, document: Document | None
-) -> list[tuple[int, BaseChatMessage | BaseAgentEvent]]:
-    """The stored messages that no turn has taken up yet, with their numbers.
+) -> list[tuple[int, Message]]:
+    """The stored messages that no turn has taken up yet, with their numbers; without a document, all.
 
     They are the input of a run that was cut before its first turn was stored, what is kept of a turn that was cut, and
     what was appended by hand. Unless the team is told of them, no agent ever sees them.
@@ -169,7 +169,7 @@ def _unconsumed_messages(
     if thread is None or thread.state is None:
         return []  # A warm state has taken up all there is.
     after = 0 if document is None else document.resume.last_seq
-    found: list[tuple[int, BaseChatMessage | BaseAgentEvent]] = []
+    found: list[tuple[int, Message]] = []
     for seq in sorted(seq for seq in thread.state.configs if seq > after):
         config = with_images(thread.state.configs[seq])
         message = built.team._message_factory.create(config)  # pyright: ignore[reportPrivateUsage]

@@ -31,6 +31,8 @@ from drsai_backend.state.codec import decode_value, dump_json, encode_value
 
 ASKED: Final = "?0"
 RETURNED: Final = "="
+CHOSEN: Final = "chosen"
+"""In the value of an answer: its calls are no calls of tools, but what a manager or a judge has decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,7 @@ class AgentSteps:
         self.turn = turn
         self.path = path
         self.source = path.rpartition("/")[2]
+        self.has_tools = False
         self._asked = 0
         self._calls: dict[str, tuple[int, bool]] = {}
         self._uses: Counter[str] = Counter()
@@ -251,7 +254,8 @@ class AgentSteps:
         """See `AnswerSteps`. An answer that calls tools is stored before this returns."""
 
         def step() -> Step:
-            return Step(self.path, f"m{number}", request.digest(), result.model_dump(mode="json"))
+            chosen = {} if self.has_tools or isinstance(result.content, str) else {CHOSEN: True}
+            return Step(self.path, f"m{number}", request.digest(), {**result.model_dump(mode="json"), **chosen})
 
         if isinstance(result.content, str):
             self.has_called = False

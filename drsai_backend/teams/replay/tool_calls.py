@@ -44,6 +44,7 @@ class ToolCalls:
 
     def __init__(self, steps: AgentSteps, broker: InputBroker, run: ToolRun | None = None) -> None:
         self.steps = steps
+        steps.has_tools = True
         self._run_of = run or ToolRun()
         self._turn = steps.turn
         self.broker = broker
@@ -139,18 +140,22 @@ class ToolCalls:
     async def _record(self, call: Call, name: CallName, result: ToolResult) -> None:
         if name.step is None:
             return
-        value: JsonObject = {"result": result.model_dump(mode="json")}
         if call.runs_agents:
             # Its agents must take part when the turn is repeated, for they have states. What they did is recorded.
-            step = Step(self.steps.path, name.step + RETURNED, "", value)
-            if self._turn.replay(step.agent, step.step) is None:
-                self._turn.keep(lambda: step)
+            self.note_result(name, result)
             await self._turn.flush()
             return
+        value: JsonObject = {"result": result.model_dump(mode="json")}
         if call.tool is not None and has_state(call.tool):
             self._turn.saved += 1
             value |= {"state": dict(await call.tool.save_state_json()), "number": self._turn.saved}
         await self._turn.save(Step(self.steps.path, name.step, call.digest(), value))
+
+    def note_result(self, name: CallName, result: ToolResult) -> None:
+        """Keep the result of a call that is made again where the turn is repeated."""
+        step = Step(self.steps.path, f"{name.step}{RETURNED}", "", {"result": result.model_dump(mode="json")})
+        if name.step is not None and self._turn.replay(step.agent, step.step) is None:
+            self._turn.keep(lambda: step)
 
     def _starts(self, call: Call, name: CallName) -> int:
         """How often a call was started according to the record, the first time, which is not recorded, included."""
