@@ -133,7 +133,7 @@ async def restore_calls(team: BaseGroupChat, events: Iterable[Event]) -> list[Ba
 
 
 def calls_in(context: Iterable[LLMMessage]) -> list[LLMMessage]:
-    """Of the messages of a model context, the calls of tools with their results, and what is told of those of others."""
+    """Of the messages of a model context, calls of tools with their results, and what is told of those of others."""
 
     def tells(message: LLMMessage) -> bool:
         if isinstance(message, AssistantMessage):

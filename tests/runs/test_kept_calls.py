@@ -232,7 +232,7 @@ class House:
             if len(world.paid) >= len(PAYMENTS):
                 break
             result = await drsai.run("crew", "continue", thread_id=world.name)
-            assert result.status is RunStatus.COMPLETED, (world.how, result.error_message)
+            assert result.status is RunStatus.COMPLETED, (world.how, result.stop_reason)
         assert sorted(world.paid) == sorted(PAYMENTS), (world.how, world.paid)
 
 
