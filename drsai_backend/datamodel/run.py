@@ -2,7 +2,7 @@
 
 import json
 from datetime import datetime
-from typing import Any, Self, cast
+from typing import Any, Final, Self, cast
 
 import sqlalchemy as sa
 from pydantic import BaseModel, PrivateAttr
@@ -138,6 +138,10 @@ class JournalEntry(SQLModel, table=True):
     first_seq: int = Field(description="First message the turn stored.")
     last_seq: int = Field(description="Last message the turn stored; below first_seq: none.")
     payload: str = Field(sa_type=sa.Text)
+
+
+KEPT: Final = "~"
+"""Follows the name of a recorded answer where its calls are messages of the thread: the turn came to no end."""
 
 
 class TurnStep(SQLModel, table=True):

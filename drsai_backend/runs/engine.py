@@ -327,6 +327,13 @@ class Engine(StoredThreads):
         await self._commands.resume(name)
         return await self._detail(name)
 
+    async def retry(self, who: Principal, thread_id: Named, run_id: str | None = None) -> ThreadDetail:
+        """Run a thread's run that has failed again; see `Commands.retry`. Raises Forbidden for who may not write."""
+        self.check_open()
+        name = await self._rights.thread(who, thread_id, Right.WRITE)
+        await self._commands.retry(name, run_id)
+        return await self._detail(name)
+
     async def rewind(self, who: Principal, thread_id: Named, place: Place) -> ThreadDetail:
         """Have a thread go back to a place of its own, also on a branch that it has left: the next input continues from
         there, on a new branch. What is left behind stays stored, and can be gone back to. A run that is paused, or

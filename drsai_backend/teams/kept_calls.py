@@ -28,7 +28,10 @@ from autogen_core.models import (
 )
 from autogen_core.tools import ToolResult
 
+from drsai_backend.datamodel.base import JsonText
+from drsai_backend.datamodel.run import KEPT
 from drsai_backend.json_types import JsonObject
+from drsai_backend.state.codec import dump_json
 from drsai_backend.teams.imported import import_messages
 from drsai_backend.teams.replay.steps import ASKED, CHOSEN, RETURNED, read_value
 from drsai_backend.teams.team_tree import parts
@@ -55,7 +58,8 @@ class Recorded(Protocol):
 
 
 def kept_calls(steps: Iterable[Recorded], said: Sequence[str] = ()) -> list[BaseAgentEvent]:
-    """The calls that a turn's steps tell of, and what came of them, as the events that the turn would have ended with.
+    """The calls that a turn's steps tell of, and what came of them, as the events that the turn would have ended with,
+    without those that are kept already.
     Their metadata says `drsai.kept`: the path of the agent. `said`: texts that are kept already; what a model has said
     beside its calls is left out where it is in them."""
     values = {(each.agent, each.step): each.value for each in steps}
@@ -64,7 +68,8 @@ def kept_calls(steps: Iterable[Recorded], said: Sequence[str] = ()) -> list[Base
     for agent, number in sorted(numbered):
         value = read_value(values[agent, f"m{number}"])
         answer = CreateResult.model_validate(value)
-        if isinstance(answer.content, str) or CHOSEN in value:
+        is_known = (agent, f"m{number}{KEPT}") in values
+        if is_known or isinstance(answer.content, str) or CHOSEN in value:
             continue
         source, metadata = agent.rpartition("/")[2], {_KEY: agent}
         if answer.thought and not any(answer.thought in text for text in said):
@@ -96,11 +101,12 @@ def is_kept(message: Event) -> bool:
     return _KEY in message.metadata
 
 
-def taken_back(configs: Iterable[Mapping[str, Any]]) -> list[JsonObject]:
-    """Of the dumps of a run's messages, those of tool calls and their results, as kept events that no agent has made:
-    all agents hear of them."""
+def taken_back(configs: Iterable[Mapping[str, Any]]) -> list[JsonText]:
+    """Of the dumps of a run's messages, those of tool calls and their results, as kept events of no agent: all hear of
+    them."""
     kinds = (ToolCallRequestEvent.__name__, ToolCallExecutionEvent.__name__)
-    return [{**each, "metadata": {**each["metadata"], _KEY: ""}} for each in configs if each["type"] in kinds]
+    calls = ({**each, "metadata": {**each["metadata"], _KEY: ""}} for each in configs if each["type"] in kinds)
+    return [JsonText(dump_json(each).decode()) for each in calls]
 
 
 async def restore_calls(team: BaseGroupChat, events: Iterable[Event]) -> list[BaseChatMessage]:
