@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 from autogen_agentchat.agents import MessageFilterAgent, MessageFilterConfig
 from autogen_agentchat.agents._message_filter_agent import PerSourceFilter
+from autogen_agentchat.conditions import MaxMessageTermination
 from autogen_agentchat.teams import DiGraphBuilder
 from autogen_agentchat.tools import AgentTool
 from autogen_core.tools import StaticStreamWorkbench
 
 from drsai_backend import (
+    Answer,
+    ClientTool,
+    ClientTools,
     DrSai,
     DrSaiAgent,
     GraphFlow,
@@ -27,13 +31,17 @@ from drsai_backend import (
     RunContext,
     SelectorGroupChat,
     Swarm,
+    TeamResult,
+    Thread,
     ToolAgent,
+    ToolOutput,
     limited,
     tool,
 )
-from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel import Run, RunStatus
+from drsai_backend.errors import DatabaseUnavailable
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
-from tests.support.threads import Make
+from tests.support.threads import Make, disown
 
 PAYMENTS = {1, 2, 3, 4}
 LOST = "may have happened"
@@ -76,6 +84,19 @@ class World:
             return f"paid {number}"
 
         return pay
+
+    def wire(self) -> Any:
+        @tool(requires_approval=True)
+        async def wire(number: int) -> str:
+            """Wire.
+
+            Args:
+                number: which.
+            """
+            self.paid.append(-number)
+            return f"wired {number}"
+
+        return wire
 
     def end_now(self) -> None:
         self.at = 0
@@ -125,6 +146,10 @@ def known_payments(asked: ModelRequest) -> set[int]:
     return known
 
 
+def text_of(result: TeamResult) -> str:
+    return str(result.task_result["messages"][-1]["content"])
+
+
 KINDS: dict[str, Callable[[World, RunContext], Any]] = {
     "agent": lambda world, context: world.agent(context),
     "round robin": lambda world, context: RoundRobinGroupChat(
@@ -170,7 +195,13 @@ KINDS: dict[str, Callable[[World, RunContext], Any]] = {
     "plan": lambda world, context: PlanExecuteTeam(world.client(context), [world.tool()], name="team"),
     "reflexion": lambda world, context: ReflexionTeam(world.agent(context), world.client(context), name="team"),
     "router": lambda world, context: RouterTeam("team", world.client(context), {}, tools=[world.tool()]),
+    "two messages": lambda world, context: RoundRobinGroupChat(
+        [world.agent(context)], termination_condition=MaxMessageTermination(2)
+    ),
     "magentic": lambda world, context: MagenticOneGroupChat([world.agent(context)], world.client(context)),
+}
+SPECIAL: dict[str, Callable[[World, RunContext], Any]] = {
+    "asks": lambda world, context: world.agent(context, tools=[world.tool(), world.wire()]),
 }
 ENDS = [("error", 3), ("stop", 3), ("in a tool", 2), ("interrupt", 4), ("time", 4), ("tokens", 0)]
 
@@ -202,7 +233,7 @@ class House:
 
     async def open(self, make: Make, kind: str) -> None:
         def build(context: RunContext) -> Any:
-            return KINDS[kind](self.worlds[context.thread_id], context)
+            return (KINDS | SPECIAL)[kind](self.worlds[context.thread_id], context)
 
         limits = {"time": limited(max_run_seconds=0.4), "tokens": limited(max_run_tokens=25)}
         teams = {"crew": build, **{how: limit(build) for how, limit in limits.items()}}
@@ -228,11 +259,11 @@ class House:
 
     async def continues(self, world: World, drsai: DrSai) -> None:
         """Whatever is said next, each payment is made once."""
-        for _ in range(3):
-            if len(world.paid) >= len(PAYMENTS):
+        for number in range(3):
+            if number and len(world.paid) >= len(PAYMENTS):
                 break
             result = await drsai.run("crew", "continue", thread_id=world.name)
-            assert result.status is RunStatus.COMPLETED, (world.how, result.stop_reason)
+            assert result.status is RunStatus.COMPLETED, world.how
         assert sorted(world.paid) == sorted(PAYMENTS), (world.how, world.paid)
 
 
@@ -251,3 +282,112 @@ async def test_no_effect_is_made_twice(make: Make, server: ModelServer, database
 
     drsais = (house.here, house.there)
     await asyncio.gather(*(lives(house.world(*end), drsais[number % 2]) for number, end in enumerate(ends)))
+
+
+async def test_the_thread_and_its_steps_tell_of_the_calls(make: Make, server: ModelServer) -> None:
+    house = House(server)
+    await house.open(make, "agent")
+    world = house.world("error", 3)
+    await house.ends(world)
+    [thread] = await house.there.db.get(Thread, filters={"thread_id": world.name})
+    kinds = ["TextMessage", *["ToolCallRequestEvent", "ToolCallExecutionEvent"] * 2]
+    assert [each["type"] for each in thread.messages] == kinds
+    [run] = await house.there.db.get(Run)
+    steps = (await house.there.steps(run.run_id)).items
+    assert [(each.tool, each.observation) for each in steps][:2] == [("pay", "paid 1"), ("pay", "paid 2")]
+    # The next model call has the user's messages in their places, and the calls between them.
+    await house.there.run("crew", "continue", thread_id=world.name)
+    asked = next(each.messages for each in server.requests if each.model == world.name and "continue" in str(each.body))
+    # Between a result and the user's next words a strict endpoint wants an answer.
+    roles = [each["role"] for each in asked if each["role"] != "assistant" or each.get("tool_calls")]
+    assert roles == ["system", "user", *["assistant", "tool"] * 2, "user"]
+    assert [each["content"] for each in asked if each["role"] == "user"] == ["Settle it.", "continue"]
+
+
+@pytest.mark.parametrize(("how", "at"), [("error", 1), ("error", 3), ("stop", 3)])
+async def test_termination_begins_anew(make: Make, server: ModelServer, how: str, at: int) -> None:
+    """What an ended run was asked, and what it has said, counts no more."""
+    house = House(server)
+    await house.open(make, "two messages")
+    world = house.world(how, at)
+    await house.ends(world)
+    result = await house.there.run("crew", "continue", thread_id=world.name)
+    assert text_of(result) == "All is paid."
+
+
+@pytest.mark.parametrize("ends", ["stop", "rewind"])
+async def test_a_call_that_waits_for_a_person_was_not_made(make: Make, server: ModelServer, ends: str) -> None:
+    """Beside it another call was made. Where the thread goes back, both are told on the branch that is left."""
+    house = House(server)
+    await house.open(make, "asks")
+    world = house.world("asks", 0)
+    calls = [ToolCall(name, {"number": 1}, f"{name}1") for name in ("pay", "wire")]
+    server.script(world.name, lambda _: Reply(tool_calls=calls))
+    waits = await house.here.run("crew", "Settle it.", thread_id=world.name)
+    assert waits.status is RunStatus.AWAITING_INPUT
+    if ends == "stop":
+        await house.there.stop("anonymous", world.name)
+    else:
+        await house.there.rewind("anonymous", world.name, at=0)
+        await house.there.rewind("anonymous", world.name, branch=0)
+    assert world.paid == [1]
+    [thread] = await house.here.db.get(Thread, filters={"thread_id": world.name})
+    made: list[Any] = [each for each in thread.messages if each["type"] == "ToolCallExecutionEvent"][-1]["content"]
+    said = {each["name"]: each["content"] for each in made}
+    assert said == {"pay": "paid 1", "wire": "The call was not made: the run ended while it waited to be approved."}
+
+
+async def test_results_of_the_clients_tools_are_kept(make: Make, server: ModelServer) -> None:
+    """A model fails after the client has brought the results: they are known."""
+    house = House(server)
+    await house.open(make, "agent")
+    world = house.world("client", 0)
+    asks = Reply(tool_calls=[ToolCall("look", {"at": "it"}, "look1")])
+    server.script(world.name, [asks, Failure(400, "no"), Reply("I saw it.")])
+    given = ClientTools((ClientTool("look", parameters={"type": "object"}),))
+    first = await house.here.run("crew", "Look.", thread_id=world.name, client_tools=given)
+    assert first.input_request is not None
+    [call] = first.input_request["tool_calls"]
+    results = [ToolOutput(call["id"], "it is blue")]
+    answer = Answer(first.input_request["id"], results=results)
+    handle = await house.there.answer("anonymous", world.name, answer)
+    assert (await handle.wait()).status is RunStatus.ERROR
+    result = await house.here.run("crew", "And?", thread_id=world.name)
+    assert text_of(result) == "I saw it."
+    [*_, asked] = [each for each in server.requests if each.model == world.name]
+    assert [each["content"] for each in asked.messages if each["role"] == "tool"] == ["it is blue"]
+
+
+async def test_killed_and_then_stopped(make: Make, server: ModelServer) -> None:
+    """Nobody runs it when it is stopped: what is recorded tells what was done."""
+    house = House(server)
+    await house.open(make, "agent")
+    world = house.world("stop", 3)
+    await house.here.start("crew", "Settle it.", thread_id=world.name)
+    await asyncio.wait_for(world.reached.wait(), 20)
+    await disown(house.here)
+    detail = await house.there.stop("anonymous", world.name)
+    assert detail.status is RunStatus.STOPPED
+    world.at = 0
+    await house.continues(world, house.there)
+
+
+async def test_a_stop_while_the_turn_is_stored(
+    make: Make, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database is away, and the turn waits to be stored: it comes to no end, and its calls are kept."""
+    house, reached = House(server), asyncio.Event()
+    await house.open(make, "round robin")
+    world = house.world("", 0)
+
+    def away(*_: object) -> None:
+        world.loop.call_soon_threadsafe(reached.set)
+        raise DatabaseUnavailable("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("drsai_backend.runs.execution.writer.append_turn", away)
+        handle = await house.here.start("crew", "Settle it.", thread_id=world.name)
+        await asyncio.wait_for(reached.wait(), 20)
+        await house.here.stop("anonymous", world.name)
+        assert (await handle.wait()).status is RunStatus.STOPPED
+    await house.continues(world, house.there)

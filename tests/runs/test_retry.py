@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
 from drsai_backend import DrSai, DrSaiAgent, RoundRobinGroupChat, RunContext, Thread, tool
 from drsai_backend.datamodel import Run, RunStatus
+from drsai_backend.datamodel.base import table_of
 from drsai_backend.errors import IllegalTransition, RunFailed, ThreadBusy
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
 from tests.support.threads import QUICK, Make, ended, queued, request, run_of, sources, thread_of
@@ -154,10 +156,9 @@ async def test_a_run_that_was_given_up(make: Make, server: ModelServer) -> None:
     payer = Payer(server)
     drsai = await opened(make, server, payer)
     await failed(drsai)
-    table: Any = Run.__table__  # type: ignore[attr-defined]
-    more: Any = sa.update(table).values(retries=9, retry_turn=2)
+    more = sa.update(table_of(Run)).values(retries=9, retry_turn=2)
 
-    def died(session: Any) -> None:
+    def died(session: Session) -> None:
         session.execute(more)
 
     await drsai.database.write(died)
