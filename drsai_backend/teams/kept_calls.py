@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from autogen_agentchat.messages import (
     BaseAgentEvent,
@@ -28,15 +28,16 @@ from autogen_core.models import (
 )
 from autogen_core.tools import ToolResult
 
+from drsai_backend.database.runs.values import StepRow
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.run import KEPT
 from drsai_backend.json_types import JsonObject
 from drsai_backend.state.codec import dump_json
 from drsai_backend.teams.imported import import_messages
+from drsai_backend.teams.messages import Message
 from drsai_backend.teams.replay.steps import ASKED, CHOSEN, RETURNED, read_value
 from drsai_backend.teams.team_tree import parts
 
-Event = BaseAgentEvent | BaseChatMessage
 NOBODY: Final = "drsai"
 """Who says in a thread what no agent and no user does."""
 _KEY: Final = "drsai.kept"
@@ -46,40 +47,26 @@ _TOLD: Final = "In a turn that came to no end, these calls of tools were made, a
 _NOT_MADE: Final = "The call was not made: the run ended while it waited to be approved."
 
 
-class Recorded(Protocol):
-    """A recorded step; see `replay.steps.Step`."""
-
-    @property
-    def agent(self) -> str: ...
-    @property
-    def step(self) -> str: ...
-    @property
-    def value(self) -> JsonObject: ...
-
-
-def kept_calls(steps: Iterable[Recorded], said: Sequence[str] = ()) -> list[BaseAgentEvent]:
+def kept_calls(steps: Iterable[StepRow], said: Sequence[str] = ()) -> list[BaseAgentEvent]:
     """The calls that a turn's steps tell of, and what came of them, as the events that the turn would have ended with,
-    without those that are kept already.
-    Their metadata says `drsai.kept`: the path of the agent. `said`: texts that are kept already; what a model has said
-    beside its calls is left out where it is in them."""
+    without those that are kept already. Their metadata says `drsai.kept`: the path of the agent. `said`: texts that are
+    kept already; what a model has said beside its calls is left out where it is in them."""
     values = {(each.agent, each.step): each.value for each in steps}
     numbered = [(agent, int(found[1])) for agent, step in values if (found := _ANSWER.fullmatch(step))]
     events: list[BaseAgentEvent] = []
     for agent, number in sorted(numbered):
         value = read_value(values[agent, f"m{number}"])
         answer = CreateResult.model_validate(value)
-        is_known = (agent, f"m{number}{KEPT}") in values
-        if is_known or isinstance(answer.content, str) or CHOSEN in value:
+        if isinstance(answer.content, str) or CHOSEN in value or (agent, f"m{number}{KEPT}") in values:
             continue
         source, metadata = agent.rpartition("/")[2], {_KEY: agent}
         if answer.thought and not any(answer.thought in text for text in said):
             events.append(ThoughtEvent(content=answer.thought, source=source, metadata=metadata))
         results = [_result(values, agent, f"m{number}:t{call.id}", call) for call in answer.content]
-        used = answer.usage
-        events += [
-            ToolCallRequestEvent(content=answer.content, source=source, models_usage=used, metadata=metadata),
-            ToolCallExecutionEvent(content=results, source=source, metadata=metadata),
-        ]
+        asked = ToolCallRequestEvent(
+            content=answer.content, source=source, models_usage=answer.usage, metadata=metadata
+        )
+        events += [asked, ToolCallExecutionEvent(content=results, source=source, metadata=metadata)]
     return events
 
 
@@ -96,7 +83,7 @@ def _result(
     return FunctionExecutionResult(content=text, name=call.name, call_id=call.id, is_error=is_error)
 
 
-def is_kept(message: Event) -> bool:
+def is_kept(message: Message) -> bool:
     """Whether a message is an event of `kept_calls`, or `taken_back`."""
     return _KEY in message.metadata
 
@@ -109,7 +96,7 @@ def taken_back(configs: Iterable[Mapping[str, Any]]) -> list[JsonText]:
     return [JsonText(dump_json(each).decode()) for each in calls]
 
 
-async def restore_calls(team: BaseGroupChat, events: Iterable[Event]) -> list[BaseChatMessage]:
+async def restore_calls(team: BaseGroupChat, events: Iterable[Message]) -> list[BaseChatMessage]:
     """Let a wired team know kept events: the agent that made the calls has them in its model context, as AutoGen would
     have it, and whoever else may be asked next hears what was done. Returns as `import_messages`."""
     agents, left = dict(parts(team)), list[BaseChatMessage]()
@@ -128,7 +115,8 @@ async def restore_calls(team: BaseGroupChat, events: Iterable[Event]) -> list[Ba
                 told += [f"{each.name}({arguments}): {each.content}" for arguments, each in asked]
         agent = agents.get(path)
         own = {id(agent): known}
-        note = TextMessage(content="\n".join(told), source=path.rpartition("/")[2] or NOBODY)
+        source = path.rpartition("/")[2] or NOBODY
+        note = TextMessage(content="\n".join(told), source=source, metadata={_KEY: path})
         left += await import_messages(team, [note], own)
         context = getattr(agent, "_model_context", None)
         # An agent that is a tool is no participant.

@@ -23,14 +23,12 @@ from drsai_backend.runs.start.read import StoredThread
 from drsai_backend.state import Document
 from drsai_backend.state.store import decode_stored
 from drsai_backend.teams.imported import import_messages, imported_role
-from drsai_backend.teams.kept_calls import is_kept, restore_calls
+from drsai_backend.teams.kept_calls import NOBODY, is_kept, restore_calls
 from drsai_backend.teams.messages import Message, is_received
 from drsai_backend.teams.recording.recorder import dump_message, storable
 from drsai_backend.teams.session import TeamSession
 
 log = logging.getLogger("drsai.run")
-NOTE_SOURCE: Final = "drsai"
-"""Who says in a thread that its team was changed."""
 _CHANGED: Final = "The team was changed since the last run. What it has no place for is left out: {}."
 
 
@@ -72,7 +70,7 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
         log.warning("a team was changed: %s", told, extra={"thread_id": thread.head.thread_id})
         if not plan.resumes:
             last_seq += 1
-            note = [(last_seq, ThoughtEvent(content=told, source=NOTE_SOURCE))]
+            note = [(last_seq, ThoughtEvent(content=told, source=NOBODY))]
             rows.append(NewMessage(last_seq, JsonText(storable(dump_message(note[0][1])))))
     recorder, team = built.session.recorder, built.team
     repeats = plan.answers is not None
