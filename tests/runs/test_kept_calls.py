@@ -259,8 +259,8 @@ class House:
 
     async def continues(self, world: World, drsai: DrSai) -> None:
         """Whatever is said next, each payment is made once."""
-        for number in range(3):
-            if number and len(world.paid) >= len(PAYMENTS):
+        for _ in range(3):
+            if len(world.paid) >= len(PAYMENTS):
                 break
             result = await drsai.run("crew", "continue", thread_id=world.name)
             assert result.status is RunStatus.COMPLETED, world.how
@@ -390,4 +390,5 @@ async def test_a_stop_while_the_turn_is_stored(
         await asyncio.wait_for(reached.wait(), 20)
         await house.here.stop("anonymous", world.name)
         assert (await handle.wait()).status is RunStatus.STOPPED
-    await house.continues(world, house.there)
+    await house.there.run("crew", "continue", thread_id=world.name)
+    assert world.paid == sorted(PAYMENTS)
