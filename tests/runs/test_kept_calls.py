@@ -228,6 +228,7 @@ class House:
     """A process with the team of each world, and another one on the same database."""
 
     def __init__(self, server: ModelServer) -> None:
+        server.clear()
         self.server = server
         self.worlds: dict[str, World] = {}
 
