@@ -303,7 +303,8 @@ class DrSai(ThreadCalls):
                 none. Default: a new thread with an id of its own (`TeamResult.thread_id`).
             params: sampling parameters for the agents' model calls.
             on_busy: what to do when a run is live on the thread: wait for its end (`enqueue`), raise ThreadBusy
-                (`reject`), stop it (`interrupt`), or hand the message to all its agents at the next turn (`steer`).
+                (`reject`), stop it (`interrupt`), hand the message to all its agents at the next turn (`steer`), or
+                stop it and go back to before its message (`rollback`).
             on_question: what the message is to a question that the live run asks while it waits: it keeps its place in
                 the queue (`wait`), or it is the answer (`answer`).
             limits: what the run may use, less than the team is allowed: it ends as STOPPED when that is used up.

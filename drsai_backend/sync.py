@@ -223,6 +223,7 @@ class SyncDrSai:
     stop = _waits(DrSai.stop)
     pause = _waits(DrSai.pause)
     resume = _waits(DrSai.resume)
+    retry = _waits(DrSai.retry)
     input_requests = _waits(DrSai.input_requests)
     cancel_run = _waits(DrSai.cancel_run)
     get_run = _waits(DrSai.get_run)

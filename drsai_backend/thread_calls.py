@@ -68,6 +68,11 @@ class ThreadCalls:
         not paused."""
         return await self.engine.resume(self._trusted(user_id, tenant), thread_id)
 
+    async def retry(self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> ThreadDetail:
+        """Run a thread's run that has failed again, from the turn that failed. What was done in it is not done again.
+        Raises IllegalTransition when the thread's last run has not failed."""
+        return await self.engine.retry(self._trusted(user_id, tenant), thread_id)
+
     async def input_requests(
         self,
         user_id: str = ANONYMOUS,

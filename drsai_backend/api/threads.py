@@ -85,7 +85,7 @@ class _ThreadName(PathConvertor):
     regex = ".+" + "".join(
         f"(?<!/{part})"
         for part in (
-            *("messages", "runs", "events", "cancel", "pause", "resume", "input", "shares"),
+            *("messages", "runs", "events", "cancel", "pause", "resume", "retry", "input", "shares"),
             *("turns", "branches", "fork", "rewind", "history"),
         )
     )
@@ -238,6 +238,7 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     control("cancel", engine.cancel, Scope.RUNS_CANCEL, "Stop what a thread does, at once; its finished turns stay.")
     control("pause", engine.pause, Scope.THREADS_WRITE, "Pause a thread's run at its next turn boundary.")
     control("resume", engine.resume, Scope.THREADS_WRITE, "Resume a paused run.")
+    control("retry", engine.retry, Scope.THREADS_WRITE, "Run a run that has failed again, from the turn that failed.")
 
     @router.post(
         "/{thread_id:path}/input",

@@ -72,6 +72,8 @@ START: Final = Verb("start", IDLE, frozenset({RunStatus.RUNNING}))
 """A worker begins a run."""
 RESUME: Final = Verb("resume", SUSPENDED, frozenset({RunStatus.RUNNING}))
 """A person has answered, or takes the pause back."""
+RETRY: Final = Verb("retry", frozenset({RunStatus.ERROR}), frozenset({RunStatus.RUNNING}))
+"""A run that has failed is run again, from the turn that failed."""
 TAKE_OVER: Final = Verb("take over", frozenset({RunStatus.RUNNING}), frozenset({RunStatus.RUNNING}))
 """The worker that ran it is gone."""
 END: Final = Verb("end", frozenset({RunStatus.RUNNING}), FINAL | SUSPENDED)
@@ -87,7 +89,7 @@ DROP: Final = Verb("drop", frozenset({RunStatus.CREATED}), frozenset({RunStatus.
 REWIND: Final = Verb("rewind", IDLE, IDLE)
 """A thread on which nothing is under way goes back to an earlier run, and has its status: a change of the thread, of no
 run. So it is none of `VERBS`."""
-VERBS: Final = (START, RESUME, TAKE_OVER, END, STOP, GIVE_UP, JOIN, DROP)
+VERBS: Final = (START, RESUME, RETRY, TAKE_OVER, END, STOP, GIVE_UP, JOIN, DROP)
 
 _TAKING: Final = {source: verb for verb in (START, RESUME, TAKE_OVER) for source in verb.sources}
 

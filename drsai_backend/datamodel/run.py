@@ -2,7 +2,7 @@
 
 import json
 from datetime import datetime
-from typing import Any, Self, cast
+from typing import Any, Final, Self, cast
 
 import sqlalchemy as sa
 from pydantic import BaseModel, PrivateAttr
@@ -141,11 +141,16 @@ class JournalEntry(SQLModel, table=True):
     payload: str = Field(sa_type=sa.Text)
 
 
+KEPT: Final = "~"
+"""Follows the name of a recorded answer where its calls are messages of the thread: the turn came to no end."""
+
+
 class TurnStep(SQLModel, table=True):
     """What an agent did in the turn in flight: an answer of its model that calls tools, or the result of a tool call.
 
     A run that was cut inside a turn repeats it, and is given these again instead of asking the model and calling the
-    tools once more; see `drsai_backend.teams.replay.steps`. The rows go when the turn is stored.
+    tools once more; see `drsai_backend.teams.replay.steps`. The rows go when the turn is stored; those of a run that
+    has failed, when the next one begins.
     """
 
     __table_args__ = ({"sqlite_with_rowid": False},)

@@ -354,6 +354,13 @@ class Engine(StoredThreads):
         await self._commands.resume(name)
         return await self._detail(name)
 
+    async def retry(self, who: Principal, thread_id: Named, run_id: str | None = None) -> ThreadDetail:
+        """Run a thread's run that has failed again; see `Commands.retry`. Raises Forbidden for who may not write."""
+        self.check_open()
+        name = await self._rights.thread(who, thread_id, Right.WRITE)
+        await self._commands.retry(name, run_id)
+        return await self._detail(name)
+
     async def rewind(
         self, who: Principal, thread_id: Named, place: Place, *, keep: Keep[ThreadName] | None = None
     ) -> ThreadDetail:

@@ -63,9 +63,10 @@ def thread_of_key(owner: Owner, key: str) -> str:
     return f"thread_{hashlib.sha256(text.encode()).hexdigest()[:26]}"
 
 
-OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt", "steer"]
+OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt", "steer", "rollback"]
 """What becomes of a user input whose thread has a live run: it waits for the end, is refused, ends the run at once and
-is run then, or is handed to all agents of the run at its next turn boundary."""
+is run then, is handed to all agents of the run at its next turn boundary, or takes the place of the run's own input:
+the run is ended, and its thread goes back to where it was before."""
 
 
 OnQuestion: TypeAlias = Literal["wait", "answer"]

@@ -10,9 +10,10 @@ or edited. In the middle of a run, what the run had under way is dropped, as aft
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -44,6 +45,7 @@ from drsai_backend.database.runs.reads import (
     read_snapshot,
 )
 from drsai_backend.database.runs.statements import journal, message, run, snapshot, thread
+from drsai_backend.database.runs.values import StepRow
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText, utcnow
@@ -54,6 +56,7 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.state.journal import Document, decode_document, encode_document, expand, renumber
 from drsai_backend.state.store import debt_of, decode_stored
 
+Withdrawn: TypeAlias = Callable[[JsonObject | None, Sequence[StepRow]], Sequence[JsonText]]
 REWOUND = "The thread was rewound."
 """The stop reason of a run that waited where its thread was rewound."""
 
@@ -266,12 +269,11 @@ def _head(session: Session, name: ThreadName) -> ThreadHead:
 # --- going there ----------------------------------------------------------------------------------------------------
 
 
-def rewind(
-    session: Session, name: ThreadName, place: Place, actor: Actor, *, withdrawn: Callable[[JsonObject], JsonText]
-) -> Point:
+def rewind(session: Session, name: ThreadName, place: Place, actor: Actor, *, withdrawn: Withdrawn) -> Point:
     """Make a thread continue at a place of its own, on a new branch; what was after it stays stored on the branch that
-    is left. A run that is paused, or waits for a person, ends as STOPPED; `withdrawn` gives the message which says that
-    its question is answered no more. Where the thread is there already, nothing changes.
+    is left. A run that is paused, or waits for a person, ends as STOPPED; `withdrawn` gives its last messages, of its
+    question, which is answered no more, and of what is recorded of its turn in flight. Where the thread is there
+    already, nothing changes.
 
     Raises:
         NotFound: there is no such thread.
@@ -287,9 +289,8 @@ def rewind(
         raise ThreadBusy(text)
     point = find_point(session, head, place)
     if head.status in SUSPENDED:
-        question = head.input_request
-        said = None if head.status is RunStatus.PAUSED or question is None else withdrawn(question)
-        if end_unheld(session, head, RunStatus.STOPPED, reason=REWOUND, message=said) is None:
+        question = None if head.status is RunStatus.PAUSED else head.input_request
+        if end_unheld(session, head, RunStatus.STOPPED, reason=REWOUND, last=partial(withdrawn, question)) is None:
             raise _changed()
         found = read_head_of(session, head.key)
         assert found is not None

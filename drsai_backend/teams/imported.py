@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final, Literal, cast
 
-from autogen_agentchat.agents import MessageFilterAgent, UserProxyAgent
+from autogen_agentchat.agents import AssistantAgent, MessageFilterAgent, UserProxyAgent
 from autogen_agentchat.messages import BaseChatMessage, TextMessage
 
 # Private: what a manager knows of the conversation. tests/teams/test_upstream.py fails when it changes.
@@ -112,15 +112,22 @@ def _unlikely(agent: object) -> int:
     return 0 if _client_of(agent) is not None else 1
 
 
-async def import_messages(team: BaseGroupChat, messages: Sequence[BaseChatMessage]) -> list[BaseChatMessage]:
-    """Let a wired team know imported messages, oldest first.
+async def import_messages(
+    team: BaseGroupChat, messages: Sequence[BaseChatMessage], own: dict[int, list[LLMMessage]] | None = None
+) -> list[BaseChatMessage]:
+    """Let a wired team know imported messages, oldest first. What an agent was sent before and has not taken up yet
+    comes before them.
 
     An agent without a model context hears them with the next message that it gets; one whose model client is not known
     here (`_model_client`) gets the system message so, too.
 
+    Args:
+        own: by the identity of an agent, what it is given instead; taken out of this where it was.
+
     Returns:
         What must go into the team's task instead: Magentic-One begins each task with nothing else.
     """
+    own = {} if own is None else own
     said = [message for message in messages if imported_role(message) not in ("system", "calls", "tool")]
     manager = manager_of(team)
     if is_a(manager, MagenticOneOrchestrator):
@@ -128,9 +135,10 @@ async def import_messages(team: BaseGroupChat, messages: Sequence[BaseChatMessag
     for position, participant in enumerate(team._participants):
         container = container_of(team, position)
         if is_a(participant, BaseGroupChat):
-            _buffer(container, await import_messages(participant, messages))
+            sent = _taken(container)
+            _buffer(container, await import_messages(participant, [*sent, *messages], own))
         else:
-            await tell(container, participant, messages)
+            await tell(container, participant, messages, own)
     # Not by `update_message_thread`: to a graph the last message of one of its agents is a step.
     manager._message_thread.extend(said)
     if is_a(manager, SelectorGroupChatManager):
@@ -141,15 +149,22 @@ async def import_messages(team: BaseGroupChat, messages: Sequence[BaseChatMessag
     return []
 
 
-async def tell(container: ChatAgentContainer, agent: Any, messages: Sequence[BaseChatMessage]) -> None:
-    """Let one agent of a wired team, which its container runs, know imported messages."""
-    own = {agent.name}
+async def tell(
+    container: ChatAgentContainer,
+    agent: Any,
+    messages: Sequence[BaseChatMessage],
+    own: dict[int, list[LLMMessage]] | None = None,
+) -> None:
+    """Let one agent of a wired team, which its container runs, know imported messages; `own` as in
+    `import_messages`."""
+    names, sent = {agent.name}, _taken(container)
     while is_a(agent, MessageFilterAgent):
+        sent = agent._apply_filter(sent)
         heard = {id(message) for message in agent._apply_filter(messages)}
         agent = agent._wrapped_agent
-        own.add(agent.name)
+        names.add(agent.name)
         messages = [
-            each for each in messages if id(each) in heard or each.source in own or imported_role(each) == "system"
+            each for each in messages if id(each) in heard or each.source in names or imported_role(each) == "system"
         ]
     if _client_of(agent) is not None:
         messages = [each for each in messages if imported_role(each) != "system"]
@@ -160,18 +175,29 @@ async def tell(container: ChatAgentContainer, agent: Any, messages: Sequence[Bas
         messages = [each for each in messages if imported_role(each) != "calls" or each.to_model_text().strip()]
     context = getattr(agent, "_model_context", None)
     if not isinstance(context, ChatCompletionContext):
-        _buffer(container, messages)
+        _buffer(container, [*sent, *messages])
         return
-    for message in messages:
+    await AssistantAgent._add_messages_to_context(context, sent)
+    given = [] if own is None else own.pop(id(agent), [])
+    for each in given:
+        await context.add_message(each)
+    for message in () if given else messages:
         role = imported_role(message)
         if role == "system":
             await context.add_message(SystemMessage(content=message.to_model_text()))
         elif role == "tool" or (role == "calls" and knows_tools):
             await context.add_message(_as_model_messages(message))
-        elif role in ("assistant", "calls") and message.source in own:
+        elif role in ("assistant", "calls") and message.source in names:
             await context.add_message(AssistantMessage(content=message.to_model_text(), source=message.source))
         else:
             await context.add_message(message.to_model_message())
+
+
+def _taken(container: ChatAgentContainer) -> Sequence[BaseChatMessage]:
+    """What a participant was sent and has not taken up: it is taken up now."""
+    sent = [*container._message_buffer]
+    container._message_buffer.clear()
+    return sent
 
 
 def _buffer(container: ChatAgentContainer, messages: Sequence[BaseChatMessage]) -> None:

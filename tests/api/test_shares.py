@@ -30,6 +30,7 @@ ROUTES = [
     ("POST", "/cancel"),
     ("POST", "/pause"),
     ("POST", "/resume"),
+    ("POST", "/retry"),
     ("POST", "/shares"),
     ("DELETE", "/shares"),
 ]
@@ -37,7 +38,7 @@ ALLOWED = {
     None: set[str](),
     "read": {"", "/messages", "/runs"},
     "answer": {"", "/messages", "/runs", "/input"},
-    "write": {"", "/messages", "/runs", "/input", "/cancel", "/pause", "/resume"},
+    "write": {"", "/messages", "/runs", "/input", "/cancel", "/pause", "/resume", "/retry"},
 }
 
 

@@ -15,7 +15,7 @@ from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import Thread
 from tests.support.commands import Command, Commands
-from tests.support.model_server import ModelServer, Reply
+from tests.support.model_server import Failure, ModelServer, Reply
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_threads_are_listed_shown_and_deleted(threads: Threads) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["show"], ["state"], ["delete", "--yes"], ["cancel"], ["pause"], ["resume"], ["export"]]
+    "command", [["show"], ["state"], ["delete", "--yes"], ["cancel"], ["pause"], ["resume"], ["retry"], ["export"]]
 )
 def test_threads_of_others_do_not_exist(threads: Threads, command: list[str]) -> None:
     refused = threads(*command, "second/one", user="bob")
@@ -102,7 +102,7 @@ def test_threads_of_another_tenant(commands: Commands, stored: str, tmp_path: Pa
 
     acme = ("--user", "ada", "--tenant", "acme")
     assert threads("list", *acme).stdout == "ada (acme) has no threads here.\n"
-    for command in (["show"], ["state"], ["delete", "--yes"], ["cancel"], ["pause"], ["resume"], ["export"]):
+    for command in (["show"], ["state"], ["delete", "--yes"], ["cancel"], ["pause"], ["resume"], ["retry"], ["export"]):
         refused = threads(*command, "first", *acme)
         complaint = "Error: ada (acme) has no thread 'first' here; `drsai threads list` shows those there are\n"
         assert (refused.wait(), refused.stderr) == (1, complaint)
@@ -202,6 +202,22 @@ def test_a_live_run_of_another_process_is_steered(steered: Steered) -> None:
     assert steered.shown("t")["status"] == "stopped"
     assert steered.threads("pause", "t") == "Error: thread 't' is stopped: only a live run can be paused\n"
     assert steered.threads("resume", "t") == "Error: thread 't' is stopped and not paused\n"
+
+
+def test_retrying(steered: Steered, model: ModelServer) -> None:
+    """The server does it; the command line runs nothing itself."""
+    model.script(None, [Failure(400, "no"), Reply("one", delay=60)])
+    steered.ask("pair", "t", background=True)
+    deadline = time.monotonic() + 20
+    while steered.shown("t")["status"] != "error":
+        assert time.monotonic() < deadline
+    assert steered.threads("retry", "t") == "t is run again: a server or a worker continues it within seconds.\n"
+    steered.until_next_answer()
+    refused = (
+        "Error: thread 't' is running: there is nothing to retry; only the last run of a thread can be, where it has"
+    )
+    assert steered.threads("retry", "t") == f"{refused} failed\n"
+    assert steered.threads("cancel", "t") == "t is stopped.\n"
 
 
 def test_steering_takes_no_run_over(steered: Steered, model: ModelServer) -> None:

@@ -30,6 +30,7 @@ CALLS: dict[str, Callable[[DrSai], Awaitable[Any]]] = {
     "stop": lambda drsai: drsai.stop("anonymous", "t"),
     "pause": lambda drsai: drsai.pause("anonymous", "t"),
     "resume": lambda drsai: drsai.resume("anonymous", "t"),
+    "retry": lambda drsai: drsai.retry("anonymous", "t"),
     "answer": lambda drsai: drsai.answer("anonymous", "t", Answer("id", "yes")),
     "engine.start": lambda drsai: drsai.engine.start(RunRequest("writers", [InputMessage("user", "rain")])),
     "list_threads": lambda drsai: drsai.engine.list_threads(Principal(), after=None, limit=1),

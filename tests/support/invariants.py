@@ -66,10 +66,10 @@ INVARIANTS: Final[dict[str, str]] = {
     "only a thread whose run is live is leased": """
         SELECT thread_id, status, lease_owner FROM thread WHERE lease_owner IS NOT NULL AND status <> 'running'
     """,
-    "only a turn in flight has steps": f"""
+    "only a turn in flight, or one that has failed, has steps": f"""
         SELECT s.thread_key, s.turn, s.run_id, t.run_id, t.turn
         FROM turnstep s LEFT JOIN thread t ON t.id = s.thread_key
-        WHERE t.status NOT IN {_UNFINISHED} OR s.run_id <> t.run_id OR s.turn <> t.turn + 1
+        WHERE (t.status NOT IN {_UNFINISHED} AND t.status <> 'error') OR s.run_id <> t.run_id OR s.turn <> t.turn + 1
     """,
     "what names a run names one of its thread": """
         SELECT m.thread_key, m.seq, m.run_id FROM autogenmessage m

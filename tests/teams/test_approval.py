@@ -63,7 +63,7 @@ async def test_nothing_starts_before() -> None:
         await story.run()
     assert files.done == []
     assert story.events == []
-    assert {step for _, step in story.steps} == {"m0"}
+    assert {step for _, step in story.steps} == {"m0", "m0:tc0?0"}
 
 
 async def test_other_calls_of_the_answer_end_first() -> None:
@@ -72,7 +72,7 @@ async def test_other_calls_of_the_answer_end_first() -> None:
     with pytest.raises(InputRequired):
         await story.run()
     assert files.done == ["read /1"]
-    assert {step for _, step in story.steps} == {"m0", "m0:tc1"}
+    assert {step for _, step in story.steps} == {"m0", "m0:tc0?0", "m0:tc1", "m0:tc2?0"}
     story.answer = lambda question: "approve"
     await story.run()
     assert sorted(files.done) == ["delete /0", "delete /2", "read /1"]

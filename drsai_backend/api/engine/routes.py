@@ -234,4 +234,11 @@ def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
         await engine.cancel_run(who, task_id)
         return json_response(await tasks.whole(who, task_id))
 
+    @router.post("/tasks/{task_id}/retry", responses=answers(200, _TASK))
+    async def retry_task(task_id: TaskId, who: Annotated[Principal, allowed(Scope.THREADS_WRITE)]) -> Response:
+        """Do a task that has failed again, from the step that failed. What was done is not done again."""
+        _, name = await tasks.find(who, task_id)
+        await engine.retry(who, name, task_id)
+        return json_response(await tasks.whole(who, task_id))
+
     return router

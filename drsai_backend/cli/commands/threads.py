@@ -186,6 +186,14 @@ def threads_resume(
     cli.threads.resume(cli.threads.Owner(tenant, user), thread, database_url)
 
 
+@threads_app.command("retry")
+def threads_retry(
+    thread: ThreadId, user: User = "anonymous", tenant: Tenant = "default", database_url: DatabaseUrl = None
+) -> None:
+    """Run a run that has failed again, from the turn that failed, in a running server or worker."""
+    cli.threads.retry(cli.threads.Owner(tenant, user), thread, database_url)
+
+
 WithUser = Annotated[str | None, typer.Option("--with", metavar="NAME", help="A user of the same tenant.")]
 WithRole = Annotated[str | None, typer.Option("--role", metavar="NAME", help="Everybody of the tenant who has it.")]
 

@@ -167,6 +167,12 @@ def resume(owner: Owner, thread_id: str, database_url: str | None) -> None:
     _say(thread_id, "is resumed: a server or a worker continues it within seconds")
 
 
+def retry(owner: Owner, thread_id: str, database_url: str | None) -> None:
+    with threads_of(owner, database_url) as drsai:
+        drsai.retry(owner.user_id, thread_id, tenant=owner.tenant)
+    _say(thread_id, "is run again: a server or a worker continues it within seconds")
+
+
 # --- share ----------------------------------------------------------------------------------------------------------
 
 

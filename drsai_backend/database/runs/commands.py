@@ -18,12 +18,12 @@ from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs import statements
 from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, key_of, live_threads, read_head_of, still_has
 from drsai_backend.database.runs.statements import expires_of, now_of, queue, run, thread
-from drsai_backend.database.runs.steps import step_writes
+from drsai_backend.database.runs.steps import read_steps, step_writes
 from drsai_backend.database.runs.values import Lease, Progress, StepRow
 from drsai_backend.database.webhooks import Wanted, raising, want_events
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText
-from drsai_backend.datamodel.lifecycle import BUSY, DROP, GIVE_UP, RESUME, STOP
+from drsai_backend.datamodel.lifecycle import BUSY, DROP, GIVE_UP, RESUME, RETRY, STOP
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import ThreadBusy
 from drsai_backend.json_types import JsonObject
@@ -245,16 +245,24 @@ def release(session: Session, lease: Lease, progress: Progress, steps: Sequence[
         raise lease.lost()
 
 
-def unpause(session: Session, head: ThreadHead) -> bool:
-    """Make a paused run one that nobody runs, so that some worker resumes it. False: it is not paused any more."""
+def revive(session: Session, head: ThreadHead) -> bool:
+    """Make a run that is paused, or has failed, one that nobody runs, so that some worker resumes it. False: it is not
+    so any more, or the thread does not stand where the run has left it: it was rewound, or is a fork."""
     connection = session.connection()
-    status, control = RESUME(RunStatus.PAUSED, RunStatus.RUNNING), "steer" if head.queued else None
-    paused = (*still_has(head), thread.c.status == RunStatus.PAUSED)
-    values = {"status": status, "revision": thread.c.revision + 1, "updated_at": utcnow(), "control": control}
-    if connection.execute(sa.update(thread).where(*paused).values(values)).rowcount != 1:
+    verb, control = RETRY if head.status is RunStatus.ERROR else RESUME, "steer" if head.queued else None
+    left = sa.exists().where(run.c.run_id == head.run_id, run.c.epoch == head.epoch)
+    there = (*still_has(head), thread.c.status == head.status, left)
+    values = {"status": verb(head.status, RunStatus.RUNNING), "revision": thread.c.revision + 1, "control": control}
+    values |= {"updated_at": utcnow(), "error_message": None}
+    if connection.execute(sa.update(thread).where(*there).values(values)).rowcount != 1:
         return False
-    resumed = {"status": status, "usage_before": run.c.usage}
-    connection.execute(sa.update(run).where(run.c.run_id == head.run_id).values(resumed))
+    again = {"status": RunStatus.RUNNING, "usage_before": run.c.usage, "retries": 0}
+    again |= {"finished_at": None, "error_message": None}
+    connection.execute(sa.update(run).where(run.c.run_id == head.run_id).values(again))
+    # Whoever was told of the failure is told how it ends now.
+    asked = sa.or_(run.c.run_id == head.run_id, run.c.joined == head.run_id)
+    failed = run.c.told["status"].as_string() == RunStatus.ERROR.value
+    connection.execute(sa.update(run).where(run.c.thread_key == head.key, asked, failed).values(told=sa.null()))
     return True
 
 
@@ -306,10 +314,11 @@ def end_unheld(
     *,
     error: str | None = None,
     reason: str | None = None,
-    message: JsonText | None = None,
+    last: Callable[[Sequence[StepRow]], Sequence[JsonText]],
 ) -> int | None:
     """End a run that nobody holds: one whose worker is gone, or one that is paused or waits for a person. The journal,
-    and with it the resume record, stays as it is. `message`, a dump, becomes the run's last one.
+    and with it the resume record, stays as it is, and so does what is recorded of the turn in flight of a run that has
+    failed, for its retry. `last` makes the dumps of the run's last messages of what is recorded.
 
     Returns how many inputs wait in the queue. None: the thread moved on meanwhile.
 
@@ -319,7 +328,8 @@ def end_unheld(
     connection = session.connection()
     now = utcnow()
     status = (GIVE_UP if status is RunStatus.ERROR else STOP)(head.status, status)
-    last_seq = head.last_seq + (message is not None)
+    messages = last(read_steps(session, head.key))
+    last_seq = head.last_seq + len(messages)
     queued = connection.execute(
         sa.update(thread)
         .where(
@@ -357,13 +367,14 @@ def end_unheld(
             updated_at=now,
             finished_at=now,
             last_seq=last_seq,
-            answers=None,
+            answers=run.c.answers if status is RunStatus.ERROR else None,
             deadline=None,
         )
     )
-    connection.execute(sa.delete(statements.step).where(statements.step.c.thread_key == head.key))
-    if message is not None:
-        row = {"config": message, "shown": False, "seq": last_seq, "run_id": head.run_id, "thread_key": head.key}
+    done = statements.mark_kept if status is RunStatus.ERROR else statements.clear_steps
+    done.run(connection, {"key": head.key})
+    for seq, config in enumerate(messages, head.last_seq + 1):
+        row = {"config": config, "shown": False, "seq": seq, "run_id": head.run_id, "thread_key": head.key}
         names = {**head.name._asdict(), "version": SCHEMA_VERSION}
         statements.insert_message.run(connection, {**row, **names, "created_at": now, "updated_at": now})
     if head.run_id is not None:

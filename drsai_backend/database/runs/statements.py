@@ -26,6 +26,7 @@ from drsai_backend.datamodel import (
 )
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.lifecycle import JOIN
+from drsai_backend.datamodel.run import KEPT
 
 thread = table_of(Thread)
 message = table_of(AutoGenMessage)
@@ -271,6 +272,19 @@ _SPENT = {name: _PROGRESS[name] for name in ("usage", "calls", "seconds", "updat
 spent = Prepared(lambda _: _this_run.values(**_SPENT))
 """Inside a turn, where it is open how many are stored."""
 clear_steps = Prepared(lambda _: sa.delete(step).where(step.c.thread_key == sa.bindparam("key")))
+
+
+@Prepared
+def mark_kept(dialect: str) -> sa.ClauseElement:
+    """Mark the recorded answers of a turn that came to no end: their calls are messages of the thread."""
+    names = [column.name for column in step.c]
+    marked = [step.c.step + KEPT if name == "step" else step.c[name] for name in names]
+    is_answer = step.c.step.like("m%"), *(step.c.step.not_like(each) for each in ("%:%", f"%{KEPT}"))
+    rows = sa.select(*marked).where(step.c.thread_key == sa.bindparam("key"), *is_answer)
+    insert = sqlite_insert if dialect == "sqlite" else postgresql_insert
+    return insert(step).from_select(names, rows).on_conflict_do_nothing()
+
+
 clear_answers = Prepared(lambda _: _this_run.values(answers=None))
 set_deadline = Prepared(lambda _: _this_run.values(deadline=sa.bindparam("new_deadline")))
 # All requests that have brought the run to where it is, and not further.

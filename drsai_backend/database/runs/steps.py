@@ -15,7 +15,7 @@ from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
 from drsai_backend.database.runs.statements import HELD, insert_step, spent, thread
 from drsai_backend.database.runs.statements import step as table
 from drsai_backend.database.runs.values import Lease, Progress, StepRow
-from drsai_backend.datamodel import utcnow
+from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.lifecycle import IDLE
 
 
@@ -59,6 +59,7 @@ def steps_are_stored(session: Session, lease: Lease, steps: Sequence[StepRow]) -
 
 def drop_left(session: Session) -> int:
     """Delete the steps on threads on which no run is under way any more, which the end of their run should have
-    deleted. Returns how many."""
-    is_over = sa.exists().where(thread.c.id == table.c.thread_key, thread.c.status.in_(IDLE))
+    deleted. Those of a run that has failed stay, as it may be retried. Returns how many."""
+    may_be_retried = sa.and_(thread.c.status == RunStatus.ERROR, thread.c.run_id == table.c.run_id)
+    is_over = sa.exists().where(thread.c.id == table.c.thread_key, thread.c.status.in_(IDLE), ~may_be_retried)
     return session.connection().execute(sa.delete(table).where(is_over)).rowcount

@@ -286,6 +286,8 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
     if end.clear_steps:
         steps.append((statements.clear_steps, {"key": lease.key}))
     steps += step_writes(lease.key, lease.run_id, lease.turn + 1, lease.epoch, end.steps)
+    if end.status is RunStatus.ERROR:
+        steps.append((statements.mark_kept, {"key": lease.key}))
     if end.raises_events:
         steps.append(raising(lease.key, lease.run_id, lease.epoch, end.status, now))
     seen = run_guarded(session.connection(), (statements.end_thread, values), steps, is_last=True)

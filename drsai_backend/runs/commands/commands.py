@@ -4,15 +4,18 @@ of a user input whose thread is busy."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from drsai_backend import log_context
+from drsai_backend.access.principal import Principal
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.runs.commands import NewInput, ask, drop_queued, enqueue, unpause, withdraw
+from drsai_backend.database.runs.commands import NewInput, ask, drop_queued, enqueue, revive, withdraw
+from drsai_backend.database.runs.loaded import append_messages
 from drsai_backend.database.runs.log import thread_of_run
-from drsai_backend.database.runs.reads import ThreadHead, read_head, read_run
+from drsai_backend.database.runs.reads import ThreadHead, read_head, read_run, read_run_messages
 from drsai_backend.database.runs.values import Also, StoredInput
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE, SUSPENDED
@@ -25,12 +28,15 @@ from drsai_backend.runs.recovery.recovery import Recovery
 from drsai_backend.runs.requests import RunRequest, new_run_id
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.start.parameters import Outlook
-from drsai_backend.runs.start.plan import fingerprint
+from drsai_backend.runs.start.plan import fingerprint, last_messages
 from drsai_backend.runs.start.read import ResumeOptions
 from drsai_backend.runs.start.starter import RunStarter
 from drsai_backend.runs.warm import WarmThreads
+from drsai_backend.state import travel
+from drsai_backend.state.travel import Place
 from drsai_backend.teams.client_tools.definitions import calls_of
 from drsai_backend.teams.context import TeamFactory
+from drsai_backend.teams.kept_calls import taken_back
 from drsai_backend.webhooks.webhooks import Webhooks
 
 if TYPE_CHECKING:
@@ -161,7 +167,7 @@ class Commands:
                 control = "steer" if head.queued else None
                 if not await self._recovery.knows(head):
                     with self._recovery.looking_after(head.key):
-                        unpaused = await self._db.database.write(lambda session, head=head: unpause(session, head))
+                        unpaused = await self._db.database.write(lambda session, head=head: revive(session, head))
                     if unpaused:
                         return  # Some worker that serves the team resumes it.
                 elif await self._recovery.resume(head, ResumeOptions(control=control)) is not None:
@@ -175,6 +181,26 @@ class Commands:
             else:
                 raise IllegalTransition(f"thread {name.thread_id!r} is {head.status.value} and not paused")
         raise Conflict(f"thread {name.thread_id!r} could not be resumed; try again", param="thread_id")
+
+    async def retry(self, name: ThreadName, run_id: str | None = None) -> None:
+        """Run a run that has failed again, from the turn that failed, with its speaker: what was done in that turn is
+        not done again, as after a crash. `run_id`: which run it must be.
+
+        Raises:
+            NotFound: there is no such thread.
+            IllegalTransition: nothing has failed there, or other things have happened on the thread since.
+        """
+        head = await self.head(name)
+        retried = head.status is RunStatus.ERROR and run_id in (None, head.run_id)
+        with self._recovery.looking_after(head.key):
+            if not retried or not await self._db.database.write(lambda session: revive(session, head)):
+                what = f"thread {name.thread_id!r} is {head.status.value}" if run_id is None else f"run {run_id!r}"
+                text = f"{what}: there is nothing to retry; only the last run of a thread can be, where it has failed"
+                raise IllegalTransition(text)
+        self._warm.take(name)
+        head = await self.head(name)
+        if not await self._recovery.knows(head) or await self._recovery.resume(head, ResumeOptions(attempt=1)) is None:
+            await self._recovery.wake(head.key)
 
     # --- inputs whose thread is busy -----------------------------------------------------------------------------
 
@@ -199,6 +225,9 @@ class Commands:
                 return None
         if policy == "reject":
             raise ThreadBusy(f"a run is live on thread {name.thread_id!r}; try again when it has ended")
+        if policy == "rollback":
+            await self._roll_back(request.principal, name, head)
+            return None
         if await self._withdraw_calls(request, head):
             return None
         if policy == "interrupt" and (behind or head.status is RunStatus.PAUSED or self._is_orphan(head)):
@@ -236,6 +265,33 @@ class Commands:
         elif request.on_question == "answer":
             await self._recovery.wake(key)  # The run may have asked meanwhile.
         return queued
+
+    async def _roll_back(self, who: Principal, name: ThreadName, head: ThreadHead) -> None:
+        """End the thread's run, and have the thread go back to where it was before its input. The calls of tools that
+        the run has made, which are not undone, are told there.
+
+        Raises:
+            ThreadBusy: inputs wait in the queue, or the run did not end in time.
+        """
+        run_id = head.run_id or ""
+
+        def go_back(session: Session) -> None:
+            run = read_run(session, run_id)
+            said = [] if run is None else read_run_messages(session, head.key, run["first_seq"], run["last_seq"])
+            if run is not None and said:
+                travel.rewind(session, name, Place(at=run["first_seq"]), who.actor, withdrawn=withdrawn)
+                now, made = read_head(session, name), taken_back(config for _, config, _ in said)
+                if now is not None and made:
+                    append_messages(session, now, made, team=run["team"], title=None)
+
+        withdrawn = partial(last_messages, "withdrawn", who.user_id)
+        if head.queued:
+            text = f"inputs wait in the queue of thread {name.thread_id!r}: cancel their runs first, or wait for their"
+            raise ThreadBusy(f"{text} end")
+        with contextlib.suppress(IllegalTransition):  # It is over already.
+            await self.cancel(name, by=who.user_id, run_id=run_id)
+        await self._db.database.write(go_back)
+        self._warm.take(name)
 
     async def _withdraw_calls(self, request: RunRequest, head: ThreadHead) -> bool:
         """End a run that waits for its client's tools: with a message instead of the results, nobody will bring these

@@ -234,7 +234,9 @@ class Execution:
         writer = self.writer
         turn = None if last is None else writer.write_of(last)
         progress = writer.bounds.progress() if turn is None else turn.progress
-        return EndWrite(status=status, progress=progress, turn=turn, clear_steps=writer.steps.turn_done(), **rest)
+        steps = writer.steps.unstored() if turn is None else ()
+        clear = writer.steps.turn_done()
+        return EndWrite(status=status, progress=progress, turn=turn, steps=steps, clear_steps=clear, **rest)
 
 
 def _outward_handoff(team: BaseGroupChat, messages: Sequence[Message]) -> HandoffMessage | None:

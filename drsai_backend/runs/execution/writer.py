@@ -14,7 +14,7 @@ from autogen_agentchat.messages import BaseChatMessage, TextMessage, ThoughtEven
 from drsai_backend.database import Database
 from drsai_backend.database.backends.prepared import Step as Statement
 from drsai_backend.database.runs.commands import release
-from drsai_backend.database.runs.steps import steps_are_stored, store_steps
+from drsai_backend.database.runs.steps import read_steps, steps_are_stored, store_steps
 from drsai_backend.database.runs.values import EndWrite, Lease, NewMessage, TurnWrite
 from drsai_backend.database.runs.writes import append_turn, confirm_end, confirm_turn, end_run
 from drsai_backend.datamodel import RunStatus
@@ -30,6 +30,7 @@ from drsai_backend.runs.feed.replay import told
 from drsai_backend.runs.history.digest import Conversation, flat
 from drsai_backend.runs.requests import InputMessage
 from drsai_backend.runs.transcript import SAID_BEFORE, Transcript, asked_after
+from drsai_backend.teams.kept_calls import kept_calls
 from drsai_backend.teams.recording.recorder import Message, Turn, dump_message, storable
 from drsai_backend.teams.replay.steps import Step, TurnSteps
 from drsai_backend.teams.suspension import InputBroker
@@ -139,7 +140,7 @@ class RunWriter:
             service_tier=finish.service_tier,
             system_fingerprint=finish.system_fingerprint,
         )
-        cut: list[TextMessage] = self.live.unfinished() if end.status is RunStatus.STOPPED else []
+        end, cut = await self._cut(end)
         of_turn = [] if last is None else [each.message for each in last.messages]
         if self.on_events is not None:
             end = replace(end, raises_events=True)
@@ -148,14 +149,14 @@ class RunWriter:
         except LeaseLost:
             if not await self._resolve_doubt():
                 raise
-            cut = []  # It was stored as a whole.
+            cut.clear()  # It was stored as a whole.
             self.lease = await self._end_run(self._completed(end, ended, cut), of_turn)
         if self.on_events is not None:
             self.on_events()
         if last is not None:
             self._show(last)
         for seq, message in enumerate(cut, self.lease.last_seq - len(cut) + 1):
-            self.live.emit(MessageDone(seq, message, shown=True))
+            self.live.emit(MessageDone(seq, message, shown=is_unfinished(message)))
         self._log_end(end, failure)
         self.live.emit(ended)
 
@@ -169,11 +170,26 @@ class RunWriter:
         before = "\n\n".join(each for each in words if each.strip())
         return {**question, SAID_BEFORE: before} if before else question
 
-    def _completed(self, end: EndWrite, ended: RunEnded, cut: Sequence[TextMessage]) -> EndWrite:
-        """The end, with what was shown of messages that were cut off, and what clients are told."""
+    async def _cut(self, end: EndWrite) -> tuple[EndWrite, list[Message]]:
+        """The end, and what is kept of a turn that came to none: the calls that were made in it, and of a run that was
+        stopped what was shown of messages that were cut off. What is recorded of one that has failed stays for its
+        retry."""
+        cut: list[TextMessage] = self.live.unfinished() if end.status is RunStatus.STOPPED else []
+        was_stored = end.clear_steps or (self._in_doubt is not None and self._in_doubt[1].clear_steps)
+        if end.turn is not None or not end.status.is_final or not (was_stored or end.steps):
+            return end, [*cut]
+        key, stays = self.lease.key, end.status is RunStatus.ERROR
+        recorded = [*(await self.read(lambda session: read_steps(session, key)) if was_stored else ()), *end.steps]
+        kept = kept_calls(recorded, [each.content for each in cut])
+        return replace(end, clear_steps=not stays, steps=end.steps if stays else ()), [*kept, *cut]
+
+    def _completed(self, end: EndWrite, ended: RunEnded, cut: Sequence[Message]) -> EndWrite:
+        """The end, with what is kept of the turn that it has cut, and what clients are told."""
         last_seq = end.turn.messages[-1].seq if end.turn and end.turn.messages else self.lease.last_seq
-        dumps = [JsonText(storable(dump_message(message))) for message in cut]
-        messages = [NewMessage(seq, dump, shown=True) for seq, dump in enumerate(dumps, last_seq + 1)]
+        messages = [
+            NewMessage(seq, JsonText(storable(dump_message(message))), shown=is_unfinished(message))
+            for seq, message in enumerate(cut, last_seq + 1)
+        ]
         live, kept = self.live, None
         if self.keyed:
             kept = told(ended, speakers=live.speakers, ignored=live.ignored, last_seq=last_seq + len(cut))

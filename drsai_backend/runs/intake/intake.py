@@ -192,6 +192,9 @@ class Intake:
             queued = await self._commands.take(request, factory, head, anyway=attempt == _TRIES)
             if queued is not None:
                 return self._followed(queued, request)
+            if request.on_busy == "rollback":
+                # It is done; what others begin meanwhile is theirs.
+                return await self._start(replace(request, on_busy="enqueue"), factory, is_new=is_new)
         raise ThreadBusy(f"thread {name.thread_id!r} is too busy; try again", param="thread_id")
 
     def _followed(self, queued: Queued, request: RunRequest, after: Position | None = None) -> FollowedRun:

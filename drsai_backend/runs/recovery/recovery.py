@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import Final, Protocol
 
@@ -32,7 +33,6 @@ from drsai_backend.database.runs.commands import (
 from drsai_backend.database.runs.reads import QueuedRow, RunRow, ThreadHead, queued_answer, read_head_of, read_run
 from drsai_backend.database.runs.workers import ANNOUNCE_SECONDS, announce, unknown_for
 from drsai_backend.datamodel import RunStatus, utcnow
-from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.lifecycle import SUSPENDED
 from drsai_backend.definitions.stored.serving import ServedTeams
 from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, DrSaiError, OtherModel, UnknownModel
@@ -44,7 +44,7 @@ from drsai_backend.runs.recovery.leases import is_orphan, is_proven_dead
 from drsai_backend.runs.recovery.suspects import DEATHS, Suspects
 from drsai_backend.runs.requests import NoAnswer, RunRequest
 from drsai_backend.runs.running import Running
-from drsai_backend.runs.start.plan import unanswered
+from drsai_backend.runs.start.plan import last_messages
 from drsai_backend.runs.start.read import ResumeOptions
 from drsai_backend.runs.start.starter import Busy, RunStarter, StartedRun
 from drsai_backend.teams.context import TeamFactory
@@ -331,14 +331,13 @@ class Recovery:
     ) -> bool:
         """End a run that nobody holds, and begin what waits behind it. `by`: the user who wants it; None: the thread's
         owner. False: the thread has moved on meanwhile."""
-        message, question = None, head.input_request
-        if head.status is RunStatus.AWAITING_INPUT and question is not None:
-            is_late = reason == UNANSWERED
-            lost = unanswered(question, "expired" if is_late else "withdrawn", None if is_late else by or head.user_id)
-            message = JsonText(lost)
+        is_late = reason == UNANSWERED
+        question = head.input_request if head.status is RunStatus.AWAITING_INPUT else None
+        decision, whose = ("expired", None) if is_late else ("withdrawn", by or head.user_id)
+        last = partial(last_messages, decision, whose, question)
         with self.looking_after(head.key):
             queued = await self._db.database.write(
-                lambda session: end_unheld(session, head, status, error=error, reason=reason, message=message)
+                lambda session: end_unheld(session, head, status, error=error, reason=reason, last=last)
             )
         if queued is None:
             return False

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ThoughtEvent
@@ -21,14 +22,12 @@ from drsai_backend.runs.start.read import StoredThread
 from drsai_backend.state import Document
 from drsai_backend.state.store import decode_stored
 from drsai_backend.teams.imported import import_messages, imported_role, tell
-from drsai_backend.teams.messages import create_message, is_received, misfit
+from drsai_backend.teams.kept_calls import NOBODY, is_kept, restore_calls
+from drsai_backend.teams.messages import Message, create_message, is_received, misfit
 from drsai_backend.teams.recording.recorder import dump_message, storable
 from drsai_backend.teams.session import TeamSession
-from drsai_backend.teams.unfinished import is_unfinished
 
 log = logging.getLogger("drsai.run")
-NOTE_SOURCE: Final = "drsai"
-"""Who says in a thread that its team was changed."""
 _CHANGED: Final = "The team was changed since the last run. What it has no place for is left out: {}."
 
 
@@ -56,10 +55,11 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
         InvalidRequest: the team cannot take the request's messages.
         NotMovable: the warm state does not fit.
     """
-    with _naming(thread):
-        document, left_out = await _load_state(built.session, thread, plan)
-        unconsumed = [] if plan.is_moved else _unconsumed_messages(built, thread, document)
     last_seq = 0 if thread is None else thread.head.last_seq
+    begun = last_seq + 1 if thread is None or thread.run is None else thread.run["first_seq"]
+    with _naming(thread):
+        document, left_out = await _load_state(built.session, thread, plan, begun)
+        unconsumed = [] if plan.is_moved else _unconsumed_messages(built, thread, document)
     if thread is not None and thread.state is not None and document is not None:
         known = [pair for pair in thread.state.configs.items() if pair[0] <= document.resume.last_seq]
         for container, agent in built.session.recorder.newcomers:
@@ -74,10 +74,14 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
         log.warning("a team was changed: %s", told, extra={"thread_id": thread.head.thread_id})
         if not plan.resumes:
             last_seq += 1
-            note = [(last_seq, ThoughtEvent(content=told, source=NOTE_SOURCE))]
+            note = [(last_seq, ThoughtEvent(content=told, source=NOBODY))]
             rows.append(NewMessage(last_seq, JsonText(storable(dump_message(note[0][1])))))
     recorder, team = built.session.recorder, built.team
     repeats = plan.answers is not None
+    # The calls that are kept of a run which is retried are shown once more by the team.
+    for seq, message in unconsumed:
+        if seq >= begun and is_kept(message):
+            recorder.know(seq, message)
     if repeats and document is not None and document.resume.pending is not None:
         recorder.next_seq = last_seq + 1
         return LoadedRun(None, document.resume.pending, rows, ())
@@ -94,17 +98,26 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
             raise InvalidRequest("a message holds NUL or a lone surrogate", param="messages")
         rows.append(NewMessage(seq, JsonText(text)))
     given = [*unconsumed, *new]
-    before: list[BaseChatMessage] = []
+    # What runs that have ended have left is a conversation that was had, though no agent has taken it up: it is no part
+    # of what is asked now.
+    past: list[Message] = []
     if plan.is_moved and thread is not None and thread.state is not None:
-        before = await import_messages(team, told_before(team, thread.state.configs.items(), thread.shown))
-    # What was said up to an answer that was cut off is a conversation that was had; no agent has taken it up.
-    cut = max((seq for seq, message in unconsumed if is_unfinished(message)), default=0)
-    imported = [message for seq, message in given if seq <= cut or imported_role(message) is not None]
-    task = [*before, *await import_messages(team, imported)]
-    task += [message for seq, message in given if seq > cut and imported_role(message) is None]
-    is_task = {id(message) for message in task}
+        past += told_before(team, thread.state.configs.items(), thread.shown)
+        past += [each for _, each in _unconsumed_messages(built, thread, None) if is_kept(each)]
+    past += [each for seq, each in given if seq < begun or imported_role(each) is not None]
+    task: list[BaseChatMessage] = []
+    for kept, group in groupby(past, is_kept):
+        messages = [*group]
+        said = [each for each in messages if isinstance(each, BaseChatMessage)]
+        task += await (restore_calls(team, messages) if kept else import_messages(team, said))
+    is_past = {id(each) for each in past}
+    task += [each for _, each in given if id(each) not in is_past and isinstance(each, BaseChatMessage)]
+    is_task = {id(each) for each in task}
     for seq, message in given:
         recorder.know(seq, message, is_task=id(message) in is_task)
+    for message in task:
+        if is_kept(message):
+            recorder.know(None, message)
     recorder.next_seq = last_seq + len(new) + 1
     if not task and not repeats and not built.takes_tools:
         text = "the history ends with results of tools, and no agent behind this model takes tools of its clients"
@@ -114,10 +127,10 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
 
 
 async def _load_state(
-    session: TeamSession, thread: StoredThread | None, plan: Plan
+    session: TeamSession, thread: StoredThread | None, plan: Plan, begun: int
 ) -> tuple[Document | None, list[str]]:
     """The document that the state was loaded from, and what of it has no place in the team any more; None: warm, or
-    none stored, or it is another team's."""
+    none stored, or it is another team's. `begun`: number of the run's first message."""
     left_out: list[str] = []
     if thread is None or plan.is_moved:
         return None, left_out
@@ -130,10 +143,9 @@ async def _load_state(
     document = decode_stored(thread.state)
     if document is not None:
         resume = document.resume
-        if resume.pending is not None and any(
-            seq > resume.last_seq and not is_received(config) for seq, config in configs.items()
-        ):
-            # The speakers of a run that was cut; the one that waits now has asked before its first turn was stored.
+        later = (seq for seq, config in configs.items() if seq > resume.last_seq and not is_received(config))
+        if resume.pending is not None and resume.last_seq < begun and any(later):
+            # The speakers of a run that was cut; this one has stored no turn yet.
             keep_run, resume.pending = False, None
         left_out = await session.load(document, configs, keep_run=keep_run)
     return document, left_out
@@ -155,19 +167,19 @@ def _naming(thread: StoredThread | None) -> Generator[None]:
 
 def _unconsumed_messages(
     built: BuiltRun, thread: StoredThread | None, document: Document | None
-) -> list[tuple[int, BaseChatMessage]]:
-    """The stored messages that no turn has taken up yet, with their numbers.
+) -> list[tuple[int, Message]]:
+    """The stored messages that no turn has taken up yet, with their numbers; without a document, all.
 
-    They are the input of a run that was cut before its first turn was stored, and what was appended by hand. Unless the
-    next task has them, no agent ever sees them.
+    They are the input of a run that was cut before its first turn was stored, what is kept of a turn that was cut, and
+    what was appended by hand. Unless the team is told of them, no agent ever sees them.
     """
     if thread is None or thread.state is None:
         return []  # A warm state has taken up all there is.
     after = 0 if document is None else document.resume.last_seq
-    found: list[tuple[int, BaseChatMessage]] = []
+    found: list[tuple[int, Message]] = []
     for seq in sorted(seq for seq in thread.state.configs if seq > after):
         factory = built.team._message_factory  # pyright: ignore[reportPrivateUsage]
         message = create_message(factory, thread.state.configs[seq], seq)
-        if isinstance(message, BaseChatMessage):
+        if isinstance(message, BaseChatMessage) or is_kept(message):
             found.append((seq, message))
     return found

@@ -13,7 +13,9 @@ import orjson
 from autogen_core import Image
 
 from drsai_backend.database.runs.reads import ThreadHead
+from drsai_backend.database.runs.values import StepRow
 from drsai_backend.datamodel import RunStatus, utcnow
+from drsai_backend.datamodel.base import JsonText
 from drsai_backend.errors import InvalidRequest, OtherModel, StaleAnswer
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.history.digest import Conversation
@@ -23,7 +25,8 @@ from drsai_backend.runs.start.read import StoredThread
 from drsai_backend.runs.start.results import match_results, raw_results, stale_results
 from drsai_backend.runs.threads.rights import check_may_answer
 from drsai_backend.teams.client_tools.definitions import ToolOutput, calls_of
-from drsai_backend.teams.messages import UserInputReceivedEvent, dump_of
+from drsai_backend.teams.kept_calls import kept_calls
+from drsai_backend.teams.messages import Message, UserInputReceivedEvent, dump_of
 from drsai_backend.teams.recording.recorder import dump_message, storable
 from drsai_backend.teams.suspension import parse_decision
 
@@ -358,10 +361,18 @@ def _received(question: JsonObject, user_id: str | None, answer: JsonObject) -> 
     )
 
 
-def unanswered(question: JsonObject, decision: Literal["expired", "withdrawn"], user_id: str | None) -> str:
-    """The message that says that a question has no answer, as JSON text."""
-    event = UserInputReceivedEvent(content="", decision=decision, user_id=user_id, input_request=question)
-    return storable(dump_message(event))
+def last_messages(
+    decision: Literal["expired", "withdrawn"],
+    user_id: str | None,
+    question: JsonObject | None,
+    steps: Sequence[StepRow],
+) -> list[JsonText]:
+    """The last messages of a run that nobody holds, as dumps: the calls of its turn in flight, of which `steps` is what
+    is recorded, and the one that says that its question has no answer."""
+    last: list[Message] = [*kept_calls(steps)]
+    if question is not None:
+        last.append(UserInputReceivedEvent(content="", decision=decision, user_id=user_id, input_request=question))
+    return [JsonText(storable(dump_message(each))) for each in last]
 
 
 def _frame(question: JsonObject) -> JsonObject:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, cast
 
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.run import KEPT
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.steps.views import RunStep
 from drsai_backend.runs.threads.queries import text_of
@@ -202,7 +203,8 @@ class Derivation:
         """After all messages: the calls of the turn in flight, with what has come of them."""
         rows = [*recorded]
         results = {(row.agent, row.step): row for row in rows}
-        answers = [row for row in rows if _is_answer(row)]
+        # The calls of a turn that is run once more are told by messages.
+        answers = [row for row in rows if _is_answer(row) and (row.agent, row.step + KEPT) not in results]
         for row in sorted(answers, key=lambda each: (each.created_at, each.agent, int(each.step[1:]))):
             source = row.agent.rpartition("/")[2]
             value, now = row.value, row.created_at

@@ -29,7 +29,7 @@ from drsai_backend.errors import Conflict, InvalidRequest, NotFound, ThreadBusy
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.messages import sign, title_of
 from drsai_backend.runs.requests import InputMessage, RunRequest
-from drsai_backend.runs.start.plan import unanswered
+from drsai_backend.runs.start.plan import last_messages
 from drsai_backend.runs.start.starter import RunStarter
 from drsai_backend.state import travel
 from drsai_backend.state.travel import Place
@@ -137,10 +137,7 @@ def _store(
     if how.after is not None and (newest := newest_message(session, head.line)) != how.after:
         raise Conflict(f"`after` is {how.after}, and the newest message of the thread is {newest}", param="after")
     if how.mode == "replace":
-
-        def withdrawn(question: JsonObject) -> JsonText:
-            return JsonText(unanswered(question, "withdrawn", who.user_id))
-
+        withdrawn = partial(last_messages, "withdrawn", who.user_id)
         travel.rewind(session, name, Place(turn=0), who.actor, withdrawn=withdrawn)
         head = _head(session, name)
     if head.status not in IDLE or head.queued:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
@@ -17,13 +18,12 @@ from drsai_backend.database.runs.branches import list_branches, list_turns
 from drsai_backend.database.runs.paths import line_of
 from drsai_backend.database.runs.reads import ThreadHead, read_head
 from drsai_backend.datamodel import Right
-from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InsufficientScope, InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.requests import new_thread_id
-from drsai_backend.runs.start.plan import unanswered
+from drsai_backend.runs.start.plan import last_messages
 from drsai_backend.runs.threads.rights import Named, Rights
 from drsai_backend.state import travel
 from drsai_backend.state.travel import Place
@@ -136,9 +136,7 @@ class Travel:
     async def rewind(self, who: Principal, name: ThreadName, place: Place, keep: Keep[ThreadName] | None) -> None:
         """See `Engine.rewind`, which has looked at the right, and at what this process runs."""
         actor = who.actor
-
-        def withdrawn(question: JsonObject) -> JsonText:
-            return JsonText(unanswered(question, "withdrawn", who.user_id))
+        withdrawn = partial(last_messages, "withdrawn", who.user_id)
 
         def rewind(session: Session) -> None:
             travel.rewind(session, name, place, actor, withdrawn=withdrawn)

@@ -43,6 +43,7 @@ from drsai_backend.strategies.plan_execute.plan import (
     read_plan,
     shown_plan,
 )
+from drsai_backend.teams.kept_calls import calls_in
 from drsai_backend.teams.suspension import parse_decision
 
 _log = logging.getLogger("drsai.team")
@@ -230,7 +231,11 @@ class Executor(Member, DrSaiAgent):
     ) -> AsyncGenerator[Said, None]:
         desk, board = self.desk, self.desk.board
         step = board.batch[desk.place_of(self.name)]
-        await self._model_context.clear()  # A turn may have ended in an error.
+        # An attempt may have come to no end: the calls that it has made stay made.
+        made = calls_in(await self._model_context.get_messages())
+        await self._model_context.clear()
+        for each in made:
+            await self._model_context.add_message(each)
         prompt = prompts.to_do(board, step, desk.task, desk.added)
         told: BaseChatMessage = TextMessage(content=prompt, source="user")
         if desk.images:
@@ -249,8 +254,9 @@ class Executor(Member, DrSaiAgent):
                 raise
             _log.warning("an attempt at step %s of a plan failed", step, exc_info=error)
             text = f"FAILED: the model gave no answer: {why}"
-        # What it knew of this step is of no use for another one, and not worth storing.
-        await self._model_context.clear()
+        if ended is not None:
+            # What it knew of this step is of no use for another one, and not worth storing.
+            await self._model_context.clear()
         outcome, said = prompts.outcome_of(text)
         word = {"done": "done", "failed": "failed", "replan": "wants another plan"}[outcome]
         inner: Sequence[Any] | None = None if ended is None else ended.inner_messages

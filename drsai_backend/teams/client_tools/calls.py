@@ -48,7 +48,9 @@ class ClientCalls:
         known = next((result for result in self._broker.results if result["key"] == name.key), None)
         if known is not None:
             said = TextResultContent(content=known["content"])
-            return ToolResult(name=call.called, result=[said], is_error=known["is_error"])
+            result = ToolResult(name=call.called, result=[said], is_error=known["is_error"])
+            self._own.note_result(name, result)
+            return result
         asked: JsonObject = {
             "type": call.kind,
             "name": call.name,

@@ -11,7 +11,7 @@ from functools import reduce
 from operator import getitem
 from typing import Any
 
-from autogen_agentchat.messages import BaseChatMessage
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._graph._digraph_group_chat import GraphFlowManager
@@ -175,9 +175,11 @@ class Recorder:
 
     # --- what happens -------------------------------------------------------------------------------------------
 
-    def know(self, seq: int, message: Message, *, is_task: bool = True) -> None:
-        """`message` is stored already, under this number; as part of the task, it will be shown by the team."""
-        self._book.add(seq, message)
+    def know(self, seq: int | None, message: Message, *, is_task: bool = True) -> None:
+        """`message` is stored already, under this number, or with None is not to be stored; as part of the task, it
+        will be shown by the team."""
+        if seq is not None:
+            self._book.add(seq, message)
         if is_task:
             self._awaited.append(message)
 
@@ -185,7 +187,7 @@ class Recorder:
         """The team shows `message`. Task messages, which are stored before the run, are passed over."""
         # Once each, for an agent may well show an object again that it, or the user, has shown before.
         for position, awaited in enumerate(self._awaited):
-            if awaited is message:
+            if awaited is message or _is_again(awaited, message):
                 del self._awaited[position]
                 return
         self._emitted.append((self.next_seq, message))
@@ -235,6 +237,12 @@ class Recorder:
             else:
                 put(skeleton, cell.path, await cell.whole())
         return Document(skeleton, [cell.path for cell in cells], lists, resume)
+
+
+def _is_again(known: Message, event: Message) -> bool:
+    """Whether an event, of a turn that is repeated, is one that is stored already."""
+    said = {"type", "source", "content"}
+    return isinstance(known, BaseAgentEvent) and known.model_dump(include=said) == event.model_dump(include=said)
 
 
 def _but_memories(paths: Sequence[Path]) -> list[Path]:

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 from autogen_core import FunctionCall
 from autogen_core.models import CreateResult, RequestUsage
@@ -28,6 +28,11 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import ModelAnswer
 from drsai_backend.models.calls.requests import ModelRequest, digest_of
 from drsai_backend.state.codec import decode_value, dump_json, encode_value
+
+ASKED: Final = "?0"
+RETURNED: Final = "="
+CHOSEN: Final = "chosen"
+"""In the value of an answer: its calls are no calls of tools, but what a manager or a judge has decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,8 @@ class Step:
             it was asked for the first time,
             `n0`, `n1`… are notes of the agent's own,
             `m0:t<call id>!<n>` says that the call was started for the n-th time, `…?<n>` that it
-            then ended with a question to a person.
+            then ended with a question to a person (0: whether it is approved, before it was started), `…=` is the
+            result of one that is made again when the turn is repeated, as agents have taken part in it.
         digest: hash of what was asked.
         value: JSON, enough to replay it.
     """
@@ -147,7 +153,7 @@ class TurnSteps:
                 f"the turn is repeated, and what is recorded of {agent!r} ({step}) does not fit what it asks now"
             )
             raise self._failure
-        return _read(found.value)
+        return read_value(found.value)
 
     def keep(self, make: Callable[[], Step]) -> None:
         """Keep a step in memory. It is made when it is stored, if ever."""
@@ -212,6 +218,7 @@ class AgentSteps:
         self.turn = turn
         self.path = path
         self.source = path.rpartition("/")[2]
+        self.has_tools = False
         self._asked = 0
         self._calls: dict[str, tuple[int, bool]] = {}
         self._uses: Counter[str] = Counter()
@@ -247,7 +254,8 @@ class AgentSteps:
         """See `AnswerSteps`. An answer that calls tools is stored before this returns."""
 
         def step() -> Step:
-            return Step(self.path, f"m{number}", request.digest(), result.model_dump(mode="json"))
+            chosen = {} if self.has_tools or isinstance(result.content, str) else {CHOSEN: True}
+            return Step(self.path, f"m{number}", request.digest(), {**result.model_dump(mode="json"), **chosen})
 
         if isinstance(result.content, str):
             self.has_called = False
@@ -366,5 +374,6 @@ def _storable(step: Step) -> Step:
     return Step(step.agent, step.step, step.digest, {"encoded": encode_value(step.value)})
 
 
-def _read(value: JsonObject) -> JsonObject:
+def read_value(value: JsonObject) -> JsonObject:
+    """The value of a stored step as it was recorded."""
     return decode_value(value["encoded"]) if value.keys() == {"encoded"} else value

@@ -18,7 +18,16 @@ from autogen_core.tools import StaticWorkbench, ToolResult, ToolSchema, Workbenc
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.context import RunContext
-from drsai_backend.teams.replay.steps import AgentSteps, CallName, Step, ToolFinished, ToolPartial, ToolStarted
+from drsai_backend.teams.replay.steps import (
+    ASKED,
+    RETURNED,
+    AgentSteps,
+    CallName,
+    Step,
+    ToolFinished,
+    ToolPartial,
+    ToolStarted,
+)
 from drsai_backend.teams.replay.workbench import END, Call, call_ended, make_call
 from drsai_backend.teams.run_files import RunFiles
 from drsai_backend.teams.runtime.tool_tasks import call_siblings, calls_tools, watch_tools
@@ -35,6 +44,7 @@ class ToolCalls:
 
     def __init__(self, steps: AgentSteps, broker: InputBroker, run: ToolRun | None = None) -> None:
         self.steps = steps
+        steps.has_tools = True
         self._run_of = run or ToolRun()
         self._turn = steps.turn
         self.broker = broker
@@ -134,6 +144,7 @@ class ToolCalls:
             return
         if call.runs_agents:
             # Its agents must take part when the turn is repeated, for they have states. What they did is recorded.
+            self.note_result(name, result)
             await self._turn.flush()
             return
         value: JsonObject = {"result": result.model_dump(mode="json")}
@@ -141,6 +152,12 @@ class ToolCalls:
             self._turn.saved += 1
             value |= {"state": dict(await call.tool.save_state_json()), "number": self._turn.saved}
         await self._turn.save(Step(self.steps.path, name.step, call.digest(), value))
+
+    def note_result(self, name: CallName, result: ToolResult) -> None:
+        """Keep the result of a call that is made again where the turn is repeated."""
+        step = Step(self.steps.path, f"{name.step}{RETURNED}", "", {"result": result.model_dump(mode="json")})
+        if name.step is not None and self._turn.replay(step.agent, step.step) is None:
+            self._turn.keep(lambda: step)
 
     def _starts(self, call: Call, name: CallName) -> int:
         """How often a call was started according to the record, the first time, which is not recorded, included."""
@@ -209,6 +226,8 @@ class ToolCalls:
                 not_by=approval.not_by,
                 tool=self._shown(call),
             )
+            if name.step is not None and self.broker.find(name.key) is None and not name.replayed:
+                self._turn.keep(lambda: Step(self.steps.path, f"{name.step}{ASKED}", "", {}))
             answer = await self._answer(question, task)
             if answer["decision"] == "deny":
                 reason = answer.get("reason") or "no reason was given"

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from autogen_core import FunctionCall
+from autogen_core.models import FunctionExecutionResultMessage as Results
 
 from drsai_backend import DrSai
 from drsai_backend.runs import Answer as Answered
@@ -137,6 +138,31 @@ async def test_what_is_refused_says_what_would_be_right(world: World) -> None:
     assert when.json()["detail"] == "`since` must be a moment such as 2026-01-31T12:00:00Z"
     misspelt = await world.execute(mode="tools", tools=["calculater"])
     assert "; did you mean 'calculator'?" in misspelt.json()["detail"]
+
+
+async def test_a_task_that_failed_is_retried(world: World) -> None:
+    """From the step that failed: the first sum is not made again."""
+    rule, failing = world.model.rule, [True]
+
+    def failed(messages: Any, options: Any) -> Answer:
+        return RuntimeError("no") if failing and isinstance(messages[-1], Results) else rule(messages, options)
+
+    world.model.rule = failed
+    task = (await world.execute(conversation_id="c")).json()
+    assert (task["status"], task["tool_call_count"]) == ("failed", 1)
+    other = await world.ask("POST", f"/tasks/{task['task_id']}/retry", "bob@acme")
+    assert other.status_code == 404
+    failing.clear()
+    calls = world.model.calls
+    retried = await world.ask("POST", f"/tasks/{task['task_id']}/retry")
+    assert (retried.status_code, retried.json()["task_id"]) == (200, task["task_id"])
+    await world.events(f"/tasks/{task['task_id']}/stream")
+    done = (await world.ask("GET", f"/tasks/{task['task_id']}")).json()
+    assert (done["status"], done["final_answer"], done["tool_call_count"]) == ("success", "The sum is 2.", 2)
+    assert done["error"] is None
+    assert world.model.calls == calls + 2
+    again = await world.ask("POST", f"/tasks/{task['task_id']}/retry")
+    assert (again.status_code, again.json()["error"]["code"]) == (409, "illegal_transition")
 
 
 async def test_whose_they_are(world: World) -> None:

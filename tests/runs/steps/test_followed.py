@@ -12,7 +12,7 @@ import pytest
 
 from drsai_backend import DrSai, tool
 from drsai_backend.access.principal import Principal
-from drsai_backend.runs.steps.events import LoggedStep, Mark, StepsEnded, StepsVoid
+from drsai_backend.runs.steps.events import LoggedStep, Mark, StepsEnded
 from tests.support.stepping import looker
 from tests.support.threads import QUICK, Make, until
 
@@ -115,7 +115,7 @@ async def test_steps_are_told_while_their_turn_is_in_flight(make: Make) -> None:
     assert [*told(first), *told(rest)][-1][0] == "StepsEnded"
 
 
-async def test_a_turn_that_is_cut_makes_its_steps_void(make: Make) -> None:
+async def test_a_turn_that_is_cut_keeps_its_steps(make: Make) -> None:
     stairs = Stairs()
     drsai = await make({"crew": looker(3, tools=[stairs.tool])})
     handle = await drsai.start("crew", "Look.", thread_id="t")
@@ -124,11 +124,11 @@ async def test_a_turn_that_is_cut_makes_its_steps_void(make: Make) -> None:
     found = [await anext(log) for _ in range(8)]
     await drsai.stop("anonymous", "t")
     rest = [each async for each in log]
-    assert told(rest)[0][0] == "StepsVoid"
-    assert cast(StepsVoid, rest[0].event).after == 0
-    assert told(rest)[1:-1] == [("StepStarted", 1), ("StepEnded", 1)]
+    assert told(rest)[:-1] == [("StepReturned", 2), ("StepEnded", 2), ("StepStarted", 3), ("StepEnded", 3)]
     # Whoever had read up to there hears of it as well.
     again = await follow(drsai, handle.run_id, found[-1].position)
     assert told(again) == told(rest)
-    [step] = (await drsai.steps(handle.run_id)).items
+    done, lost, step = (await drsai.steps(handle.run_id)).items
+    assert (done.observation, done.is_error) == ("saw 0.0", False)
+    assert "may have happened" in (lost.observation or "")
     assert step.error == "The run was stopped."

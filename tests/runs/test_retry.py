@@ -1,0 +1,242 @@
+"""A run that has failed is run again from the turn that failed; an input may take the place of the live run's."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend import DrSai, DrSaiAgent, RoundRobinGroupChat, RunContext, Thread, tool
+from drsai_backend.datamodel import Run, RunStatus
+from drsai_backend.datamodel.base import table_of
+from drsai_backend.errors import IllegalTransition, RunFailed, ThreadBusy
+from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
+from tests.support.threads import QUICK, Make, ended, queued, request, run_of, sources, thread_of
+
+
+class Payer:
+    """Writers w1 and w2; then a payer pays 1 and 2, and the third answer of its model is what `third` says."""
+
+    def __init__(self, server: ModelServer, third: Any = None) -> None:
+        self.server, self.third = server, third or Failure(400, "no")
+        self.paid: list[int] = []
+        self.asked: list[list[dict[str, Any]]] = []
+        self.reached = asyncio.Event()
+        self.loop = asyncio.get_running_loop()
+        server.clear()
+        server.script(None, self.answer)
+
+    def team(self, context: RunContext) -> Any:
+        @tool
+        async def pay(number: int) -> str:
+            """Pay.
+
+            Args:
+                number: which.
+            """
+            self.paid.append(number)
+            return f"paid {number}"
+
+        client = context.model_client("gpt-4o-mini")
+        writers: list[Any] = [DrSaiAgent(name, client, system_message="You write.") for name in ("w1", "w2")]
+        payer = DrSaiAgent("payer", client, tools=[pay], max_tool_iterations=9, system_message="You pay.")
+        return RoundRobinGroupChat([*writers, payer], max_turns=3)
+
+    def answer(self, asked: ModelRequest) -> Any:
+        if not asked.tools:
+            return Reply("It is written.")
+        self.asked.append(asked.messages)
+        done = len({*re.findall(r"paid (\d)", str(asked.messages))})
+        if done == 2:
+            self.loop.call_soon_threadsafe(self.reached.set)
+            return self.third
+        return Reply(tool_calls=[ToolCall("pay", {"number": done + 1}, f"call{done}")])
+
+
+@pytest.fixture(scope="module")
+def server() -> Any:
+    with ModelServer() as server:
+        yield server
+
+
+async def opened(make: Make, server: ModelServer, payer: Payer, **values: Any) -> DrSai:
+    serving = {"openai_base_url": server.base_url, "openai_api_key": "k", "model_retries": 0, **QUICK}
+    return await make({"crew": payer.team}, **{**serving, **values})
+
+
+async def failed(drsai: DrSai) -> None:
+    with pytest.raises(RunFailed):
+        await drsai.run("crew", "Go.", thread_id="t")
+
+
+def kinds(thread: Thread) -> list[str]:
+    return [each["type"] for each in thread.messages]
+
+
+SAID = ["user", "w1", "w2", *["payer"] * 4]
+TYPES = ["TextMessage"] * 3 + ["ToolCallRequestEvent", "ToolCallExecutionEvent"] * 2
+
+
+@pytest.mark.parametrize("recovery", ["continue", "fail"])
+async def test_it_starts_at_the_turn_that_failed_with_its_speaker(
+    make: Make, server: ModelServer, where: int, recovery: str
+) -> None:
+    payer = Payer(server)
+    drsais = [await opened(make, server, payer, recovery=recovery) for _ in range(2)]
+    await failed(drsais[0])
+    thread = await thread_of(drsais[0])
+    assert (sources(thread), kinds(thread)) == (SAID, TYPES)
+    payer.third = Reply("All is paid.")
+    requests = len(server.requests)
+    detail = await drsais[where].retry("anonymous", "t")
+    assert detail.status in (RunStatus.RUNNING, RunStatus.COMPLETED)
+    thread = await ended(drsais[0])
+    assert (thread.status, thread.error_message, payer.paid) == (RunStatus.COMPLETED, None, [1, 2])
+    # Nobody else is asked, and what is told of the calls is told once.
+    assert len(server.requests) == requests + 1
+    assert (sources(thread), kinds(thread)) == ([*SAID, "payer"], [*TYPES, "TextMessage"])
+    run = await run_of(drsais[0])
+    assert (run.status, run.error_message, run.attempt) == (RunStatus.COMPLETED, None, 2)
+    assert run.finished_at is not None
+    steps = (await drsais[0].steps(run.run_id)).items
+    assert [each.observation for each in steps if each.tool] == ["paid 1", "paid 2"]
+    # It is warm, or stored, as any other.
+    assert (await drsais[1 - where].run("crew", "And?", thread_id="t")).status is RunStatus.COMPLETED
+
+
+async def test_the_steps_of_a_run_that_is_retried_are_listed_once(make: Make, server: ModelServer) -> None:
+    payer = Payer(server)
+    drsai = await opened(make, server, payer)
+    await failed(drsai)
+    payer.third = Reply(hang=True)
+    payer.reached.clear()
+    await drsai.retry("anonymous", "t")
+    await asyncio.wait_for(payer.reached.wait(), 20)
+    steps = (await drsai.steps((await run_of(drsai)).run_id)).items
+    assert [each.observation for each in steps if each.tool] == ["paid 1", "paid 2"]
+    await drsai.stop("anonymous", "t")
+
+
+async def test_the_first_turn(make: Make, server: ModelServer) -> None:
+    """No turn is stored: the input is the task once more, and is in the thread once."""
+    server.clear()
+    server.script(None, [Failure(400, "no"), Reply("It is written.")])
+
+    def build(context: RunContext) -> Any:
+        return DrSaiAgent("w", context.model_client("gpt-4o-mini"))
+
+    values = {"openai_base_url": server.base_url, "openai_api_key": "k", "model_retries": 0}
+    drsai = await make({"crew": build}, **values)
+    await failed(drsai)
+    await drsai.retry("anonymous", "t")
+    thread = await ended(drsai)
+    assert (thread.status, sources(thread)) == (RunStatus.COMPLETED, ["user", "w"])
+    asked = [[each for each in given.messages if each["role"] == "user"] for given in server.requests]
+    assert asked[0] == asked[1]
+
+
+async def test_its_client_is_told_the_new_end(make: Make, server: ModelServer) -> None:
+    payer = Payer(server)
+    drsai = await opened(make, server, payer)
+    for _ in range(2):
+        assert (await (await drsai.engine.start(request("Go.", idempotency_key="k"))).wait()).status is RunStatus.ERROR
+    payer.third = Reply("All is paid.")
+    await drsai.retry("anonymous", "t")
+    await ended(drsai)
+    end = await (await drsai.engine.start(request("Go.", idempotency_key="k"))).wait()
+    assert end.status is RunStatus.COMPLETED
+    assert len(await drsai.db.get(Run)) == 1
+
+
+async def test_a_run_that_was_given_up(make: Make, server: ModelServer) -> None:
+    payer = Payer(server)
+    drsai = await opened(make, server, payer)
+    await failed(drsai)
+    more = sa.update(table_of(Run)).values(retries=9, retry_turn=2)
+
+    def died(session: Session) -> None:
+        session.execute(more)
+
+    await drsai.database.write(died)
+    payer.third = Reply("All is paid.")
+    await drsai.retry("anonymous", "t")
+    assert (await ended(drsai)).status is RunStatus.COMPLETED
+    assert payer.paid == [1, 2]
+
+
+async def test_it_may_fail_again(make: Make, server: ModelServer) -> None:
+    payer = Payer(server)
+    drsai = await opened(make, server, payer)
+    await failed(drsai)
+    for _ in range(2):
+        await drsai.retry("anonymous", "t")
+        assert (await ended(drsai)).status is RunStatus.ERROR
+    assert kinds(await thread_of(drsai)) == TYPES
+    payer.third = Reply("All is paid.")
+    result = await drsai.run("crew", "Do go on.", thread_id="t")
+    assert (result.status, payer.paid) == (RunStatus.COMPLETED, [1, 2])
+
+
+async def test_nothing_to_retry(make: Make, server: ModelServer) -> None:
+    payer = Payer(server, Reply("All is paid."))
+    drsai = await opened(make, server, payer)
+    await drsai.run("crew", "Go.", thread_id="t")
+    with pytest.raises(IllegalTransition, match="is completed: there is nothing to retry"):
+        await drsai.retry("anonymous", "t")
+
+
+async def test_a_thread_that_was_rewound_to_a_failure(make: Make, server: ModelServer) -> None:
+    """What was recorded of the turn is gone, so it would be done again."""
+    payer = Payer(server)
+    drsai = await opened(make, server, payer)
+    await failed(drsai)
+    await drsai.rewind("anonymous", "t", at=1)
+    await drsai.rewind("anonymous", "t", branch=0)
+    assert (await thread_of(drsai)).status is RunStatus.ERROR
+    with pytest.raises(IllegalTransition, match="nothing to retry"):
+        await drsai.retry("anonymous", "t")
+    payer.third = Reply("All is paid.")
+    for _ in range(3):
+        await drsai.run("crew", "Go on.", thread_id="t")
+    assert payer.paid == [1, 2]
+
+
+# --- rollback ---------------------------------------------------------------------------------------------------------
+
+
+async def test_an_input_takes_the_place_of_the_live_one(make: Make, server: ModelServer, where: int) -> None:
+    payer = Payer(server, Reply(hang=True))
+    drsais = [await opened(make, server, payer) for _ in range(2)]
+    handle = await drsais[0].start("crew", "Go.", thread_id="t")
+    await asyncio.wait_for(payer.reached.wait(), 20)
+    payer.third = Reply("All is paid.")
+    result = await drsais[where].run("crew", "Rather go home.", thread_id="t", on_busy="rollback")
+    assert result.status is RunStatus.COMPLETED
+    await handle.wait()
+    first, second = sorted(await drsais[0].db.get(Run), key=lambda run: run.created_at)
+    assert (first.status, second.status) == (RunStatus.STOPPED, RunStatus.COMPLETED)
+    thread = await thread_of(drsais[0])
+    # What it had said is on the branch that is left. What it had done is told, and not done again.
+    assert sources(thread) == ["payer"] * 4 + ["user", "w1", "w2", "payer"]
+    assert payer.paid == [1, 2]
+    text = str(payer.asked[-1])
+    assert 'pay({"number": 1}): paid 1' in text
+    assert "not undone" in text
+    assert "Rather go home." in text
+    assert "'Go.'" not in text
+
+
+async def test_no_input_that_waits_is_rolled_over(make: Make, server: ModelServer) -> None:
+    payer = Payer(server, Reply(hang=True))
+    drsai = await opened(make, server, payer)
+    await drsai.start("crew", "Go.", thread_id="t")
+    await asyncio.wait_for(payer.reached.wait(), 20)
+    await queued(drsai, "Later.")
+    with pytest.raises(ThreadBusy, match="inputs wait in the queue"):
+        await drsai.run("crew", "Rather go home.", thread_id="t", on_busy="rollback")
+    assert (await thread_of(drsai)).status is RunStatus.RUNNING
+    await drsai.stop("anonymous", "t")
