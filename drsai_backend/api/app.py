@@ -51,6 +51,7 @@ _EXPOSED: Final = (
     "X-Request-Id",
     "Request-Id",
     "X-Thread-Id",
+    "X-Thread",
     "X-Run-Id",
     "X-Ignored-Fields",
     "Location",
