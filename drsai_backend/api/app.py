@@ -136,5 +136,5 @@ def create_app(
             allow_headers=["*"],
             expose_headers=_EXPOSED,
         )
-    app.add_middleware(RequestGuard, hosts=hosts)
+    app.add_middleware(RequestGuard, hosts=hosts, origins=settings.cors_origins)
     return app

@@ -19,6 +19,7 @@ from drsai_backend.api.http.json import json_response
 from drsai_backend.errors import (
     DatabaseError,
     DrSaiError,
+    Forbidden,
     InsufficientScope,
     InvalidRequest,
     RunFailed,
@@ -75,6 +76,10 @@ class Overloaded(DrSaiError, code="overloaded", status=503):
 
 class HostNotAllowed(InvalidRequest, code="host_not_allowed"):
     """The request's `Host` is none that this server serves."""
+
+
+class OriginNotAllowed(Forbidden, code="origin_not_allowed"):
+    """A page of another origin has a browser ask for it, with the browser's own credentials or none."""
 
 
 class RunMoved(DrSaiError, code="run_moved", status=503):
