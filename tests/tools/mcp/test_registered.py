@@ -96,6 +96,16 @@ async def world(database_url: str, port: int) -> AsyncGenerator[World]:
         yield world
 
 
+async def test_tenants_share_no_session(world: World) -> None:
+    """What a server remembers of a session is for those who have spoken in it."""
+    for who, sessions in (("ann", 1), ("eve", 2)):
+        made = await world.ask("POST", "", {"name": "numbers", "type": "mcp", "config": {"url": world.url}}, who)
+        assert made.status_code == 201, made.text
+        called = await world.ask("POST", "/numbers__double/invoke", {"arguments": {"number": 4}}, who)
+        assert called.json()["content"] == "8"
+        assert pool().count == sessions
+
+
 async def test_its_tools_are_served_to_agents(world: World) -> None:
     made = await world.register({"KEY": "hunter2"}, include=["double", "norm"], headers={"X-Key": "k {secret:KEY}"})
     assert made.status_code == 201, made.text
