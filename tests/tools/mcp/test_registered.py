@@ -173,7 +173,7 @@ async def test_the_operators_environment_is_not_sent(world: World, monkeypatch: 
     secrets = {"KEY": "${OPERATORS}"}
     made = await world.register(secrets, headers={"X-Key": "{secret:KEY}"})
     assert made.status_code == 201, made.text
-    workbench = McpKind(("127.0.0.0/8",)).make("numbers", made.json()["config"], secrets)
+    workbench = McpKind(("127.0.0.0/8",)).make("numbers", made.json()["config"], secrets, tenant="acme")
     [server] = workbench._servers.values()  # pyright: ignore[reportPrivateUsage]
     async with http._client(server) as client:  # type: ignore[arg-type]
         assert client.headers["x-key"] == "${OPERATORS}"
