@@ -103,6 +103,8 @@ class Principal:
         claims: of a token that was checked, or what `identify` gave: trusted.
         acted_by: the user whose key acts as `user_id`; None: they ask for themselves.
         by: how they ask; a program or the command line is trusted to name any user. Principals are equal without it.
+        for_many: whether the user may stand for many people, whom the request does not name: it came with the key of a
+            gateway, or with a tag of an end user that is another one. Principals are equal without it.
     """
 
     user_id: str = ANONYMOUS
@@ -113,6 +115,7 @@ class Principal:
     claims: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     acted_by: str | None = None
     by: By = field(default=By.USER, compare=False)
+    for_many: bool = field(default=False, compare=False)
 
     @property
     def actor(self) -> Actor:
@@ -127,6 +130,11 @@ class Principal:
     def owner(self) -> Owner:
         """Whose rows the principal may see."""
         return Owner(self.tenant, self.user_id)
+
+    @property
+    def is_one_person(self) -> bool:
+        """Whether all that the user asks is asked by the same person, as far as is known."""
+        return not self.for_many and self.user_id != ANONYMOUS
 
     def may(self, scope: Scope) -> bool:
         """Whether the principal has a scope. `admin` has all but `act-as`."""

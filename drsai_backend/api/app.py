@@ -51,6 +51,7 @@ _EXPOSED: Final = (
     "X-Request-Id",
     "Request-Id",
     "X-Thread-Id",
+    "X-Thread",
     "X-Run-Id",
     "X-Ignored-Fields",
     "Location",
@@ -136,5 +137,5 @@ def create_app(
             allow_headers=["*"],
             expose_headers=_EXPOSED,
         )
-    app.add_middleware(RequestGuard, hosts=hosts)
+    app.add_middleware(RequestGuard, hosts=hosts, origins=settings.cors_origins)
     return app

@@ -123,7 +123,7 @@ class Access:
             raise InvalidRequest(f"`user` and the header `{header}` name different users", param="user")
         named = named or by_header
         if named is None:
-            return caller
+            return caller if self._identify is not None else replace(caller, for_many=True)
         scopes = frozenset(scope for scope in Scope if caller.may(scope)) - {Scope.ADMIN, Scope.ACT_AS}
         # Roles and claims are those of the gateway: whom it acts as has none of them, be it of the same name.
         return replace(caller, user_id=named, scopes=scopes, roles=frozenset(), claims={}, acted_by=caller.user_id)
@@ -300,7 +300,9 @@ def acting_as(
         InsufficientScope: the query names another user than the caller, who may not act as others.
         InvalidRequest: both name a user, and different ones; or the body's is not usable.
     """
-    user = None if caller is not None and not caller.may(Scope.ACT_AS) else user_of(in_body)
+    user = user_of(in_body) if caller is None or caller.may(Scope.ACT_AS) else None
+    if user is None and in_body is not None and caller is not None and in_body != caller.user_id:
+        caller = replace(caller, for_many=True)
     if named is not None and user is not None and named != user:
         raise InvalidRequest("`user` in the query and in the body are different", param="user")
     return access.acting(caller, connection, named or user)

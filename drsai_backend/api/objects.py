@@ -11,6 +11,7 @@ from drsai_backend.database.api_keys import KeyInfo
 from drsai_backend.database.webhook_views import DeliveryInfo
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.feed.feed import Handle
 from drsai_backend.runs.steps.views import RunStep
 from drsai_backend.runs.threads.travel import BranchView, TurnView
 from drsai_backend.runs.threads.views import (
@@ -78,6 +79,12 @@ def _fields(view: BaseModel) -> JsonObject:
 def run_headers(thread_id: str, run_id: str) -> list[tuple[bytes, bytes]]:
     """The headers that name a run and its thread."""
     return [(b"x-thread-id", thread_id.encode()), (b"x-run-id", run_id.encode())]
+
+
+def headers_of_answer(handle: Handle) -> list[tuple[bytes, bytes]]:
+    """`run_headers` of a run that was asked for now; they say as well that its history was imported, though there are
+    conversations that look like it."""
+    return [*run_headers(handle.thread_id, handle.run_id), *([(b"x-thread", b"imported")] if handle.imported else [])]
 
 
 def _schema(view: type[BaseModel], kind: str, **head: JsonObject) -> JsonObject:

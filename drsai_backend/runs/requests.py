@@ -164,13 +164,17 @@ class KnownHistory:
     thread, answers among them included, and `conversation` is all that its client has. `seen`: where the thread
     was for which this is true; None: nobody else knows the thread yet. `systems` are the messages of the
     system, by index. `newest`: no query has chosen the thread; the first write must find that this point, which the
-    request's history ends at, is the thread's, and that no newer one is equal to it."""
+    request's history ends at, is the thread's, and that no newer one is equal to it. `by_words`: the client has named
+    no thread, so that a system message which it does not send any more holds no more. `hidden` are the thread's hidden
+    words (`runs.history.hidden`); None: they are not known."""
 
     new_from: int
     conversation: Conversation
     seen: Seen | None
     systems: Sequence[int]
     newest: bytes | None = None
+    by_words: bool = False
+    hidden: frozenset[bytes] | None = None
 
 
 class ForkOf(NamedTuple):
@@ -205,6 +209,7 @@ class RunRequest:
     A history that is known continues its thread, or a fork of it, unless `history` is "import". `resends`: the client
     sends the whole conversation with every request, so that a history without answers is one, too. `known` is for the
     engine. With `fork_of`, which is for programs that may read that thread, the new thread begins as that one was.
+    `imported`: there are conversations that look like its history, and it cannot be told whether they are the same.
     """
 
     team: str
@@ -238,6 +243,7 @@ class RunRequest:
     fingerprint: str | None = None
     own_key: str | None = None
     continues: str | None = None
+    imported: bool = False
 
     @property
     def name(self) -> ThreadName:

@@ -197,9 +197,9 @@ class Running:
         )
         state = execution.session.release(resume)
         texts = [*started.plan.texts, *execution.steering.texts][-KNOWN_TEXTS:]
-        self._warm.put(
-            name, WarmThread(head, state, texts, started.plan.system, execution.writer.conversation.closed())
-        )
+        plan, conversation = started.plan, execution.writer.conversation.closed()
+        hidden = None if execution.steering.texts else plan.hidden
+        self._warm.put(name, WarmThread(head, state, texts, plan.system, conversation, hidden))
         if head.journal_debt > COMPACT_ABOVE:
             self.spawn(self._compact(head))
 

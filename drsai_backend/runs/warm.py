@@ -20,7 +20,7 @@ class WarmThread:
     """What the last run on a thread left behind. It is believed only if the stored row still is `head`.
 
     `user_texts` are the newest texts of the user, oldest first; `system_text` the last system text taken;
-    `conversation` is what its client has.
+    `conversation` is what its client has; `hidden` are its hidden words (`runs.history.hidden`; None: not known).
     """
 
     head: ThreadHead
@@ -28,6 +28,7 @@ class WarmThread:
     user_texts: list[str]
     system_text: str | None
     conversation: Conversation | None = None
+    hidden: frozenset[bytes] | None = None
 
     @property
     def size(self) -> int:

@@ -88,6 +88,13 @@ def imported_results(config: Mapping[str, Any]) -> dict[str, str]:
     return {each["call_id"]: each["content"] for each in json.loads(config["metadata"][_CALLS])}
 
 
+def imported_calls(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The names and arguments of the calls of the client's tools in the dump of an imported answer."""
+    if imported_role(config) != "calls":
+        return []
+    return [(each["name"], each["arguments"]) for each in json.loads(config["metadata"][_CALLS])]
+
+
 def answers(team: BaseGroupChat, text: str) -> list[TextMessage]:
     """An earlier answer as messages of the participants that gave it.
 

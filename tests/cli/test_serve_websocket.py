@@ -30,8 +30,8 @@ def test_responses_over_a_real_websocket(commands: Commands, tmp_path: Path) -> 
     url = server.base_url().replace("http", "ws", 1) + "/responses"
     with pytest.raises(InvalidStatus) as refused, connect(url, origin="https://evil.example"):
         pass
-    assert refused.value.response.status_code == 400
-    assert json.loads(refused.value.response.body)["error"]["code"] == "host_not_allowed"
+    assert refused.value.response.status_code == 403
+    assert json.loads(refused.value.response.body)["error"]["code"] == "origin_not_allowed"
 
     with connect(url) as socket:
         first = turn(socket, input="One.")

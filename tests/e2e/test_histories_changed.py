@@ -35,14 +35,14 @@ async def test_a_client_that_resends_its_questions_in_other_words(database_url: 
         await window.ask(1, **named)  # Answered anew: from where the second answer is.
         await window.say("four", **named)
         assert len((await http[0].get(branches)).json()["data"]) == 2
-        # Quite other words: a window shows them, so they are told. Else the question stays as it was answered.
+        # Quite other words are an edit.
         window.messages[-2]["content"] = "5"
         headers = {"X-OpenWebUI-Chat-Id": "c"} if is_window else {}
         body = {"model": "team", "user": "ann", **named}
         body["messages"] = [*window.messages, {"role": "user", "content": "six"}]
         assert (await http[1].post(URL, json=body, headers=headers)).status_code == 200
         said = [text for kind, text in models.asked[-1] if kind == "UserMessage"]
-        assert said[-2:] == ["5" if is_window else "four\n\n[Found: 2]", "six"]
+        assert said[-2:] == ["5", "six"]
 
 
 async def test_an_approval_of_what_was_asked_for_in_other_words(database_url: str) -> None:
@@ -117,3 +117,71 @@ async def test_an_answer_that_the_client_has_changed(database_url: str) -> None:
         # The branch that was left is there.
         branches = (await http.get("/v1/threads/c/branches?user=ann")).json()["data"]
         assert len(branches) == 2
+
+
+def said_by(models: Models) -> list[str]:
+    return [text for kind, text in models.asked[-1] if kind == "UserMessage"]
+
+
+async def test_a_question_that_its_client_has_edited(database_url: str) -> None:
+    """A client that names its thread: the models read what it shows, and what it shows no more is on a branch."""
+    async with AsyncExitStack() as stack:
+        models = Models()
+        models.rule = lambda messages, _: (
+            models.asked.append(  # type: ignore[method-assign]
+                tuple((type(each).__name__, str(each.content)) for each in messages)
+            )
+            or f"to {len(messages)}"
+        )
+        http = await stack.enter_async_context(await process(stack, database_url, models))
+
+        async def ask(thread: str, *texts: str) -> str:
+            messages = [
+                {"role": ("user", "assistant")[number % 2], "content": text} for number, text in enumerate(texts)
+            ]
+            body = {"model": "team", "user": "ann", "thread_id": thread, "messages": messages}
+            response = await http.post(URL, json=body)
+            assert response.status_code == 200, response.text
+            return response.json()["choices"][0]["message"]["content"]
+
+        async def branches(thread: str) -> int:
+            return len((await http.get(f"/v1/threads/{thread}/branches?user=ann")).json()["data"])
+
+        a = await ask("first", "Ada")
+        await ask("first", "Ada", a, "More")
+        await ask("first", "Eve", a, "More")
+        assert said_by(models) == ["Eve", "More"]
+        assert await branches("first") == 2
+        # A question that has become longer is another one; one that has lost what was put around it is not.
+        a = await ask("later", "Hello")
+        b = await ask("later", "Hello", a, "Book it [found]")
+        c = await ask("later", "Hello", a, "Book it", b, "And?")
+        assert (said_by(models), await branches("later")) == (["Hello", "Book it [found]", "And?"], 1)
+        await ask("later", "Hello", a, "Book it for Tuesday", b, "And?", c, "So?")
+        assert (said_by(models), await branches("later")) == (["Hello", "Book it for Tuesday", "And?", "So?"], 2)
+        # A window, or a summary in place of the rest, is no edit.
+        a = await ask("window", "one")
+        b = await ask("window", "one", a, "two")
+        c = await ask("window", "one", a, "two", b, "three")
+        d = await ask("window", "three", c, "four")
+        await ask("window", "A summary: one, two", d, "five")
+        assert (said_by(models), await branches("window")) == (["one", "two", "three", "four", "five"], 1)
+
+
+async def test_a_window_that_begins_with_an_answer_like_the_first_one(database_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        models = Models()
+        models.rule = lambda messages, _: (
+            models.asked.append(  # type: ignore[method-assign]
+                tuple((type(each).__name__, str(each.content)) for each in messages)
+            )
+            or "ok"
+        )
+        http = await stack.enter_async_context(await process(stack, database_url, models))
+        for sent in (["one"], ["one", "ok", "two"], ["two", "ok", "three"], ["two", "ok", "three", "ok", "four"]):
+            messages = [
+                {"role": ("user", "assistant")[number % 2], "content": text} for number, text in enumerate(sent)
+            ]
+            body = {"model": "team", "user": "ann", "thread_id": "t", "messages": messages}
+            assert (await http.post(URL, json=body)).status_code == 200
+        assert said_by(models) == ["one", "two", "three", "four"]

@@ -80,12 +80,12 @@ def with_ids(body: dict[str, Any], ids: dict[str, str]) -> dict[str, Any]:
     return json.loads(text)
 
 
-async def send(service: Service, exchange: Exchange, ids: dict[str, str]) -> dict[str, Any]:
-    """The answer as the window reads it, with the response's status."""
+async def send(service: Service, exchange: Exchange, ids: dict[str, str], user: str | None = None) -> dict[str, Any]:
+    """The answer as the window reads it, with the response's status. `user`: who asks, where the window is told to say
+    so."""
     sent = {name: exchange.headers[name] for name in exchange.headers if name.startswith("x-")}
-    response = await service.http.post(
-        "/v1/chat/completions", json=with_ids(exchange.body, ids), headers=sent, timeout=60
-    )
+    body = with_ids(exchange.body, ids) | ({} if user is None else {"user": user})
+    response = await service.http.post("/v1/chat/completions", json=body, headers=sent, timeout=60)
     if response.status_code != 200:
         return {"status": response.status_code, "content": response.text}
     if not exchange.body.get("stream"):
@@ -117,7 +117,7 @@ async def replay(name: str, serve: Serve, model: ModelServer) -> Replay:
     return _replays[name]
 
 
-async def replay_now(name: str, serve: Serve, model: ModelServer) -> Replay:
+async def replay_now(name: str, serve: Serve, model: ModelServer, user: str | None = None) -> Replay:
     model.continues = "vllm"
     service = await serve(
         model_vision=True, model_continues="vllm", max_turns=2
@@ -128,13 +128,13 @@ async def replay_now(name: str, serve: Serve, model: ModelServer) -> Replay:
         whole = exchange.kind == "chat" and exchange.body["model"] == "writers"
         model.script(None, lambda r, e=exchange, w=whole: of_two(e, r) if w else reply(e))
         before = len(model.requests)
-        found.answers.append(await send(service, exchange, ids))
+        found.answers.append(await send(service, exchange, ids, user))
         calls = zip(exchange.answer.get("tool_calls", []), found.answers[-1].get("tool_calls", []), strict=False)
         ids |= {recorded["id"]: given["id"] for recorded, given in calls}
         found.asked.append(model.requests[before:])
-    users = {e.headers.get("x-openwebui-user-id") for e in recording(name).exchanges} | {None}
-    for user in users:
-        query = {} if user is None else {"user": user}
+    users = {e.headers.get("x-openwebui-user-id") for e in recording(name).exchanges} | {None, user}
+    for each in users:
+        query = {} if each is None else {"user": each}
         found.threads += (await service.http.get("/v1/threads", params={**query, "limit": 100})).json()["data"]
     return found
 
@@ -180,7 +180,8 @@ async def test_the_model_sees_what_the_window_shows(name: str, serve: Serve, mod
         if exchange.kind != "chat" or exchange.body["model"] == "writers":
             continue
         [request] = asked
-        sent = as_asked(exchange.body["messages"], wrapped)
+        # Where nobody is named, what the window drops may be another person's: the model sees what it shows.
+        sent = as_asked(exchange.body["messages"], {} if name == RETRIEVAL else wrapped)
         told = [text_of(message["content"]) for message in sent if message["role"] == "system"]
         assert all(text in request.system for text in told)
         assert in_turns(request.messages) == in_turns(sent)
@@ -199,10 +200,25 @@ async def test_housekeeping_is_one_plain_call_and_no_conversation(name: str, ser
     assert len(found.threads) <= chats
 
 
+@pytest.mark.xdist_group("openwebui/legacy_tools")
+async def test_one_person_keeps_what_a_window_has_found(serve: Serve, model: ModelServer) -> None:
+    """The scene in which the window drops what it had put around a question, with its user named."""
+    found = await replay_now(RETRIEVAL, serve, model, user="ann")
+    wrapped: dict[str, str] = {}
+    for exchange, asked in zip(recording(RETRIEVAL).exchanges, found.asked, strict=True):
+        if exchange.kind == "chat":
+            sent = as_asked(exchange.body["messages"], wrapped)
+            assert in_turns(asked[0].messages) == in_turns(sent)
+    assert wrapped
+    assert len(found.threads) == 1
+
+
+RETRIEVAL = "openwebui/legacy_tools"
 MORE = {
     **dict.fromkeys(("openwebui/regenerate", "openwebui/edit_a_question", "openwebui/fork", "openwebui/stop"), 2),
     "openwebui/edit_an_answer": 2,
     "openwebui/another_model": 2,
+    RETRIEVAL: 2,
     "openwebui/compaction": 4,  # a history whose beginning is gone is unknown
 }
 """How many threads a scene may make where that is not one."""

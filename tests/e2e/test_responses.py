@@ -350,4 +350,4 @@ async def test_who_may_open_a_websocket(serve: Serve) -> None:
     with pytest.raises(Refused) as refused:
         async with connected(app, headers={"Origin": "https://evil.example"}):
             pass
-    assert refused.value.body["error"]["code"] == "host_not_allowed"
+    assert refused.value.body["error"]["code"] == "origin_not_allowed"

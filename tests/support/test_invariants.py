@@ -28,7 +28,7 @@ BREAKS = {
     "a run has an end if, and only if, it is over": "UPDATE run SET finished_at = NULL",
     "times go forward": "UPDATE run SET started_at = finished_at, finished_at = created_at",
     "only a thread whose run is live is leased": "UPDATE thread SET lease_owner = 'x'",
-    "only a turn in flight has steps": (
+    "only a turn in flight, or one that has failed, has steps": (
         "INSERT INTO turnstep (thread_key, agent, step, created_at, run_id, turn, epoch, digest, value) "
         "SELECT id, 'a', 's', created_at, run_id, turn, epoch, '', '1' FROM thread"
     ),

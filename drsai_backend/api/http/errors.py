@@ -21,6 +21,7 @@ from drsai_backend.errors import (
     Conflict,
     DatabaseError,
     DrSaiError,
+    Forbidden,
     InsufficientScope,
     InvalidRequest,
     RunFailed,
@@ -77,6 +78,10 @@ class Overloaded(DrSaiError, code="overloaded", status=503):
 
 class HostNotAllowed(InvalidRequest, code="host_not_allowed"):
     """The request's `Host` is none that this server serves."""
+
+
+class OriginNotAllowed(Forbidden, code="origin_not_allowed"):
+    """A page of another origin has a browser ask for it, with the browser's own credentials or none."""
 
 
 class RunMoved(DrSaiError, code="run_moved", status=503):

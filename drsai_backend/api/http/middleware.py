@@ -6,7 +6,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -15,12 +15,14 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drsai_backend import log_context
-from drsai_backend.api.http.errors import HostNotAllowed, InternalError, error_response
+from drsai_backend.api.http.errors import HostNotAllowed, InternalError, OriginNotAllowed, error_response
 from drsai_backend.errors import DrSaiError, InvalidRequest, NotOpened
 
 _log = logging.getLogger(__name__)
 _SANE: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _REQUEST_ID: Final = "drsai.request_id"
+_SAFE: Final = ("GET", "HEAD", "OPTIONS")
+_OF_BROWSERS: Final = (b"host", b"origin", b"sec-fetch-site", b"authorization", b"api-key", b"x-api-key")
 
 
 class Hosts:
@@ -55,6 +57,31 @@ class Hosts:
         return self._any_address or address.is_loopback or name in self._names
 
 
+def check_origin(headers: Iterable[tuple[bytes, bytes]], origins: Collection[str], *, with_key: bool) -> None:
+    """Raises OriginNotAllowed for a request that changes something, or opens a WebSocket, and that a browser makes for
+    a page of another site: it asks nobody before, and adds its cookies or login.
+
+    Args:
+        headers: of the request. Where neither `Sec-Fetch-Site` nor `Origin` is there, no page has made it.
+        origins: those that may (`DRSAI_CORS_ORIGINS`); `*`: all.
+        with_key: whether a key or token in a header lets the request pass, as a foreign page has none.
+    """
+    found = {name: value.decode("latin-1") for name, value in headers if name in _OF_BROWSERS}
+    site, origin = found.get(b"sec-fetch-site"), found.get(b"origin")
+    is_own = site in ("same-origin", "none") if site else origin is None or _host_of(origin) == found.get(b"host")
+    kind = found.get(b"authorization", "").partition(" ")[0].lower()
+    has_key = with_key and (kind == "bearer" or b"api-key" in found or b"x-api-key" in found)
+    if not (is_own or has_key or "*" in origins or origin in origins):
+        raise OriginNotAllowed(
+            f"pages of {origin or 'other sites'} may not do this; DRSAI_CORS_ORIGINS names those that may"
+        )
+
+
+def _host_of(origin: str) -> str | None:
+    scheme, _, host = origin.partition("://")
+    return host if scheme in ("http", "https") else None
+
+
 def _without_port(host: str) -> str:
     if host.startswith("[") or host.count(":") == 1:
         name, _, port = host.rpartition(":")
@@ -65,11 +92,12 @@ def _without_port(host: str) -> str:
 @dataclass(frozen=True)
 class RequestGuard:
     """Gives every answer an `X-Request-Id`: the request's own, where it has a sane one. Refuses what must not reach a
-    route: a host that is none of `hosts` (None: any is served), and two lengths of one body, which a proxy and this
-    server could read as different requests."""
+    route: a host that is none of `hosts` (None: any is served), two lengths of one body, which a proxy and this server
+    could read as different requests, and changes by pages of other origins than `origins`."""
 
     app: ASGIApp
     hosts: Hosts | None
+    origins: Collection[str] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -96,6 +124,11 @@ class RequestGuard:
 
         if error is None and lengths > 1:
             error = InvalidRequest("send either `Content-Length` or `Transfer-Encoding`", param="Transfer-Encoding")
+        if error is None and scope["method"] not in _SAFE:
+            try:
+                check_origin(scope["headers"], self.origins, with_key=True)
+            except OriginNotAllowed as refused:
+                error = refused
         if error is None:
             await self.app(scope, receive, send_with_id)
         else:

@@ -11,7 +11,7 @@ from starlette.types import Send
 from drsai_backend.api.http.body import header_of
 from drsai_backend.api.http.errors import HostNotAllowed, error_body
 from drsai_backend.api.http.json import dumps
-from drsai_backend.api.http.middleware import Hosts
+from drsai_backend.api.http.middleware import Hosts, check_origin
 from drsai_backend.errors import DrSaiError
 
 POLICY_VIOLATION: Final = 1008
@@ -22,13 +22,12 @@ class SocketClosed(Exception):
 
 
 def check_place(scope: Connection, hosts: Hosts | None, origins: Collection[str]) -> None:
-    """Raises HostNotAllowed for a host that is not served (`hosts`; None: any is), or a page of another origin: a
-    browser asks nobody before it opens a WebSocket."""
-    host, origin = (header_of(scope, name) for name in (b"host", b"origin"))
+    """Raises HostNotAllowed for a host that is not served (`hosts`; None: any is), and OriginNotAllowed for a page of
+    another origin."""
+    host = header_of(scope, b"host")
     if host is not None and hosts is not None and not hosts.allow(host.decode("latin-1")):
         raise HostNotAllowed("this host is not served here; DRSAI_ALLOWED_HOSTS names those that are")
-    if origin is not None and "*" not in origins and origin.decode("latin-1") not in origins:
-        raise HostNotAllowed("pages of this origin may not connect; DRSAI_CORS_ORIGINS names those that may")
+    check_origin(scope["headers"], origins, with_key=False)
 
 
 async def refuse(scope: Connection, send: Send, error: DrSaiError) -> None:

@@ -260,7 +260,7 @@ class FollowedRun:
     """A run that this process may or may not run, as a handle: one that waits in the queue, or is another worker's.
 
     `speakers`: number of agents that may speak; `ignored`: fields of the request that nobody of the team takes;
-    `attempt`: the request that it answers, where its client may repeat it.
+    `attempt`: the request that it answers, where its client may repeat it; `imported`: see `RunHandle`.
     """
 
     _follow: Callable[[], AsyncIterator[Logged]]
@@ -273,6 +273,7 @@ class FollowedRun:
     failure: BaseException | None = None
     failed_agent: str | None = None
     attempt: Attempt | None = None
+    imported: bool = False
     _said: list[MessageDone] = field(default_factory=list[MessageDone])
     _ended: RunEnded | None = None
 

@@ -236,6 +236,8 @@ class RunHandle:
         speakers: how many agents may speak; 1: a lone one.
         attempt: the request that it answers, where its client may repeat it.
         ignored: fields of the request that nobody of the team takes: parameters, and `tools`, the client's.
+        imported: whether conversations are stored that look like the request's history and may be other people's, so
+            that it was imported into a thread of its own.
     """
 
     def __init__(self, live: LiveRun, follow: Follow | None = None) -> None:
@@ -246,6 +248,7 @@ class RunHandle:
         self._said: list[MessageDone] = []
         self._ended: RunEnded | None = None
         self.attempt: Attempt | None = None
+        self.imported = False
         self.run_id = live.run_id
         self.name = live.name
         self.thread_id = live.name.thread_id

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from drsai_backend.database.runs.history import StoredPoint, find_points, find_points_of
+from drsai_backend.database.runs.history import StoredPoint, find_points_of
 from drsai_backend.database.runs.paths import Line, branch_of
 from drsai_backend.database.runs.reads import ThreadHead, find_run
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.runs.history.digest import Conversation, History, HistoryPoint, began, points
 from drsai_backend.runs.history.results import are_of
-from drsai_backend.runs.history.stored import read_conversation, reworded_point, walk_beginning
+from drsai_backend.runs.history.stored import Walk, newest_turn, read_conversation, reworded_point, walk_beginning
 from drsai_backend.runs.requests import KnownHistory, RunRequest
 from drsai_backend.state.travel import Place
 
@@ -54,11 +54,13 @@ def at_its_end(
 
 
 def find_end(
-    session: Session, request: RunRequest, digest: bytes, results: Mapping[str, str]
+    session: Session,
+    places: Sequence[tuple[StoredPoint, ThreadHead]],
+    request: RunRequest,
+    results: Mapping[str, str],
 ) -> tuple[ThreadHead | None, bool]:
-    """The newest thread whose last answer is at that point; or the one on which the request was served before, and
+    """The first thread whose last answer is at its place; or the one on which the request was served before, and
     whether it was."""
-    places = find_points(session, request.principal.owner, request.team, digest)
     for point, head in _of_results(session, places, results):
         if request.idempotency_key is not None and find_run(session, head.key, request.idempotency_key) is not None:
             return head, True
@@ -119,8 +121,13 @@ def _of_results(
 
 
 def _has_results(session: Session, point: StoredPoint, head: ThreadHead, results: Mapping[str, str]) -> bool | None:
+    return are_of(session, line_to(session, point, head), results)
+
+
+def line_to(session: Session, point: StoredPoint, head: ThreadHead) -> Line:
+    """The path of a thread up to a point of it."""
     branch = None if head.branch is None else branch_of(session, head.key, "seq", point.last_seq)
-    return are_of(session, Line(head.key, branch, seq=point.last_seq), results)
+    return Line(head.key, branch, seq=point.last_seq)
 
 
 def compare(
@@ -156,17 +163,20 @@ def _in_other_words(
 ) -> KnownHistory | Rewind | None:
     """The thread stands where the history ends, or was there, but for the words of questions. A client that puts a
     date or what it found around its newest question resends it without that: the question stays as it was answered.
-    Of a window, whose view counts, only if the words that it shows are part of that."""
+    Other words than these are an edit."""
     if history.last is None or not history.asked:
         return None
-    point = reworded_point(session, head, request.team, history, more=request.resends)
-    if point is None:
+    found = reworded_point(session, head, request.team, history)
+    if found is None:
         return None
+    point, length = found
     same = Conversation(history.last.digest)
     if point.asks:
         return continued(history, history.last, same, head)
     if conversation.point == point.digest:
         same.said += conversation.point_said
+        if length < history.last.length:
+            return None if same.said else history.known(length, head.seen)
         if (known := continued(history, history.last, same, head)) is not None:
             return known
     return Rewind(Place(at=point.last_seq), is_busy=False)
@@ -205,8 +215,20 @@ def _parted(
     # first answer, as the beginning of one that was stopped; or later, if its first question was in other words.
     first = began(request.messages)
     parts_here = request.resends and (first == walk.began or (bool(first) and first in walk.began))
+    parts_here = parts_here or _is_begun_anew(session, head, request, history, walk)
     is_common = parts_here or any(each.digest in {*walk.passed, walk.conversation.point} for each in theirs)
     return Rewind(Place(at=0), is_busy) if is_common else None
+
+
+def _is_begun_anew(session: Session, head: ThreadHead, request: RunRequest, history: History, walk: Walk) -> bool:
+    """Whether a history has the first answer of a thread to another question. One that ends with the thread's newest
+    turn is a part of it: a client sends a window, or a summary in place of the rest."""
+    first, last = history.first_turn, history.last_turns(1)[0]
+    began = walk.conversation
+    if walk.passed or first.answered != began.answered or first.is_of(began.said):
+        return False
+    newest = newest_turn(session, head, request.team)
+    return newest is None or newest.answered != last.answered or not last.is_of(newest.said)
 
 
 def continued(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, NamedTuple, Self, cast
@@ -27,6 +27,7 @@ from autogen_core import Image
 
 from drsai_backend.database.runs.reads import Seen
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.history.kept import HASHED, Found, KeptHistories, Prefix
 from drsai_backend.runs.requests import InputMessage, KnownHistory
 
@@ -36,7 +37,7 @@ _ASCII_SPACE: Final = b" \t\n\r\v\f\x1c\x1d\x1e\x1f"
 _FOLDED: Final = re.compile(r"<(/?)(?:think|details)(?![\w-])[^<>]*>", re.IGNORECASE)
 _HEADING: Final = re.compile(r"^[ \t]*\*\*[^*\n]+\*\*[ \t]*\r?$", re.MULTILINE)
 # The prompt of Open WebUI 0.4 to 0.12, and how it marks the question where a person has chosen older ones.
-_FOUND: Final = "### Task:"
+FOUND: Final = "### Task:"
 _FOUND_ENDS: Final = "</context>"
 _ASKED: Final = re.compile(r"\s*<user_query>(.*)</user_query>\s*\Z", re.DOTALL)
 _HEAVY: Final = 100_000
@@ -60,7 +61,7 @@ def plain(text: str) -> bytes:
 
 def asked_in(text: str) -> str:
     """The question in a user's text, without what a chat window has found for it."""
-    if not text.startswith(_FOUND):
+    if not text.startswith(FOUND):
         return text
     _, ends, rest = text.rpartition(_FOUND_ENDS)
     if not ends:
@@ -79,10 +80,25 @@ def plain_answer(text: str) -> bytes:
     return plain(text)
 
 
+def left_out(text: str) -> list[str]:
+    """What does not count of an answer: what is folded away, and headings."""
+    if "</" not in text and "**" not in text:
+        return []
+    return [*(text[begin:end] for begin, end in _folds(text)), *_HEADING.findall(_unfolded(text))]
+
+
 def _unfolded(text: str) -> str:
-    """The text without what chat windows fold. In one pass, whatever the text is."""
-    kept: list[str] = []
-    begin, depth, opened = 0, 0, 0
+    """The text without what chat windows fold."""
+    kept, at = list[str](), 0
+    for begin, end in _folds(text):
+        kept.append(text[at:begin])
+        at = end
+    return "".join([*kept, text[at:]])
+
+
+def _folds(text: str) -> Iterator[tuple[int, int]]:
+    """Where what chat windows fold begins and ends. In one pass, whatever the text is."""
+    depth, opened = 0, 0
     for tag in _FOLDED.finditer(text):
         if not tag[1]:
             opened = opened if depth else tag.start()
@@ -90,9 +106,7 @@ def _unfolded(text: str) -> str:
         elif depth:
             depth -= 1
             if not depth:
-                kept.append(text[begin:opened])
-                begin = tag.end()
-    return "".join([*kept, text[begin:]])
+                yield opened, tag.end()
 
 
 def flat(content: str | Sequence[str | Image]) -> str:
@@ -100,6 +114,15 @@ def flat(content: str | Sequence[str | Image]) -> str:
     if isinstance(content, str):
         return content
     return "".join(part if isinstance(part, str) else picture(part.to_base64()) for part in content)
+
+
+def flat_dump(config: JsonObject) -> str:
+    """What `flat` makes of the message of a dump as it came."""
+    content = config.get("content")
+    if not isinstance(content, list):
+        return str(content or "")
+    parts = cast("list[str | JsonObject]", content)
+    return "".join(part if isinstance(part, str) else picture(part.get("data", "")) for part in parts)
 
 
 def picture(base64: str) -> str:
@@ -178,11 +201,17 @@ class HistoryPoint(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A turn that has an answer: the point before it, and what counts of its texts."""
+    """A turn that has an answer: the point before it, what counts of its texts, and how many messages there are up to
+    its end."""
 
     before: bytes
     said: bytearray
     answered: bytearray
+    end: int
+
+    def is_of(self, said: bytearray) -> bool:
+        """Whether the question may be what a client has kept of the one that a thread has as `said`."""
+        return bool(self.said) and self.said in said
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +219,8 @@ class History:
     """A history that came with a request. `seed` says whose it is. `last`: the point of its last answer; None: it has
     none. `conversation` is the whole of it. `asked`: the user's messages since, by index, each with how much of
     `conversation.said` is before it. `turns`: its last ones that have an answer, as many as were digested now.
-    `systems`: the messages of the system, by index; `has_results`: there are messages of tools."""
+    `systems`: the messages of the system, by index; `found`: those of the user where a chat window has put a question
+    into what it found; `has_results`: there are messages of tools."""
 
     seed: bytes
     messages: Sequence[InputMessage]
@@ -199,11 +229,17 @@ class History:
     asked: Sequence[tuple[int, int]]
     turns: Sequence[Turn]
     systems: Sequence[int]
+    found: Sequence[int]
     has_results: bool
 
     def known(self, new_from: int, seen: Seen | None = None, newest: bytes | None = None) -> KnownHistory:
         """What a thread is told of it that knows all before message `new_from`."""
         return KnownHistory(new_from, self.conversation, seen, self.systems, newest)
+
+    @property
+    def first_turn(self) -> Turn:
+        """The first turn, of a history that has answers."""
+        return Histories(1).digest(self.seed, self.messages).turns[0]
 
     def last_turns(self, count: int) -> Sequence[Turn]:
         """The last turns that have an answer; fewer, if there are not as many."""
@@ -212,22 +248,24 @@ class History:
             turns = Histories(1).digest(self.seed, self.messages).turns
         return turns[-count:]
 
-    def ends_in_other_words(self, point: bytes, said: Sequence[bytearray], *, more: bool) -> bool:
-        """Whether a thread's point is the last one of this history, but for the words of the newest questions: the
-        thread has them as `said`. `more`: what the history has of each must be a part of that.
+    def met_in_other_words(self, point: bytes, said: Sequence[bytearray], drop: int) -> int | None:
+        """How many messages lead to a thread's point, which is the one after a turn of this history but for the words
+        of the newest questions: the thread has them as `said`, and what the history has of each is a part of that. The
+        last `drop` turns are left aside. None: it is another point.
 
         Only what was `said` must be known of the thread: the answers, and all that was before, are the same if the
         digest is.
         """
-        turns = self.last_turns(len(said))
+        turns = self.last_turns(len(said) + drop)
+        turns = turns[: len(turns) - drop]
         if not said or len(turns) < len(said):
-            return False
-        if more and any(not turn.said or turn.said not in known for turn, known in zip(turns, said, strict=True)):
-            return False
+            return None
+        if not all(turn.is_of(known) for turn, known in zip(turns, said, strict=True)):
+            return None
         digest = turns[0].before
         for turn, known in zip(turns, said, strict=True):
             digest = Conversation(digest, known, turn.answered).point
-        return digest == point
+        return turns[-1].end if digest == point else None
 
     def first_new(self, said: bytes | bytearray = b"") -> int | None:
         """The index of the first message of the user after the last answer that comes after `said`, which the thread
@@ -319,12 +357,13 @@ class Histories:
         contents: Sequence[str],
         found: Found | None,
     ) -> History:
-        conversation, begin, end, systems, has_results = Conversation(seed), 0, 0, list[int](), False
+        conversation, begin, end = Conversation(seed), 0, 0
+        systems, wrapped, has_results = list[int](), list[int](), False
         if found is None:
             found = self._kept.find(seed, roles, contents)
         if found is not None and found.prefix is not None:
-            begin, last, systems, has_results = found.prefix
-            end, conversation, systems = last.length, Conversation(last.digest), systems[:]
+            begin, last, systems, wrapped, has_results = found.prefix
+            end, conversation, systems, wrapped = last.length, Conversation(last.digest), systems[:], wrapped[:]
         prefix: Prefix | None = None
         asked: list[tuple[int, int]] = []
         turns: list[Turn] = []
@@ -332,10 +371,13 @@ class Histories:
             role = roles[index]
             if role == "user":
                 asked.append((index, len(conversation.point_said)))
-                turn = Turn(conversation.digest, conversation.said, conversation.answered)
+                turn = Turn(conversation.digest, conversation.said, conversation.answered, end)
                 if conversation.user(contents[index]):
-                    prefix = Prefix(index, HistoryPoint(end, conversation.digest), systems[:], has_results)
+                    point = HistoryPoint(end, conversation.digest)
+                    prefix = Prefix(index, point, systems[:], wrapped[:], has_results)
                     turns.append(turn)
+                if contents[index].startswith(FOUND):
+                    wrapped.append(index)
             elif role == "assistant":
                 if conversation.answer(contents[index]):
                     asked.clear()
@@ -348,6 +390,6 @@ class Histories:
             # Up to a message of the user: an answer before that may still be continued by the next message.
             self._kept.keep(found, prefix, roles, contents)
         if conversation.answered:
-            turns.append(Turn(conversation.digest, conversation.said, conversation.answered))
+            turns.append(Turn(conversation.digest, conversation.said, conversation.answered, end))
         last = HistoryPoint(end, conversation.point) if end else None
-        return History(seed, messages, last, conversation, asked, turns, systems, has_results)
+        return History(seed, messages, last, conversation, asked, turns, systems, wrapped, has_results)

@@ -38,6 +38,7 @@ class Prefix(NamedTuple):
     length: int
     last: HistoryPoint
     systems: list[int]
+    found: list[int]
     has_results: bool
 
 

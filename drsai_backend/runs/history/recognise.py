@@ -1,7 +1,9 @@
 """Which thread a history is of, and the way to the point where it ends. One step before `start`, for all APIs alike.
 
 Without a thread's id: the digest after the last answer finds the thread that stands there, which continues; or one that
-was there, which is forked; or nothing, and the history is imported. With an id, where the client sends its whole
+was there, which is forked; or nothing, and the history is imported. Of several that look alike, one is meant whose
+hidden words all stand in the history; where none has, it is the user's own if that is one person, else it is imported:
+the thread may be another person's. With an id, where the client sends its whole
 conversation: a thread that does not stand where the history ends is rewound to the last point that both have, and
 continues from there; what no point can be found for is taken as it comes, and changes nothing that is stored.
 """
@@ -9,20 +11,30 @@ continues from there; what no point can be found for is taken as it comes, and c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import Database
-from drsai_backend.database.runs.history import find_points
-from drsai_backend.database.runs.reads import read_head
+from drsai_backend.database.runs.history import StoredPoint, find_points
+from drsai_backend.database.runs.reads import ThreadHead, read_head
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, IllegalTransition, InvalidRequest, StateError, ThreadBusy
-from drsai_backend.runs.history.compared import Fork, Rewind, at_its_end, compare, continued, find_end, find_thread
+from drsai_backend.runs.history.compared import (
+    Fork,
+    Rewind,
+    at_its_end,
+    compare,
+    continued,
+    find_end,
+    find_thread,
+    line_to,
+)
 from drsai_backend.runs.history.digest import Histories, History, HistoryPoint, points, seed_of
+from drsai_backend.runs.history.hidden import Words, read_hidden, stand_in, told_before
 from drsai_backend.runs.history.results import are_of_first_run, asked_before, brought
 from drsai_backend.runs.requests import ForkOf, InputMessage, KnownHistory, RunRequest
 from drsai_backend.runs.threads.rights import Named
@@ -87,11 +99,18 @@ class Recogniser:
     async def _continuing(self, request: RunRequest, answer: str) -> RunRequest | None:
         """The request on the thread that ends with the answer that it continues; None: there is none to go back on."""
         owner, whole = request.principal.owner, [*request.messages, InputMessage("assistant", answer)]
-        last = (await self._histories.digested(seed_of(owner, request.team), whole)).last
+        history = await self._histories.digested(seed_of(owner, request.team), whole)
+        last = history.last
         if last is None:
             return None
         results = brought(request.messages)
-        head, is_served = await self._database.read(lambda session: find_end(session, request, last.digest, results))
+
+        def find(session: Session) -> tuple[ThreadHead | None, bool]:
+            places = find_points(session, owner, request.team, last.digest)
+            places, _ = self._meant(session, places, request, history)
+            return find_end(session, places, request, results)
+
+        head, is_served = await self._database.read(find)
         if head is None:
             return None
         named = replace(request, thread_id=head.thread_id)
@@ -117,16 +136,41 @@ class Recogniser:
         if not places:
             return request
         found, results = None, brought(request.messages[: last.length]) if history.has_results else {}
+        hidden = self._known_hidden(places[0][1])
+        if hidden is None or len(places) > 1 or not stand_in(history, hidden):
+            places, hidden = await self._database.read(lambda session: self._meant(session, places, request, history))
+        if not places:
+            return replace(request, imported=True)
         if request.idempotency_key is None and not results:
             found = at_its_end(*places[0], request, history, last)
         if found is None:
             found = await self._database.read(
                 lambda session: find_thread(session, places, request, history, last, results)
             )
-        if not isinstance(found, Fork):
+        if isinstance(found, Fork):
+            fork = ForkOf(found.source.name, found.place)
+            found = replace(request, fork_of=fork, known=history.known(new_from))
+        if found is None or found.known is None:
             return found or request
-        fork = ForkOf(found.source.name, found.place)
-        return replace(request, fork_of=fork, known=history.known(new_from))
+        return replace(found, known=replace(found.known, by_words=True, hidden=hidden))
+
+    def _known_hidden(self, head: ThreadHead) -> Words | None:
+        """The hidden words of a thread, as far as they are known without a query."""
+        warm = self._warm.peek(head.name)
+        return None if warm is None or warm.head != head else warm.hidden
+
+    @staticmethod
+    def _meant(
+        session: Session, places: Sequence[tuple[StoredPoint, ThreadHead]], request: RunRequest, history: History
+    ) -> tuple[Sequence[tuple[StoredPoint, ThreadHead]], Words | None]:
+        """Of the places that a history may be of, newest first, those whose hidden words all stand in it, and these
+        words: of the places that have most of them. Where there are none, all of them if who asks is one person."""
+        found = [(place, read_hidden(session, line_to(session, *place))) for place in places]
+        meant = [(place, words) for place, words in found if stand_in(history, words)]
+        if not meant:
+            return (places if request.principal.is_one_person else ()), None
+        most = max((words for _, words in meant), key=len)
+        return [place for place, words in meant if len(words) == len(most)], most
 
     def _warm_at(self, request: RunRequest, history: History, last: HistoryPoint, new_from: int) -> RunRequest | None:
         """The request on a thread that is warm and stands where a history ends, as far as this process knows. Of what
@@ -141,8 +185,11 @@ class Recogniser:
         stands = head.status is RunStatus.COMPLETED and not head.queued and head.branch is None
         if not stands or head.name.owner != request.principal.owner or head.team != request.team:
             return None
+        hidden = warm.hidden
+        if hidden is None or not told_before(history) <= hidden or not stand_in(history, hidden):
+            return None
         known = history.known(new_from, head.seen, last.digest)
-        return replace(request, thread_id=head.thread_id, known=known)
+        return replace(request, thread_id=head.thread_id, known=replace(known, by_words=True, hidden=hidden))
 
     async def with_results(self, request: RunRequest) -> RunRequest | None:
         """A request whose history ends with results that its thread does not wait for, after a turn that failed, was

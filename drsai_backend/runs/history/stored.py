@@ -4,7 +4,7 @@ said since."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from autogen_agentchat.messages import BaseAgentEvent
 
@@ -21,7 +21,7 @@ from drsai_backend.database.runs.reads import ThreadHead
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import UNFINISHED
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.history.digest import Conversation, History, picture
+from drsai_backend.runs.history.digest import Conversation, History, flat_dump
 from drsai_backend.runs.transcript import asked_after, is_shown, said_to
 from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.messages import is_received, read_message
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 _REWORDED: Final = 4
-"""How many points back a question is looked for that was sent in other words."""
+"""How many points back a question is looked for that was sent in other words, and how many turns after that may be
+changed."""
 
 
 def read_conversation(session: Session, head: ThreadHead, team: str) -> tuple[Conversation, int]:
@@ -63,17 +64,33 @@ def walk_beginning(session: Session, head: ThreadHead) -> Walk:
     return walk
 
 
-def reworded_point(
-    session: Session, head: ThreadHead, team: str, history: History, *, more: bool
-) -> StoredPoint | None:
-    """The newest of a thread's last points at which a history ends, but for the words of the newest questions
-    (`History.ends_in_other_words`)."""
-    found = newest_points(session, head, team, _REWORDED + 1)
+def reworded_point(session: Session, head: ThreadHead, team: str, history: History) -> tuple[StoredPoint, int] | None:
+    """The newest of a thread's last points that a history comes by, but for the words of the newest questions before it
+    (`History.met_in_other_words`), and how many messages lead there."""
+    turns = _newest_turns(session, head, team, _REWORDED)
+    for drop in range(_REWORDED):
+        for point, walk in turns:
+            length = history.met_in_other_words(point.digest, walk.asked, drop)
+            if length is not None and not (drop and point.asks):
+                return point, length
+    return None
+
+
+def newest_turn(session: Session, head: ThreadHead, team: str) -> Conversation | None:
+    """The newest turn of a thread that has an answer, as `said` and `answered`; None: it has none."""
+    turns = _newest_turns(session, head, team, 1)
+    return turns[0][1].conversation if turns else None
+
+
+def _newest_turns(session: Session, head: ThreadHead, team: str, count: int) -> list[tuple[StoredPoint, Walk]]:
+    """A thread's last points, newest first, and what was said since the one before."""
+    found = newest_points(session, head, team, count + 1)
     if not found:
-        return None
-    base = found[_REWORDED].last_seq if len(found) > _REWORDED else 0
+        return []
+    base = found[count].last_seq if len(found) > count else 0
     messages = numbered_since(session, head.line, base)
-    for index, point in enumerate(found[:_REWORDED]):
+    turns: list[tuple[StoredPoint, Walk]] = []
+    for index, point in enumerate(found[:count]):
         waits = head.status is RunStatus.AWAITING_INPUT and point.run_id == head.run_id
         if point.asks and not waits:
             continue  # A question is no place to go back to: its turn is not stored.
@@ -82,9 +99,8 @@ def reworded_point(
         walk.take((config, shown) for seq, config, shown in messages if before < seq <= point.last_seq)
         if waits:
             walk.asks(head.input_request)
-        if history.ends_in_other_words(point.digest, walk.asked, more=more):
-            return point
-    return None
+        turns.append((point, walk))
+    return turns
 
 
 class Walk:
@@ -116,7 +132,7 @@ class Walk:
                 self._last = _text(config)
                 self.conversation.answer(self._last)
             elif role == "user" or (role is None and config.get("source") == "user"):
-                self._user(_flat(config))
+                self._user(flat_dump(config))
 
     def asks(self, question: JsonObject | None) -> None:
         """A question comes next."""
@@ -143,12 +159,3 @@ def _text(config: JsonObject) -> str:
         return content
     message = read_message(config)
     return "" if isinstance(message, BaseAgentEvent) else message.to_text()
-
-
-def _flat(config: JsonObject) -> str:
-    """What `digest.flat` makes of the message as it came."""
-    content = config.get("content")
-    if not isinstance(content, list):
-        return str(content or "")
-    parts = cast("list[str | JsonObject]", content)
-    return "".join(part if isinstance(part, str) else picture(part.get("data", "")) for part in parts)

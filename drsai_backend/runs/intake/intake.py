@@ -114,7 +114,7 @@ class Intake:
             await self._starter.outlook(request, factory)
             is_new, (request, is_made) = False, await self._forks.make(request)
         try:
-            return await self._start(request, factory, is_new=is_new)
+            handle = await self._start(request, factory, is_new=is_new)
         except Conflict:
             # The same request may have come twice at the same moment.
             if (earlier := await self._earlier(request)) is not None:
@@ -126,6 +126,8 @@ class Intake:
             if is_made:
                 await self._forks.undo(request)
             raise
+        handle.imported = request.imported
+        return handle
 
     async def earlier(self, request: RunRequest) -> Handle | None:
         """The run that the idempotency key of a request stands for, whether its team is there or not; None: none."""

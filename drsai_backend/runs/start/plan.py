@@ -19,6 +19,7 @@ from drsai_backend.datamodel.base import JsonText
 from drsai_backend.errors import InvalidRequest, OtherModel, StaleAnswer
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.history.digest import Conversation
+from drsai_backend.runs.history.hidden import hidden_in
 from drsai_backend.runs.messages import first_new, new_messages, system_text
 from drsai_backend.runs.requests import Answer, InputMessage, KnownHistory, NoAnswer, RunRequest
 from drsai_backend.runs.start.read import StoredThread
@@ -48,7 +49,8 @@ class Plan:
     the turn in flight, which is repeated; None: the messages are the task. `received` keeps what was answered.
     `system` is the client's system message, `texts` are the newest texts of the user. `author`: the user who has sent
     `new`, where the thread is another's. `conversation` is what the client has, `new` included. `is_moved`: the thread
-    was another team's, and this one begins with its history.
+    was another team's, and this one begins with its history. `hidden` are the thread's hidden words with these (see
+    `runs.history.hidden`); None: they are not known.
     """
 
     new: Sequence[InputMessage] = ()
@@ -63,6 +65,7 @@ class Plan:
     author: str | None = None
     conversation: Conversation
     is_moved: bool = False
+    hidden: frozenset[bytes] | None = None
 
 
 def plan_resumed(thread: StoredThread) -> Plan:
@@ -110,7 +113,8 @@ def plan(request: RunRequest, thread: StoredThread | None, *, may_move: bool) ->
     conversation = _conversation(request, thread, new)
     if thread is None:
         # A new thread is one's own.
-        return Plan(new=new, raw=list(raw), system=system, texts=texts, conversation=conversation)
+        hidden = hidden_in(new)
+        return Plan(new=new, raw=list(raw), system=system, texts=texts, conversation=conversation, hidden=hidden)
     head = thread.head
     waits = head.status is RunStatus.AWAITING_INPUT
     is_moved = head.team is not None and head.team != request.team and (bool(head.turn) or waits or thread.has_answers)
@@ -145,7 +149,15 @@ def plan(request: RunRequest, thread: StoredThread | None, *, may_move: bool) ->
         author=request.author,
         conversation=conversation,
         is_moved=is_moved,
+        hidden=None if waits else _hidden(request, thread, new),
     )
+
+
+def _hidden(request: RunRequest, thread: StoredThread, new: Sequence[InputMessage]) -> frozenset[bytes] | None:
+    before = None if thread.warm is None else thread.warm.hidden
+    if request.known is not None and request.known.hidden is not None:
+        before = request.known.hidden
+    return None if before is None else before | hidden_in(new)
 
 
 def _after(
@@ -155,14 +167,18 @@ def _after(
     sent, start = request.messages, known.new_from
     # It need not stand among what is new.
     is_changed = _system_text(request) not in (None, known_system or "")
-    changed = [sent[index] for index in known.systems] if is_changed else []
+    changed = [sent[index] for index in known.systems] or [InputMessage("system", "")] if is_changed else []
     return [*changed, *(each for each in sent[start:] if each.role != "system")], request.raw_messages[start:]
 
 
 def _system_text(request: RunRequest) -> str | None:
-    """As `system_text`, without looking for them again in a history that was digested."""
-    sent = request.messages
-    return system_text(sent if request.known is None else [sent[index] for index in request.known.systems])
+    """As `system_text`, without looking for them again in a history that was digested. A client that names no thread
+    sends all that holds: "", where it sends none."""
+    sent, known = request.messages, request.known
+    if known is None:
+        return system_text(sent)
+    text = system_text([sent[index] for index in known.systems])
+    return "" if text is None and known.by_words else text
 
 
 def _conversation(request: RunRequest, thread: StoredThread | None, new: Sequence[InputMessage]) -> Conversation:

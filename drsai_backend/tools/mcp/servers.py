@@ -123,11 +123,13 @@ class _Remote(_Server):
         allowed_addresses: of a server that somebody else than the operator names: addresses that are not public and may
             be reached all the same. All others that are not public may not, and headers are sent as they are. None: it
             is the operator's, and may be anywhere.
+        tenant: of a server that a tenant has registered. Tenants share no sessions: a server may remember in them.
     """
 
     url: AnyHttpUrl
     headers: Mapping[str, str] = Field(default_factory=dict, repr=False)
     oauth: OAuthClient | None = None
+    tenant: str | None = None
     allowed_addresses: tuple[str, ...] | None = None
 
 

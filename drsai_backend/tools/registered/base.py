@@ -23,7 +23,9 @@ class ToolKind(Protocol):
         """
         ...
 
-    async def check_credentials(self, name: str, config: JsonObject, secrets: Mapping[str, str]) -> None:
+    async def check_credentials(
+        self, name: str, config: JsonObject, secrets: Mapping[str, str], *, tenant: str
+    ) -> None:
         """Ask the peer whether the credentials are good, where the config says how.
 
         Raises:
@@ -31,7 +33,7 @@ class ToolKind(Protocol):
         """
         ...
 
-    def make(self, name: str, config: JsonObject, secrets: Mapping[str, str]) -> ToolBase | Workbench:
-        """The tool, of a config that `check` has made; or, of a kind that stands for several, what has these, with
-        names that begin with `name__`."""
+    def make(self, name: str, config: JsonObject, secrets: Mapping[str, str], *, tenant: str) -> ToolBase | Workbench:
+        """The tool of a tenant, of a config that `check` has made; or, of a kind that stands for several, what has
+        these, with names that begin with `name__`. Tenants share no connection that remembers anything."""
         ...

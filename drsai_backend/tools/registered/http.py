@@ -51,14 +51,16 @@ class HttpKind:
             raise
         return checked.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
 
-    async def check_credentials(self, name: str, config: JsonObject, secrets: Mapping[str, str]) -> None:
+    async def check_credentials(
+        self, name: str, config: JsonObject, secrets: Mapping[str, str], *, tenant: str
+    ) -> None:
         """See `ToolKind.check_credentials`."""
         try:
-            await self.make(name, config, secrets).validate_credentials()
+            await self.make(name, config, secrets, tenant=tenant).validate_credentials()
         except ToolError as error:
             raise InvalidRequest(f"the credentials were tried: {error.message}", param="config.check") from None
 
-    def make(self, name: str, config: JsonObject, secrets: Mapping[str, str]) -> HttpTool:
+    def make(self, name: str, config: JsonObject, secrets: Mapping[str, str], *, tenant: str) -> HttpTool:
         """See `ToolKind.make`."""
         return self._tool(HttpToolConfig.model_validate({**config, "name": name}), secrets)
 

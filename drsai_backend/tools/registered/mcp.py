@@ -85,22 +85,24 @@ class McpKind:
         self._server(name, checked, secrets)
         return checked.model_dump(mode="json", exclude_defaults=True)
 
-    async def check_credentials(self, name: str, config: JsonObject, secrets: Mapping[str, str]) -> None:
+    async def check_credentials(
+        self, name: str, config: JsonObject, secrets: Mapping[str, str], *, tenant: str
+    ) -> None:
         """Connect, and list the server's tools. See `ToolKind.check_credentials`."""
         if importlib.util.find_spec("mcp") is None:
             raise NotInstalled("MCP servers need a package that is not here: pip install 'drsai-backend[mcp]'")
-        server = self._server(name, McpToolConfig.model_validate(config), secrets)
+        server = self._server(name, McpToolConfig.model_validate(config), secrets, tenant)
         workbench = McpWorkbench([server.model_copy(update={"required": True})])
         try:
             await workbench.list_tools()
         except ServerFailed as error:
             raise InvalidRequest(f"the server was tried: {error}", param="config.url") from None
 
-    def make(self, name: str, config: JsonObject, secrets: Mapping[str, str]) -> McpWorkbench:
+    def make(self, name: str, config: JsonObject, secrets: Mapping[str, str], *, tenant: str) -> McpWorkbench:
         """See `ToolKind.make`."""
-        return McpWorkbench([self._server(name, McpToolConfig.model_validate(config), secrets)])
+        return McpWorkbench([self._server(name, McpToolConfig.model_validate(config), secrets, tenant)])
 
-    def _server(self, name: str, config: McpToolConfig, secrets: Mapping[str, str]) -> McpHttp:
+    def _server(self, name: str, config: McpToolConfig, secrets: Mapping[str, str], tenant: str = "") -> McpHttp:
         values = Values({}, secrets)
         try:
             headers = {key: values.header(key, text) or "" for key, text in config.headers.items()}
@@ -108,7 +110,7 @@ class McpKind:
             raise InvalidRequest(f"`config.headers`: {error.message}", param="config.headers") from None
         fields: dict[str, Any] = {**config.model_dump(exclude={"headers"}), "headers": headers}
         try:
-            return McpHttp(name=name, allowed_addresses=self._allowed, **fields)
+            return McpHttp(name=name, allowed_addresses=self._allowed, tenant=tenant, **fields)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             if first["loc"] == ("name",):

@@ -86,7 +86,7 @@ class ToolRegistry:
         self._check(spec)
         # In a thread: a config may have a long schema.
         config = await in_thread(partial(kind.check, spec.name, spec.config, spec.secrets))
-        await kind.check_credentials(spec.name, config, spec.secrets)
+        await kind.check_credentials(spec.name, config, spec.secrets, tenant=who.tenant)
         sealed = self._db.secrets.encrypt(json.dumps(dict(spec.secrets))) if spec.secrets else None
         write = partial(
             stored.register,
@@ -197,7 +197,7 @@ class ToolRegistry:
 
     def make(self, tenant: str, tool: StoredTool) -> ToolBase | CountedWorkbench:
         """A tool that can be called, or several; the calls are counted."""
-        made = self._kind(tool.kind).make(tool.name, tool.definition, self._secrets(tool))
+        made = self._kind(tool.kind).make(tool.name, tool.definition, self._secrets(tool), tenant=tenant)
         count = partial(self.statistics.count, tenant, tool.name)
         return CountedTool(made, count) if isinstance(made, ToolBase) else CountedWorkbench(made, count)
 

@@ -118,7 +118,7 @@ async def test_a_page_of_another_origin_may_not_connect(world: World) -> None:
     with pytest.raises(Refused) as refused:
         async with opened(world, origin="https://evil.example"):
             pass
-    assert refused.value.status == 400
+    assert refused.value.status == 403
 
 
 async def test_a_heartbeat_while_there_is_nothing_to_say(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

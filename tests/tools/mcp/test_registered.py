@@ -96,6 +96,16 @@ async def world(database_url: str, port: int) -> AsyncGenerator[World]:
         yield world
 
 
+async def test_tenants_share_no_session(world: World) -> None:
+    """What a server remembers of a session is for those who have spoken in it."""
+    for who, sessions in (("ann", 1), ("eve", 2)):
+        made = await world.ask("POST", "", {"name": "numbers", "type": "mcp", "config": {"url": world.url}}, who)
+        assert made.status_code == 201, made.text
+        called = await world.ask("POST", "/numbers__double/invoke", {"arguments": {"number": 4}}, who)
+        assert called.json()["content"] == "8"
+        assert pool().count == sessions
+
+
 async def test_its_tools_are_served_to_agents(world: World) -> None:
     made = await world.register({"KEY": "hunter2"}, include=["double", "norm"], headers={"X-Key": "k {secret:KEY}"})
     assert made.status_code == 201, made.text
@@ -163,7 +173,7 @@ async def test_the_operators_environment_is_not_sent(world: World, monkeypatch: 
     secrets = {"KEY": "${OPERATORS}"}
     made = await world.register(secrets, headers={"X-Key": "{secret:KEY}"})
     assert made.status_code == 201, made.text
-    workbench = McpKind(("127.0.0.0/8",)).make("numbers", made.json()["config"], secrets)
+    workbench = McpKind(("127.0.0.0/8",)).make("numbers", made.json()["config"], secrets, tenant="acme")
     [server] = workbench._servers.values()  # pyright: ignore[reportPrivateUsage]
     async with http._client(server) as client:  # type: ignore[arg-type]
         assert client.headers["x-key"] == "${OPERATORS}"

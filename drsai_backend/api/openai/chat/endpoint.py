@@ -28,7 +28,7 @@ from drsai_backend.api.http.errors import InternalError, RunMoved
 from drsai_backend.api.http.json import json_response
 from drsai_backend.api.http.parameters import check_query
 from drsai_backend.api.http.stream import PING, ClientLeft, EventStream, Frames, Watch
-from drsai_backend.api.objects import run_headers, run_object
+from drsai_backend.api.objects import headers_of_answer, run_object
 from drsai_backend.api.openai.chat.exchange import Exchange, StreamWriter, describe_answers
 from drsai_backend.api.openai.chat.inputs import MODEL_KEY, ChatBody, ChatCall, parse_call
 from drsai_backend.api.openai.chat.side_call import answer_on_the_side
@@ -110,7 +110,7 @@ class ChatRoute(APIRoute):
             calls = self._engine.side_calls
             await answer_on_the_side(calls, exchange, call, kind or "", scope, receive, send, ping=self._ping)
             return
-        headers = run_headers(handle.thread_id, handle.run_id)
+        headers = headers_of_answer(handle)
         if ignored := exchange.ignored(handle):
             headers.append((b"x-ignored-fields", ", ".join(ignored).encode()))
         try:
@@ -151,6 +151,7 @@ class ChatRoute(APIRoute):
         user: kept with the request, and nobody's identity."""
         request, tag = call.request, call.user
         if caller is not None and tag is not None and not caller.may(Scope.ACT_AS):
+            caller = replace(caller, for_many=caller.for_many or tag != caller.user_id)
             request, tag = replace(request, extra={**request.extra, "user": tag}), None
         return call._replace(request=replace(request, principal=self._access.acting(caller, scope, tag)))
 

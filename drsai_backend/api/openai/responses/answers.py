@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from drsai_backend.api.http.errors import InternalError, RunMoved, error_response
 from drsai_backend.api.http.json import json_response
 from drsai_backend.api.http.stream import ClientLeft, EventStream, Frames, Watch
-from drsai_backend.api.objects import run_headers
+from drsai_backend.api.objects import headers_of_answer
 from drsai_backend.api.openai.chat.wire import BROKEN, failure
 from drsai_backend.api.openai.responses.events import DONE, EventWriter, after, frames
 from drsai_backend.api.openai.responses.service import Started
@@ -117,7 +117,7 @@ async def _stored(events: AsyncIterator[RunEvent], poll: Callable[[], object]) -
 
 def headers_of(response: Response, started: Started) -> Response:
     """The response with the headers that name its run, its thread, and what nothing was done with."""
-    response.raw_headers.extend(run_headers(started.handle.thread_id, started.handle.run_id))
+    response.raw_headers.extend(headers_of_answer(started.handle))
     if started.left_aside:
         response.headers["x-ignored-fields"] = ", ".join(started.left_aside)
     return response
