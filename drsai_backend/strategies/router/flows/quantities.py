@@ -82,7 +82,7 @@ _NAMES: Final = {
     "half an": Fraction(1, 2),
     **{word: Fraction(value) for value, word in enumerate(_ONES)},
 }
-_TENS: Final = dict(
+_TENS: Final[dict[str, int]] = dict(
     zip(("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"), range(20, 100, 10), strict=True)
 )
 _POWERS: Final = {
