@@ -108,6 +108,7 @@ class TaskList:
                 raise ValueError(f"task {name!r} is {self.tasks[name].status}: it stays in its list")
             del self.tasks[name]
         for each in mark.get("add", ()):
+            self.tasks.pop(each["id"], None)  # of a plan that was rejected; a new step stands where it was added
             self.tasks[each["id"]] = Task(each["id"], each["do"], tuple(each["needs"]))
         for name, status in mark.get("now", {}).items():
             task = self.tasks[name]

@@ -238,7 +238,12 @@ async def test_a_plan_that_cannot_be_followed_goes_back(service: Service, model:
     assert "no JSON object" in models.planned[2].last
     models.plans = ["?", "?", "?"]
     said = await ask(service, "clerk", "Once more.")
-    assert said["content"] == "Here is the answer."
+    note = "Nothing was done: no plan could be made."
+    assert said["content"] == f"Here is the answer.\n\n{note}"
+    thread = (await service.http.get("/v1/threads/t", params={"user": "u"})).json()
+    assert thread["tasks"][-1]["meta"]["status"] == "incomplete"
+    ended = (await service.http.get(f"/v1/runs/{thread['run_id']}", params={"user": "u"})).json()
+    assert ended["stop_reason"] == note
     assert "No plan could be made" in said["reasoning_content"]
     assert len(models.planned) == 6
 
@@ -280,6 +285,42 @@ async def test_a_person_checks_the_plan(service: Service, model: ModelServer) ->
     assert (len(models.planned), len(models.summed)) == (4, 2)
     [tasks] = await tasks_of(service)
     assert (tasks["meta"]["status"], statuses(tasks)) == ("rejected", {"1": ("skipped", 0)})
+
+
+async def test_the_ids_of_a_rejected_plan_are_free(service: Service, model: ModelServer) -> None:
+    """A model counts from 1 again; the steps that it means so never ran."""
+    models = Models(model, DIAMOND, plan(("1", "rail", []), ("2", "bus", ["1"])))
+    await ask(service, "careful")
+    said = await ask(service, "careful", "By rail, please.")
+    assert "1. rail" in said["content"]
+    said = await ask(service, "careful", 'edit {"steps": [{"id": "2", "do": "bus", "needs": []}]}')
+    assert (said["content"], models.steps, len(models.planned)) == ("Here is the answer.", ["bus"], 2)
+    [tasks] = await tasks_of(service)
+    assert statuses(tasks) == {"3": ("replaced", 0), "2": ("done", 1)}
+
+
+async def test_steps_that_wait_give_their_ids_to_another_plan(service: Service, model: ModelServer) -> None:
+    """Those that have run keep them."""
+    replanned = plan(("2", "rail", ["1"]), ("3", "bus", ["1"]))
+    models = Models(model, DIAMOND, plan(("1", "again", [])), replanned, do=lambda step, _: (
+        "REPLAN: no flights" if step == "oslo" else "ok"
+    ))  # fmt: skip
+    model.script("You make the plan", lambda request: models.make(request) if models.plans else plan(("4", "bus", [])))
+    assert "Here is the answer." in (await ask(service, "clerk"))["content"]
+    assert "step '1' has the id of an earlier step" in models.planned[2].last
+    [tasks] = await tasks_of(service)
+    assert statuses(tasks) == {"1": ("done", 1), "2": ("failed", 1), "3": ("replaced", 0), "4": ("done", 1)}
+
+
+async def test_a_run_that_did_nothing_never_says_that_it_is_done(service: Service, model: ModelServer) -> None:
+    Models(model, DIAMOND, "?", "?", "?")
+    await ask(service, "careful")
+    said = await ask(service, "careful", "By rail, please.")
+    note = "Nothing was done: no plan could be made."
+    assert said["content"] == f"Here is the answer.\n\n{note}"
+    thread = (await service.http.get("/v1/threads/t", params={"user": "u"})).json()
+    ended = (await service.http.get(f"/v1/runs/{thread['run_id']}", params={"user": "u"})).json()
+    assert (ended["stop_reason"], thread["tasks"][0]["meta"]["status"]) == (note, "incomplete")
 
 
 async def test_a_plan_that_is_rejected_after_some_steps(service: Service, model: ModelServer) -> None:

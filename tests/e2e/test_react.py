@@ -154,7 +154,10 @@ async def test_a_malformed_step_is_repaired(service: Service, model: ModelServer
     roles = [message["role"] for message in model.requests[2].messages]
     assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
     model.script(None, lambda _: "Thought: I only think.")
-    assert (await ask(service, "reactor"))["choices"][0]["message"]["content"] == "I only think."
+    body = {"model": "reactor", "messages": [{"role": "user", "content": "Go."}], "thread_id": "t2"}
+    failed = await service.http.post("/v1/chat/completions", json=body)
+    assert failed.status_code == 424
+    assert "neither an action nor a final answer, 3 times" in failed.json()["error"]["message"]
 
 
 async def test_a_model_that_takes_no_stop_sequences(service: Service, model: ModelServer) -> None:

@@ -17,6 +17,7 @@ from autogen_core.models import (
 )
 from autogen_core.tools import Tool, ToolSchema
 
+from drsai_backend.errors import EndpointFailed
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.endpoints.continuation import ContinuingClient
 from drsai_backend.models.endpoints.refused import refused_parameter
@@ -93,7 +94,7 @@ class TextCalls:
             if step is None:
                 return result
             if not step.is_malformed or not left or len(str(result.content)) > _LONGEST:
-                return _made(result, step, usage)
+                return _made(result, step, usage, self._tools)
             left -= 1
             messages = self._repairing(messages, result)
 
@@ -132,7 +133,7 @@ class TextCalls:
             left -= 1
             messages = self._repairing(messages, result)
             shown.again()
-        made = _made(result, step, usage)
+        made = _made(result, step, usage, self._tools)
         if piece := shown.close(made.content if isinstance(made.content, str) else None, made.thought or ""):
             yield piece
         yield made
@@ -211,14 +212,22 @@ def _sum(one: RequestUsage, other: RequestUsage) -> RequestUsage:
     )
 
 
-def _made(result: CreateResult, step: TextStep, usage: RequestUsage) -> CreateResult:
-    """The result as of a model that calls functions. One that stays malformed is an answer as it is."""
+def _made(
+    result: CreateResult, step: TextStep, usage: RequestUsage, tools: Sequence[Tool | ToolSchema]
+) -> CreateResult:
+    """The result as of a model that calls functions. Where no tool can be called any more, what it wrote is the answer.
+
+    Raises:
+        EndpointFailed: the answer has stayed malformed.
+    """
+    if step.is_malformed and tools:
+        raise EndpointFailed(
+            f"The model wrote neither an action nor a final answer, {1 + REPAIRS} times: its text is no step."
+        )
     thought = "\n".join(part for part in (result.thought or "", step.thought) if part) or None
     if step.action is not None:
         call = FunctionCall(id=f"call_{secrets.token_hex(12)}", name=step.action, arguments=step.arguments)
         made: JsonObject = {"content": [call], "finish_reason": "function_calls", "thought": thought}
-    elif step.answer is not None:
-        made = {"content": step.answer, "thought": thought}
     else:
-        made = {"content": step.thought or str(result.content), "thought": result.thought}
+        made = {"content": step.answer or step.thought or str(result.content), "thought": thought}
     return result.model_copy(update={**made, "usage": usage})

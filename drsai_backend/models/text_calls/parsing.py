@@ -16,26 +16,79 @@ from typing import Any, Final, cast
 from drsai_backend.json_types import JsonObject
 
 _LABELS: Final = {
-    "thought": r"thoughts?|reasoning|思考",
-    "input": r"action[ _]{0,2}inputs?|tool[ _]{0,2}input|arguments?|行动输入|动作输入",
-    "action": r"action|tool|行动|动作",
-    "observation": r"observation|观察",
-    "answer": r"final[ _]{0,2}answer|answer|最终答案|最终回答",
+    "thought": r"thoughts?|思考(?:过程)?|想法|思路",
+    "reasoning": r"reasoning",
+    "given": r"(?:action|tool|function)[ _\-]{0,2}(?:inputs?|arg(?:ument)?s?|param(?:eter)?s?)(?: \(json\))?|"
+    r"(?:行动|动作|工具)(?:输入|参数)",
+    "input": r"inputs?|arg(?:ument)?s?|param(?:eter)?s?|输入|参数",
+    "action": r"(?:action|tool|function)(?: name)?|act|(?:调用|使用)?工具|行动|动作",
+    "observation": r"observation|观察(?:结果)?",
+    "answer": r"(?:my )?final[ _]{0,2}answer|answer|最终答案|最终回答|答案|回答",
 }
+_COLON: Final = "[:\uff1a]"
 _LABEL: Final = re.compile(
-    r"^[ \t>#*_`\-]{0,12}(?:" + "|".join(f"(?P<{kind}>{words})" for kind, words in _LABELS.items()) + r")"
-    r"[ \t]{0,4}\d{0,4}[ \t*_`]{0,8}[::][*_]{0,4}[ \t]{0,8}",
+    r"^(?P<heading>[ \t>#*_`\-+\u2022]{0,12})(?:assistant: )?"
+    r"(?:[(\uff08]?(?:step )?\d{1,2}[.)\uff09\u3001:]{1,2}[ \t*_]{0,4})?(?P<mark>[<\[\u3010]?)(?:"
+    + "|".join(f"(?P<{kind}>{words})" for kind, words in _LABELS.items())
+    + rf")[ \t]{{0,4}}\d{{0,4}}[ \t*_`]{{0,8}}(?:{_COLON}|[>\]\u3011]{_COLON}?|=(?= )|- |"
+    r"(?P<bare>[ \t*]{0,4}$))[*_]{0,4}[ \t]{0,8}",
     re.IGNORECASE | re.MULTILINE,
 )
-_BLOB: Final = re.compile(r"\{\s{0,40}[\"'“](?:action|tool|name|function)[\"'”]\s{0,9}:", re.IGNORECASE)
+_INLINE: Final = re.compile(
+    rf"(?<=[\s,;|.\uff0c\uff1b\u3002>])(?:(?P<given>Action Input|Input|行动输入|<action_input)|(?P<action>Action|行动)|"
+    rf"(?P<answer>Final Answer|最终答案|<final_answer))(?:{_COLON}|(?<=[a-z])>)[ \t]{{0,8}}"
+)
+"""A label behind another one in its line."""
+_BRACE: Final = re.compile(r"\{(?=\s{0,40}[\"'\u201c])")
+_ABOUT: Final = re.compile(
+    r"(?:[\s`.]|\b(?:use|using|call|run|the|tool|function|i|should|will)\b|使用|调用|工具)*", re.IGNORECASE
+)
+"""What may stand around the name of a tool and say nothing."""
+_THOUGHTS: Final = frozenset({"thought", "thoughts", "思考"})
+_KEYS: Final = {"行动": "action", "动作": "action", "行动输入": "action_input", "最终答案": "final_answer"}
+_INPUTS: Final = ("action_input", "action input", "tool_input", "arguments", "parameters", "args", "input")
+_CALLS: Final = (
+    *(("action", _INPUTS), ("tool", _INPUTS), ("tool_name", _INPUTS), ("name", _INPUTS[3:]), ("function", _INPUTS[3:])),
+    *(("tool_calls", ()), ("tool_call", ()), ("function_call", ())),
+)
+"""Keys that name a tool, or hold the call, and those of its input."""
+_BROKEN: Final = re.compile(r"[\"'](?:action|行动)[\"']\s{0,9}:", re.IGNORECASE)
+_TAG: Final = re.compile(r"</[a-z_]{1,20}>\s{0,40}", re.IGNORECASE)
+_NATIVE: Final = re.compile(r"<function=([\w.\-]{1,64})>")
+_QUOTED: Final = re.compile(r"(?:`{1,3}|\u201c|\u300c)(.*?)(?:`{1,3}|\u201d|\u300d)", re.DOTALL)
+_BRACKETS: Final = re.compile(r"(?:\w{1,64}\(|[({])(.*)[)}]", re.DOTALL)
+_WRAPPED: Final = re.compile(r"\s{0,40}```[a-z]{0,8}\n(?=[\w*]{1,20}[ :])(.*?)\n?```\s{0,40}", re.DOTALL)
 _FENCE: Final = re.compile(r"^\s{0,40}```[a-zA-Z]{0,12}[ \t]{0,8}\n?|\n?```\s{0,40}$")
 _CALL: Final = re.compile(r"^(?:use |call |run )?[`\"'*<\[]{0,3}([\w.\-]{1,64})[`\"'*>\]]{0,3}\s{0,8}", re.IGNORECASE)
 _PAIR: Final = re.compile(
-    r"""\b([A-Za-z_]\w{0,63})\s{0,4}[=:]\s{0,4}("[^"\n]{0,4000}"|'[^'\n]{0,4000}'|[^,\n]{1,4000})"""
+    r"""["']?\b([A-Za-z_]\w{0,63})["']?\s{0,4}[=:\uff1a]\s{0,4}("""
+    r"""\"[^"\n]{0,4000}"|'[^'\n]{0,4000}'|[^,\uff0c\n]{1,4000})"""
 )
 _TRAILING: Final = re.compile(r",(\s{0,40}[}\]])")
-_ENDS: Final = frozenset({"finalanswer", "finish", "final", "done", "answer", "respond", "reply", "最终答案"})
-_NOTHING: Final = frozenset({"", "none", "null", "na", "no", "nothing", "notool", "noaction", "noneneeded"})
+_ENDS: Final = frozenset(
+    {"finalanswer", "finish", "final", "done", "answer", "respond", "reply", "最终答案", "最终回答", "回答", "完成"}
+)
+_STEPS: Final = frozenset({"thought", "reasoning", "action", "answer"})
+_NOTHING: Final = frozenset(
+    {
+        "",
+        "none",
+        "null",
+        "na",
+        "no",
+        "nothing",
+        "notool",
+        "noaction",
+        "noneneeded",
+        "noactionneeded",
+        "notoolneeded",
+        "noinput",
+        "empty",
+        "无",
+        "不需要",
+        "无需工具",
+    }
+)
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _PLACES: Final = 8
 """Where a JSON object is looked for in one text."""
@@ -68,7 +121,16 @@ class TextStep:
 def labels(text: str) -> Iterator[tuple[str, int, int]]:
     """The labels of a text: kind, where the label begins, and where it ends."""
     for found in _LABEL.finditer(text):
-        yield str(found.lastgroup), found.start(), found.end()
+        kind = next(kind for kind in _LABELS if found[kind] is not None)
+        if found["bare"] is not None and not set("#*") & {*found["heading"]}:
+            continue
+        yield kind, found.start(), found.end()
+        line = text.find("\n", found.end())
+        if kind in ("thought", "reasoning", "action", "given"):
+            for other in _INLINE.finditer(text, found.end(), len(text) if line < 0 else line):
+                yield str(other.lastgroup), other.start(), other.end()
+                if other["answer"] is not None:
+                    break
 
 
 def parse_step(text: str, tools: Mapping[str, JsonObject]) -> TextStep:
@@ -78,33 +140,44 @@ def parse_step(text: str, tools: Mapping[str, JsonObject]) -> TextStep:
         text: its answer.
         tools: the tools it was offered, by name, with the JSON Schema of their arguments.
     """
+    wrapped = _WRAPPED.fullmatch(text)
+    text = _NATIVE.sub(r"Action: \1\nAction Input: ", text if wrapped is None else wrapped[1])
     parts = list(labels(text))
-    until = next((start for kind, start, _ in parts if kind == "observation"), len(text))
+    began = next((place for place, part in enumerate(parts) if part[0] in _STEPS), len(parts))
+    until = len(text)
+    for place, (kind, start, _) in enumerate(parts):
+        if kind == "observation" and (place > began or (place == 0 and not text[:start].strip())):
+            until = start
+            break
     text, parts = text[:until], [part for part in parts if part[1] < until]
-    decisive = next((index for index, part in enumerate(parts) if part[0] in ("action", "answer")), None)
-    first = len(text) if decisive is None else parts[decisive][1]
+    decisive = [place for place, part in enumerate(parts) if part[0] in ("action", "answer")][:_PLACES]
+    first = parts[decisive[0]][1] if decisive else len(text)
     blob = _blob(text, tools, first)
     if blob is not None:
         return blob
-    if decisive is None:
-        thought = _joined(text, parts)
-        if parts and parts[0][0] == "thought":
-            return TextStep(thought)
-        return TextStep("", answer=thought) if thought else TextStep("")
-    thought = _joined(text[:first], parts[:decisive])
-    kind, _, end = parts[decisive]
-    if kind == "answer":
-        return _answered(thought, text[end:].strip())
-    following = parts[decisive + 1 :]
-    named = next((place for place, part in enumerate(following) if part[0] == "input"), None)
-    stop = following[0][1] if following else len(text)
-    said = text[end:stop]
-    given = ""
-    if named is not None and all(part[0] == "input" for part in following[: named + 1]):
-        begin = following[named][2]
-        after = following[named + 1][1] if named + 1 < len(following) else len(text)
-        given = text[begin:after]
-    return _acted(thought, said, given, tools)
+    if not decisive:
+        if not text.strip() or any(kind in ("thought", "given") for kind, _, _ in parts) or _plain(text) in _LABELS:
+            return TextStep(_joined(text, parts))
+        return TextStep("", answer=text.strip())
+    step = TextStep("")
+    for place in decisive:
+        kind, start, end = parts[place]
+        thought = _joined(text[:start], parts[:place])
+        if kind == "answer":
+            last = next((begin for other, begin, _ in parts[place + 1 :] if other == "thought"), len(text))
+            step = _answered(thought, _TAG.sub("", text[end:last]).strip())
+        else:
+            step = _acted(thought, *_told(text, parts[place : place + 3]), tools)
+        if not step.is_malformed:
+            break
+    return step
+
+
+def _told(text: str, parts: list[tuple[str, int, int]]) -> tuple[str, str]:
+    """What follows the label of an action, and the one of its input."""
+    ends = [start for _, start, _ in parts[1:]] + [len(text)]
+    given = "".join(text[parts[1][2] : ends[1]] for _ in parts[1:2] if parts[1][0] in ("given", "input"))
+    return _TAG.sub("", text[parts[0][2] : ends[0]]), _TAG.sub("", given)
 
 
 def _joined(text: str, parts: list[tuple[str, int, int]]) -> str:
@@ -135,36 +208,41 @@ def _known(name: str, tools: Mapping[str, JsonObject]) -> str | None:
 
 def _acted(thought: str, said: str, given: str, tools: Mapping[str, JsonObject]) -> TextStep:
     """An action by its label: `said` follows the label, `given` the one of the input."""
-    said = said.strip()
+    said = said.strip().strip("`\u201c\u201d\u300c\u300d,;|\uff0c\uff1b ").strip()
     line, _, below = said.partition("\n")
     if _known(said, tools) is None:
-        line = line.strip()
+        line = line.strip().translate({0xFF08: "(", 0xFF09: ")"})
     else:
         line, below = said, ""
     given = given.strip() or below.strip()
-    known = _known(line.strip(" \t`\"'*.[]()<>"), tools)
+    known = _known(line.strip(" \t`\"'*.[]()<>。"), tools)
     rest = ""
-    name = line
+    name = line = re.sub(r"^final answer(?=[(\[])", "finish", line, flags=re.IGNORECASE)
     if known is None and (found := _CALL.match(line)) is not None:
         name, rest = found[1].rstrip("."), line[found.end() :].strip()
-        known = _known(name, tools)
+        known = _known(name.rpartition(".")[2], tools)
+    named = {each for word in re.findall(r"[a-zA-Z_][\w\-]{0,63}", line, re.ASCII) if (each := _known(word, tools))}
+    if known is None and len(named) == 1 and _ABOUT.fullmatch(line.replace(next(iter(named)), "")):
+        (known,), rest = named, ""
     plain = _plain(line)
     if known is None and (plain in _ENDS or _plain(name) in _ENDS):
-        return _answered(thought, _as_answer(given or _unwrapped(rest)))
+        return _answered(thought, _as_answer(given or (_unwrapped(rest) if rest[:1] in [*"([:"] else "")))
     if known is None and plain in _NOTHING:
         return TextStep(thought)
     is_prose = bool(rest) and rest[:1] not in "([:" and not rest.startswith("with ")
-    if known is None and (is_prose or not re.fullmatch(r"[\w.\-]{1,64}", name)):
+    if (known is None and (is_prose or not re.fullmatch(r"[\w.\-]{1,64}", name, re.ASCII))) or (
+        len(named) > 1 and is_prose
+    ):
         return TextStep(thought)
     name = known or name
-    if not given and rest:
+    if not given and rest and not _ABOUT.fullmatch(rest):
         given = _unwrapped(rest)
     return TextStep(thought, name, _arguments(given, tools.get(name, {})))
 
 
 def _unwrapped(rest: str) -> str:
     """What stands in brackets after a name, as in `search(x)` and `search[x]`."""
-    rest = rest.removeprefix("with input").removeprefix("with").strip(" :")
+    rest = re.sub(r"^(?:with(?: input)?|for|->?)(?= )", "", rest).strip(" :")
     if rest[:1] in "([" and rest[-1:] in ")]" and not rest.startswith("[{"):
         return rest[1:-1].strip()
     return rest
@@ -187,30 +265,40 @@ def _blob(text: str, tools: Mapping[str, JsonObject], before: int) -> TextStep |
     """The action as one JSON object: `{"action": …, "action_input": …}`, or `{"name": …, "arguments": …}`. One behind
     an answer that has begun is a part of it."""
     broken: str | None = None
-    for count, found in enumerate(_BLOB.finditer(text)):
-        if count >= _PLACES:
+    after = count = 0
+    for found in _BRACE.finditer(text):
+        if found.start() < after:  # inside of one that is no call
+            continue
+        count += 1
+        if count > _PLACES:
             break
-        value = _object_at(text, found.start())
+        begin = found.start()
+        value = _object_at(text, begin)
         if value is None:
-            if broken is None and found.start() <= before and "action" in found[0].lower():
-                broken = text[: found.start()]
+            if broken is None and begin <= before and _BROKEN.search(text, begin, begin + _LITERAL):
+                broken = text[:begin]
             continue
         call = _call_of(value, tools)
         if call is None:
+            after = begin + len(_balanced(text, begin))
+            if not text[:begin].strip(" \n`json") and not text[after:].strip(" \n`") and {*value} <= _THOUGHTS:
+                return TextStep(str(next(iter(value.values()))))
             continue
-        if found.start() > before and not _is_of_action(text[before : found.start()]):
+        if begin > before and not _is_of_action(text[before:begin]):
             return None
         name, given = call
-        cut = min(before, found.start())
-        thought = _thought_of(text[:cut])
+        thought = _thought_of(text[: min(before, begin)]) or "".join(
+            each for key, each in value.items() if key.lower() in _THOUGHTS and isinstance(each, str)
+        )
         if not name.strip():
             return TextStep(thought)
         said = given if isinstance(given, str) else _dumped(given) or ""
-        if _plain(name) in _ENDS and _known(name, tools) is None:
-            return _answered(thought, "" if given is None else said.strip())
-        arguments = said
-        name = _known(name, tools) or name
-        return TextStep(thought, name, _arguments(arguments, tools.get(name, {})))
+        known = _known(name, tools)
+        if known is None and _plain(name) in _ENDS:
+            return _answered(
+                thought, "" if given is None else (_as_answer(said) if said.startswith('{"answer"') else said.strip())
+            )
+        return TextStep(thought, known or name, _arguments(said, tools.get(known or name, {})))
     # A call that cannot be read is no answer for anybody.
     return None if broken is None else TextStep(_thought_of(broken))
 
@@ -226,25 +314,27 @@ def _is_of_action(between: str) -> bool:
     return found is not None and found.lastgroup == "action" and not between[found.end() :].strip(" \t\n`json")
 
 
-def _call_of(value: JsonObject, tools: Mapping[str, JsonObject]) -> tuple[str, Any] | None:
-    lowered = {key.lower(): each for key, each in value.items()}
-    for key, inputs in (
-        ("action", ("action_input", "action input", "input", "args", "arguments", "parameters")),
-        ("tool", ("tool_input", "input", "args", "arguments", "parameters")),
-        ("name", ("arguments", "parameters", "args", "input")),
-        ("function", ("arguments", "parameters", "args", "input")),
-    ):
+def _call_of(value: JsonObject, tools: Mapping[str, JsonObject], depth: int = 0) -> tuple[str, Any] | None:
+    lowered = {_KEYS.get(key.lower(), key.lower()): each for key, each in value.items()}
+    for key, inputs in _CALLS:
         name = lowered.get(key)
+        if isinstance(name, list) and name:  # {"tool_calls": [{"name": …, "arguments": …}]}
+            name = cast("list[object]", name)[0]
         if isinstance(name, dict):  # {"function": {"name": …, "arguments": …}}
-            return _call_of(cast("JsonObject", name), tools)
-        if not isinstance(name, str):
+            return _call_of(cast("JsonObject", name), tools, depth + 1) if depth < _PLACES else None
+        if not isinstance(name, str) or (_plain(name) in _NOTHING and name):
             continue
         written = next((each for each in inputs if each in lowered), None)
-        is_known = _known(name, tools) is not None
-        if written is not None and (is_known or key == "action"):
+        known = _known(name, tools)
+        if written is not None and (known is not None or key == "action"):
             return name, lowered[written]
-        if is_known and key in ("action", "tool"):
-            return name, {}
+        if known is not None and key in ("action", "tool", "tool_name"):
+            properties = tools[known].get("properties", {})
+            return name, {each: given for each, given in value.items() if each in properties}
+    if len(value) == 1 and _known(next(iter(value)), tools) and isinstance(next(iter(value.values())), dict):
+        return next(iter(value.items()))
+    if "final_answer" in lowered or ("answer" in lowered and {"action", *_THOUGHTS} & {*lowered}):
+        return "final_answer", lowered.get("final_answer", lowered.get("answer"))
     return None
 
 
@@ -292,7 +382,9 @@ def _json(text: str) -> object:
 
 def _repaired(text: str) -> object:
     """What is meant by a text that is nearly JSON: quotes of other kinds, a comma too many, words of Python."""
-    for candidate in (text, text.translate({0x201C: '"', 0x201D: '"', 0x2018: "'", 0x2019: "'"})):
+    plain = text.translate({0x201C: '"', 0x201D: '"', 0x2018: "'", 0x2019: "'"})
+    closed = plain + "}" if plain.endswith('"') else plain
+    for candidate in dict.fromkeys((text, plain, plain.translate({0xFF1A: ":", 0xFF0C: ","}), closed)):
         bare = _TRAILING.sub(r"\1", candidate)
         if (value := _json(bare)) is not None:
             return value
@@ -317,6 +409,8 @@ def _arguments(text: str, schema: JsonObject) -> str:
     properties = cast("JsonObject", schema.get("properties") or {})
     if not text or _plain(text) in _NOTHING:
         return "{}"
+    if (quoted := _QUOTED.fullmatch(text)) is not None:
+        text = quoted[1].strip()
     value = _json(text)
     if value is None and text.startswith("{"):
         value = _object_at(text, 0)
@@ -324,6 +418,13 @@ def _arguments(text: str, schema: JsonObject) -> str:
         value = _repaired(text)
     if isinstance(value, dict):
         return _dumped(cast("JsonObject", value)) or text
+    bracketed = _BRACKETS.fullmatch(text)
+    if (
+        bracketed is not None
+        and not (text[0] == "{" and {"'", '"'} & {*text})
+        and (len(properties) > 1 or _PAIR.fullmatch(bracketed[1]))
+    ):
+        text = bracketed[1]
     if len(properties) == 1:
         ((name, kind),) = properties.items()
         only = cast("JsonObject", kind) if isinstance(kind, dict) else {}
@@ -332,10 +433,20 @@ def _arguments(text: str, schema: JsonObject) -> str:
             return _dumped(pairs) or text
         is_text = value is None or isinstance(value, str) or only.get("type") == "string"
         return _dumped({name: _typed(text if is_text else value, only)}) or text
-    pairs = _pairs(text, properties)
+    pairs = {} if text.startswith("{") else _pairs(text, properties)
     if pairs:
         return _dumped(pairs) or text
     required = cast("list[str]", schema.get("required") or [])
+    values = text.split(",")
+    if (
+        len(required) > 1
+        and len(values) == len(required) == len(properties)
+        and not _PAIR.search(text)
+        and "=" not in text
+    ):
+        return (
+            _dumped({name: _typed(each, properties[name]) for name, each in zip(required, values, strict=True)}) or text
+        )
     if len(required) == 1 and required[0] in properties and value is None:
         kind = properties[required[0]]
         return _dumped({required[0]: _typed(text, cast("JsonObject", kind) if isinstance(kind, dict) else {})}) or text

@@ -83,13 +83,13 @@ class StepStream:
         if self._kind == "silent":
             return ""
         found = next(labels(line), None)
-        if found is None or (self._kind == "answer" and found[0] != "observation"):
+        if found is None or (self._kind == "answer" and found[0] not in ("observation", "thought")):
             return self._shown(line)
         kind, _, end = found
-        if kind in ("observation", "action", "input"):
+        if kind in ("observation", "action", "given", "input") or self._kind == "answer" or "<" in line[:end]:
             self._kind = "silent"
             return ""
-        self._kind = kind
+        self._kind = "thought" if kind == "reasoning" else kind
         self._blank.clear()
         return self._shown(line[end:])
 

@@ -60,6 +60,7 @@ class Board:
         results: what steps have said, by id: the result of one that is done, else why it is not.
         why: the reason for which a new plan is wanted; None: the one there is holds.
         batch: the steps of the turn in flight, or of the last one.
+        no_plan: a plan was wanted, and none could be made.
     """
 
     bounds: Bounds
@@ -70,6 +71,7 @@ class Board:
     results: dict[str, str] = field(default_factory=dict[str, str])
     why: str | None = None
     batch: tuple[str, ...] = ()
+    no_plan: bool = False
     _checked: bool = False
     _refused: bool = False
     _past: set[str] = field(default_factory=set[str])
@@ -99,6 +101,11 @@ class Board:
     @property
     def tasks(self) -> dict[str, Task]:
         return {} if self.list is None else self.list.tasks
+
+    @property
+    def taken(self) -> list[str]:
+        """The steps that have run, whose ids no other may have; those of a plan that was rejected are free."""
+        return [each.id for each in self.tasks.values() if each.attempts]
 
     @property
     def waiting(self) -> list[str]:
@@ -133,7 +140,9 @@ class Board:
             mark["content"], mark["by"] = task[:_WORDS], self.team
         else:
             mark["list"] = self.list.id
-            mark["now"] = dict.fromkeys(self.waiting, str(TaskStatus.REPLACED))
+            new = {each.id for each in steps}
+            mark["drop"] = [each for each in self.waiting if each in new]
+            mark["now"] = {each: str(TaskStatus.REPLACED) for each in self.waiting if each not in new}
         return mark
 
     def unplanned(self, name: str, task: str) -> TaskMark:
@@ -168,7 +177,7 @@ class Board:
     def finished(self) -> TaskMark:
         """The mark of the end: what was not done is left."""
         now = dict.fromkeys(self.waiting, str(TaskStatus.SKIPPED))
-        return {"list": self._id, "now": now, "state": "incomplete" if self.left else "done"}
+        return {"list": self._id, "now": now, "state": "incomplete" if self.left or self.no_plan else "done"}
 
     @property
     def _id(self) -> str:
@@ -187,6 +196,7 @@ class Board:
             self.plans += 1
             self._past |= {each.id for each in self.tasks.values() if each.status is TaskStatus.FAILED}
         self.list.apply(mark)
+        self.no_plan = mark.get("state") == "unplanned" or (self.no_plan and "add" not in mark)
         match mark.get("state"):
             case "unplanned":
                 self.why, self.plans = None, self.plans + 1

@@ -116,7 +116,7 @@ class Planner(Member, DrSaiAgent):
             try:
                 steps = read_plan(text)
                 done = [each.id for each in board.tasks.values() if each.status is TaskStatus.DONE]
-                check_plan(steps, most=most, taken=board.tasks, done=done)
+                check_plan(steps, most=most, taken=board.taken, done=done)
             except PlanError as error:
                 problem = str(error)
                 asked.append(AssistantMessage(content=text or "(nothing)", source=self.name))
@@ -208,7 +208,7 @@ class PlanChecker(Member, DrSaiAgentMixin, BaseChatAgent):
                 return self._refused(str(decision["reason"] or ""))
             try:
                 edited = read_plan(json.dumps(decision["arguments"]))
-                kept = [each for each in board.tasks if each not in board.waiting]
+                kept = [each for each in board.taken if each not in board.waiting]
                 done = [each for each in kept if board.tasks[each].status is TaskStatus.DONE]
                 check_plan(edited, most=max(1, board.bounds.max_steps - board.used), taken=kept, done=done)
             except PlanError as error:

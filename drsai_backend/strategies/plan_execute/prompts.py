@@ -91,7 +91,7 @@ def to_answer(board: Board, task: str) -> str:
         return ""
     shown = [each for each in board.tasks.values() if each.status is not TaskStatus.REPLACED]
     parts = ["This was done for the task:", _report(board, shown)]
-    if board.left:
+    if board.left or board.no_plan:
         parts.append("Not everything was done. Say what is missing.")
     parts.append(f"Now answer the task from these results:\n{cut(task, RESULT)}")
     return "\n\n".join(parts)
@@ -105,7 +105,10 @@ def left_over(board: Board) -> str:
     if missed:
         limit = f", because the limit of {board.bounds.max_steps} steps was reached" if board.at_limit else ""
         said.append(f"{_steps(missed)} {'was' if len(missed) == 1 else 'were'} not done{limit}")
-    return f"Not everything was done: {'; '.join(said)}." if said else ""
+    if board.no_plan:
+        said.insert(0, f"no {'new ' if board.results else ''}plan could be made")
+    what = "Not everything" if board.results else "Nothing"
+    return f"{what} was done: {'; '.join(said)}." if said else ""
 
 
 def begins(board: Board, steps: Sequence[str]) -> str:

@@ -299,7 +299,9 @@ class PlanExecuteManager(RoundRobinGroupChatManager):
         if not increment_turn_count or last is None or last.source != self._team:
             return await super()._apply_termination_condition(delta, increment_turn_count)
         self._current_turn = 0
-        reason = prompts.left_over(self.board) or "The task is done."
+        reason = prompts.left_over(self.board) or (
+            "The task is done." if self.board.results else "Nothing had to be done before the answer."
+        )
         if self.board.next()[0] is Next.REFUSED:
             reason = prompts.REJECTED
         await self._signal_termination(StopMessage(content=reason, source=self._name))

@@ -60,7 +60,7 @@ def router(client: ScriptedClient | None = None, **options: Any) -> Any:
 async def test_a_flow_from_its_pattern_to_its_end() -> None:
     client = routes()
     talk = Talk(router(client))
-    said = await talk.through(["A table, please", "2026-12-01", "four", "4", "terrace", "yes"])
+    said = await talk.through(["A table, please", "2026-12-01", "some", "4", "terrace", "yes"])
     assert said == [
         "Which day?",
         "How many people?",

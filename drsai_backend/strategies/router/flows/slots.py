@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from drsai_backend.strategies.router.flows.words import plain, truth_of
+from drsai_backend.strategies.router.flows.dates import NoSuchDay, date_in
+from drsai_backend.strategies.router.flows.quantities import amount_in
+from drsai_backend.strategies.router.flows.words import plain, says_nothing, truth_of, without_word
 from drsai_backend.strategies.router.patterns import Patience
 
 SlotType: TypeAlias = Literal["text", "number", "integer", "boolean", "choice", "date", "email"]
 MAX_TEXT: Final = 2000
 """Characters of a slot's text, unless it says less."""
-_MAX_NUMBER: Final = 1e15
-_NUMBER: Final = re.compile(r"(?<![\w.,])[-+]?\d[\d.,\u00a0\u202f']{0,30}(?![\w])")
-_EMAIL: Final = re.compile(r"[A-Za-z0-9._%+\-]{1,64}@(?:[A-Za-z0-9\-]{1,63}\.){1,8}[A-Za-z]{2,24}")
-_ISO: Final = re.compile(r"(?<!\d)(\d{4})\s?[-/.年]\s?(\d{1,2})\s?[-/.月]\s?(\d{1,2})日?(?!\d)")
-_DOTTED: Final = re.compile(r"(?<!\d)(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4})(?!\d)")
-_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_NAMED: Final = re.compile(
-    rf"(?<!\w)(?:(\d{{1,2}})(?:st|nd|rd|th)?\s+)?({'|'.join(_MONTHS)})[a-z]*\.?\s+"
-    r"(?:(\d{1,2})(?:st|nd|rd|th)?(?!\d),?\s+)?(\d{4})(?!\d)",
-    re.IGNORECASE,
+_MAX_NUMBER: Final = 10**15
+_PLACES: Final = 6
+"""Decimals of a number, beyond which it is no answer: an hour is no number of days."""
+_EMAIL: Final = re.compile(r"[A-Za-z0-9._%+\-]{1,64}@(?:[A-Za-z0-9\-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w@])")
+_EMAIL_WORDS: Final = re.compile(rf"<?{_EMAIL.pattern}>?|e-mail", re.IGNORECASE)
+_ORDINALS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+_NTH: Final = re.compile(
+    rf"(?:\b(?:({'|'.join(_ORDINALS)})|option|number|choice|no\.)|#|选项?|第|号) ?(?:one\b)?", re.IGNORECASE
 )
-_DAYS: Final = {
-    "day after tomorrow": 2, "übermorgen": 2, "après-demain": 2, "后天": 2, "послезавтра": 2,
-    "tomorrow": 1, "morgen": 1, "demain": 1, "mañana": 1, "明天": 1, "завтра": 1,
-    "today": 0, "heute": 0, "aujourd'hui": 0, "hoy": 0, "今天": 0, "сегодня": 0,
-    "yesterday": -1, "gestern": -1, "hier": -1, "ayer": -1, "昨天": -1, "вчера": -1,
-}  # fmt: skip
 
 
 class SlotWords(Protocol):
@@ -48,6 +41,10 @@ class SlotWords(Protocol):
     def max_length(self) -> int: ...
     @property
     def pattern(self) -> str | None: ...
+    @property
+    def prompt(self) -> str: ...
+    @property
+    def called(self) -> str: ...
     @property
     def synonyms(self) -> Mapping[str, Sequence[str]]: ...
 
@@ -81,7 +78,7 @@ def read(slot: SlotWords, text: str, today: dt.date) -> Any:
             value = _date(slot, said, today)
         case "email":
             found = _EMAIL.findall(said)
-            if len(found) != 1:
+            if len(found) != 1 or not says_nothing(_EMAIL_WORDS.sub(" ", said), _about(slot)):
                 raise NotTaken("Please give one e-mail address, such as ann@example.org.")
             value = found[0]
         case "text":
@@ -100,17 +97,17 @@ def _check_text(slot: SlotWords, value: str) -> None:
         raise NotTaken("That does not have the right form.")
 
 
+def _about(slot: SlotWords) -> str:
+    return f"{slot.prompt} {slot.called}"
+
+
 def _number(slot: SlotWords, said: str) -> int | float:
-    found = _NUMBER.findall(said)
-    if len(found) != 1:
+    amount = amount_in(said, slot.prompt, slot.called)
+    if amount is None or abs(amount) > _MAX_NUMBER or (amount * 10**_PLACES).denominator > 1:
         raise NotTaken("Please give one number.")
-    value = _as_number(found[0])
-    if value is None or not math.isfinite(value) or abs(value) > _MAX_NUMBER:
-        raise NotTaken("Please give one number.")
-    if slot.type == "integer":
-        if value != int(value):
-            raise NotTaken("Please give a whole number.")
-        value = int(value)
+    if slot.type == "integer" and amount.denominator > 1:
+        raise NotTaken("Please give a whole number.")
+    value = int(amount) if amount.denominator == 1 else float(amount)
     if isinstance(slot.min, (int, float)) and value < slot.min:
         raise NotTaken(f"Please give a number of at least {slot.min:g}.")
     if isinstance(slot.max, (int, float)) and value > slot.max:
@@ -118,79 +115,41 @@ def _number(slot: SlotWords, said: str) -> int | float:
     return value
 
 
-def _as_number(text: str) -> int | float | None:
-    """A number with its groups (1,000 or 1.000.000 or 1 000) and its decimals (1.5 or 1,5)."""
-    text = re.sub(r"[\u00a0\u202f']", "", text).rstrip(".,")
-    marks = [each for each in text if each in ".,"]
-    if marks:
-        last = marks[-1]
-        is_group = len(set(marks)) == 1 and bool(re.fullmatch(r"[-+]?\d{1,3}([.,]\d{3})+", text))
-        if is_group and (last == "," or len(marks) > 1):
-            text = text.replace(last, "")
-        else:
-            other = "," if last == "." else "."
-            text = text.replace(other, "")
-            if text.count(last) > 1:
-                return None
-            text = text.replace(last, ".")
-    try:
-        return float(text) if "." in text else int(text)
-    except ValueError:
-        return None
-
-
 def _choice(slot: SlotWords, said: str) -> str:
     words = {plain(word): value for value, others in slot.synonyms.items() for word in (value, *others)}
     if (exact := words.get(plain(said))) is not None:
         return exact
     names = list(slot.synonyms)
-    if said.rstrip(".)").isdecimal() and 1 <= int(said.rstrip(".)")[:4]) <= len(names):
-        return names[int(said.rstrip(".)")[:4]) - 1]
-    text = f" {plain(said)} "
-    inside = {value for word, value in words.items() if _has_word(text, word)}
-    if len(inside) == 1:
+    number = amount_in(_NTH.sub(_nth, said), slot.prompt)
+    if number is not None and number.denominator == 1 and 1 <= number <= len(names):
+        return names[int(number) - 1]
+    rest = plain(said)
+    inside: set[str] = set()
+    for word in sorted(words, key=len, reverse=True):
+        left = without_word(rest, word)
+        if left != rest:
+            rest, inside = left, inside | {words[word]}
+    if len(inside) == 1 and says_nothing(rest, _about(slot)):
         return inside.pop()
     raise NotTaken(f"Please choose one of: {', '.join(names)}.")
 
 
-def _has_word(text: str, word: str) -> bool:
-    if not word:
-        return False
-    if ord(word[0]) > 0x2E80:  # written without blanks between words
-        return word in text
-    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
+def _nth(found: re.Match[str]) -> str:
+    return f"{_ORDINALS.index(found[1].lower()) + 1} " if found[1] else " "
 
 
 def _date(slot: SlotWords, said: str, today: dt.date) -> str:
-    found = set(_dates(said, today))
-    if len(found) != 1:
+    try:
+        value = date_in(said, today, _about(slot))
+    except NoSuchDay as error:
+        raise NotTaken(str(error)) from None
+    if value is None:
         raise NotTaken(f"Please give a date, such as {today.isoformat()}.")
-    value = found.pop()
     if isinstance(slot.min, str) and value < (earliest := _bound(slot.min, today)):
         raise NotTaken(f"Please give a date not before {earliest.isoformat()}.")
     if isinstance(slot.max, str) and value > (latest := _bound(slot.max, today)):
         raise NotTaken(f"Please give a date not after {latest.isoformat()}.")
     return value.isoformat()
-
-
-def _dates(said: str, today: dt.date) -> list[dt.date]:
-    parts = [(int(y), int(m), int(d)) for y, m, d in _ISO.findall(said)]
-    parts += [(int(y), int(m), int(d)) for d, m, y in _DOTTED.findall(said)]
-    for before, month, after, year in _NAMED.findall(said):
-        if bool(before) != bool(after):
-            parts.append((int(year), _MONTHS.index(month.lower()) + 1, int(before or after)))
-    found: list[dt.date] = []
-    for year, month, day in parts:
-        try:
-            found.append(dt.date(year, month, day))
-        except ValueError:
-            raise NotTaken(f"There is no such day: {year:04d}-{month:02d}-{day:02d}.") from None
-    text = f" {plain(said)} "
-    for word, days in _DAYS.items():
-        if _has_word(text, word):
-            found.append(today + dt.timedelta(days=days))
-            break
-    return found
 
 
 def _bound(text: str, today: dt.date) -> dt.date:
