@@ -217,12 +217,13 @@ class Engine(StoredThreads):
         """What a team makes of its clients' tools, by what it says itself."""
         return own.over(self._settings.client_tools)
 
-    async def check_name(self, body: JsonObject) -> None:
-        """Raises UnknownModel where the `model` of a request's body is one that nobody can ask. It is cheap, and looked
-        at before the rest, which may be long. What cannot be a name is left to who reads the rest, to say so."""
+    async def check_name(self, who: Principal, body: JsonObject) -> None:
+        """Raises UnknownModel where the `model` of a request's body is one that who asks cannot ask. It is cheap, and
+        looked at before the rest, which may be long. What cannot be a name is left to who reads the rest, to say so;
+        and so is a team on the thread of another user, who may share one of theirs."""
         model: object = body.get("model")
-        if isinstance(model, str) and 0 < len(model) <= _LONGEST_NAME:
-            await self.served.check_name(model)
+        if isinstance(model, str) and 0 < len(model) <= _LONGEST_NAME and "thread_owner" not in body:
+            await self.served.check_name(who, model)
 
     async def check_team(self, request: RunRequest) -> None:
         """Raises UnknownModel unless who asks may ask a team of that name; or InsufficientScope or Forbidden, which say

@@ -109,7 +109,7 @@ class FakeEngine:
     def check_open(self) -> None:
         pass
 
-    async def check_name(self, body: JsonObject) -> None:
+    async def check_name(self, who: Principal, body: JsonObject) -> None:
         model = body.get("model")
         if isinstance(model, str) and 0 < len(model) <= 255 and model not in self.scripts:
             raise UnknownModel(f"there is no model {model!r} here", param="model")

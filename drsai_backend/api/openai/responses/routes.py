@@ -100,12 +100,12 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
             bodies.read(request.scope, request.receive) as body,
             with_files(bodies, responses.engine.files, body, lambda: acting(request, caller, user, body.get("user"))),
         ):
+            who = acting(request, caller, user, body.get("user"))
             if key is None:
-                await responses.engine.check_name(body)
+                await responses.engine.check_name(who, body)
             asked = responses.read(body)
             # As the messages of a chat, but the conversation that is continued may be elsewhere by now.
             fingerprint = await bodies.off_loop(partial(fingerprint_of, body))
-            who = acting(request, caller, user, asked.user)
             call = Call(who, asked, key, fingerprint=fingerprint, repeated=repeated_of(request.scope))
             started = await responses.create(call)
         if asked.stream:
@@ -138,9 +138,9 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
         """Seal the messages of `input` into one item, which stands for them in later requests. No model is asked, and
         nothing is left out."""
         async with bodies.read(request.scope, request.receive) as body:
-            await responses.engine.check_name(body)
+            who = acting(request, caller, user, body.get("user"))
+            await responses.engine.check_name(who, body)
             asked = parse(CompactBody, body, responses.max_items)
-            who = acting(request, caller, user, asked.user)
             await responses.engine.check_team(RunRequest(asked.model, [], who))
             output = await responses.compact(who, asked)
         shown = {"id": output[0]["id"], "object": "response.compaction", "created_at": int(utcnow().timestamp())}
