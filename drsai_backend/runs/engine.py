@@ -464,11 +464,12 @@ class Engine(StoredThreads):
         if self._running.is_taken(name):
             raise ThreadBusy(f"a run is live on thread {thread_id!r}; stop it first")
         self._warm.take(name)
+        actor = who.actor
 
         def delete(session: Session) -> bool:
             if only_if is not None and not only_if(session):
                 return True
-            return delete_thread(session, name, who.actor)
+            return delete_thread(session, name, actor)
 
         if not await self._open_database.write(delete):
             raise NotFound(f"no thread {thread_id!r}", param="thread_id")

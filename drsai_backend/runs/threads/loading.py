@@ -20,7 +20,7 @@ from drsai_backend.database.audit import audit
 from drsai_backend.database.runs.loaded import append_messages, make_thread
 from drsai_backend.database.runs.paths import newest_message
 from drsai_backend.database.runs.reads import ThreadHead, read_head
-from drsai_backend.datamodel.audit import Action
+from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.lifecycle import IDLE
 from drsai_backend.datamodel.owner import ThreadName
@@ -90,11 +90,13 @@ class Loading:
             raise InvalidRequest("`model` is required: nobody has answered on this thread yet", param="model")
         request = RunRequest(team, given, principal=who, owner=name.user_id, thread_id=name.thread_id)
         told = await self._starter.history(request, (await self._teams.find(who, team)).factory)
-        rows = _storable(told, None if name.owner == who.owner else who.user_id)
+        rows, actor = _storable(told, None if name.owner == who.owner else who.user_id), who.actor
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 await self._database.write(
-                    partial(_store, who=who, name=name, given=given, rows=rows, how=how, team=team, keep=keep)
+                    partial(
+                        _store, who=who, actor=actor, name=name, given=given, rows=rows, how=how, team=team, keep=keep
+                    )
                 )
                 return
             except ThreadBusy:
@@ -121,6 +123,7 @@ def _store(
     session: Session,
     *,
     who: Principal,
+    actor: Actor,
     name: ThreadName,
     given: Sequence[InputMessage],
     rows: Sequence[JsonText],
@@ -138,7 +141,7 @@ def _store(
         raise Conflict(f"`after` is {how.after}, and the newest message of the thread is {newest}", param="after")
     if how.mode == "replace":
         withdrawn = partial(last_messages, "withdrawn", who.user_id)
-        travel.rewind(session, name, Place(turn=0), who.actor, withdrawn=withdrawn)
+        travel.rewind(session, name, Place(turn=0), actor, withdrawn=withdrawn)
         head = _head(session, name)
     if head.status not in IDLE or head.queued:
         text = f"something is under way on thread {name.thread_id!r}: wait for its end, or cancel it first"
@@ -146,7 +149,7 @@ def _store(
     append_messages(session, head, rows, team=team, title=title_of(given))
     detail: JsonObject = {"messages": len(rows), "mode": how.mode, "after": head.last_seq}
     about = name.thread_id
-    audit(session, who.actor, Action.THREAD_LOADED, about, owner=name.owner, thread_id=about, detail=detail)
+    audit(session, actor, Action.THREAD_LOADED, about, owner=name.owner, thread_id=about, detail=detail)
     acted(session, name, keep)
 
 

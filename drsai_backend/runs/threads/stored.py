@@ -12,7 +12,7 @@ from drsai_backend.database.audit import audit
 from drsai_backend.database.runs.reads import read_head
 from drsai_backend.database.shares import Grantee, add_share, list_shares, remove_share
 from drsai_backend.datamodel import Right, RunStatus, Thread
-from drsai_backend.datamodel.audit import Action
+from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.datamodel.sharing import read_right
 from drsai_backend.errors import NotFound
@@ -282,13 +282,13 @@ class StoredThreads:
         name = await self._rights.thread(who, thread_id, Right.SHARE)
         grantee.check(name)
         right = read_right(right)
-        detail: JsonObject = {**grantee._asdict(), "right": right.value}
+        detail, actor = {**grantee._asdict(), "right": right.value}, who.actor
 
         def share(session: Session) -> ShareView:
             row = add_share(session, name, grantee, right, who.user_id)
             if row is None:
                 raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
-            _audited(session, who, Action.THREAD_SHARED, name, detail)
+            _audited(session, actor, Action.THREAD_SHARED, name, detail)
             return acted(session, ShareView.model_validate(row), keep)
 
         return await self.db.database.write(share)
@@ -298,11 +298,12 @@ class StoredThreads:
         self.check_open()
         name = await self._rights.thread(who, thread_id, Right.SHARE)
         grantee.check_one()
+        actor = who.actor
 
         def unshare(session: Session) -> bool:
             if not remove_share(session, name, grantee):
                 return False
-            _audited(session, who, Action.THREAD_UNSHARED, name, grantee._asdict())
+            _audited(session, actor, Action.THREAD_UNSHARED, name, grantee._asdict())
             return True
 
         if not await self.db.database.write(unshare):
@@ -324,5 +325,5 @@ class StoredThreads:
             raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
 
 
-def _audited(session: Session, who: Principal, action: Action, name: ThreadName, detail: JsonObject) -> None:
-    audit(session, who.actor, action, name.thread_id, owner=name.owner, thread_id=name.thread_id, detail=detail)
+def _audited(session: Session, actor: Actor, action: Action, name: ThreadName, detail: JsonObject) -> None:
+    audit(session, actor, action, name.thread_id, owner=name.owner, thread_id=name.thread_id, detail=detail)

@@ -61,7 +61,8 @@ async def test_a_name_that_is_anothers_is_a_name_that_is_none(world: World, path
             theirs = await world.call("POST", path, {"model": "merger", **rest}, who)
             none = await world.call("POST", path, {"model": "nobody", **rest}, who)
             assert theirs.status_code == none.status_code == 404, (rest, theirs.text)
-            assert theirs.text.replace("merger", "nobody") == none.text
+            messages = [each.json()["error"]["message"] for each in (theirs, none)]
+            assert messages[0].replace("merger", "nobody") == messages[1]
 
 
 async def test_who_sees_and_changes_what(world: World) -> None:
