@@ -165,6 +165,9 @@ class FakeEngine:
     async def resume(self, who: Principal, thread_id: str) -> ThreadDetail:
         return await self._control("resume", who, thread_id)
 
+    async def retry(self, who: Principal, thread_id: str) -> ThreadDetail:
+        return await self._control("retry", who, thread_id)
+
     async def cancel_run(self, who: Principal, run_id: str) -> RunView:
         view = await self.get_run(who, run_id)
         self.asked.append(("cancel_run", who.user_id, run_id))
