@@ -17,7 +17,7 @@ MESSAGES = [
     "tomorrow",
     "When do you open?",  # Another intent: the flow is left.
     "continue",
-    "four, I think",  # It is no number that is written as one: the flow asks again.
+    "a handful, I think",  # It is no number: the flow asks again.
     "4",
     "terrace",
     "guests: 5",

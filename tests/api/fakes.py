@@ -143,7 +143,9 @@ class FakeEngine:
         self.handles.append(handle)
         return handle
 
-    async def answer(self, who: Principal, thread_id: str, answer: Answer) -> FakeHandle:
+    async def answer(
+        self, who: Principal, thread_id: str, answer: Answer, *, idempotency_key: str | None = None
+    ) -> FakeHandle:
         self._detail(who, thread_id)
         if answer.request_id != "q1":
             raise StaleAnswer("the thread does not wait for this answer", param="id")

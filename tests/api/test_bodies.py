@@ -18,7 +18,7 @@ CHAT = "/v1/chat/completions"
 JSON = {"Content-Type": "application/json"}
 
 
-TOO_LONG = "the body's numbers have more than 1048576 zeros together, written out in full"
+TOO_LONG = "the body's numbers have more than 1048576 zeros together, written out without exponents"
 
 
 def chat(*messages: Any, **more: Any) -> bytes:

@@ -65,7 +65,7 @@ async def test_in_the_background(
 @pytest.mark.parametrize(
     ("fields", "param", "text"),
     [
-        ({"on_busy": "wait"}, "on_busy", "'enqueue', 'reject', 'interrupt' or 'steer'"),
+        ({"on_busy": "wait"}, "on_busy", "'enqueue', 'reject', 'interrupt', 'steer' or 'rollback'"),
         ({"on_busy": 1}, "on_busy", "must be"),
         ({"on_disconnect": "stop"}, "on_disconnect", "'continue' or 'cancel'"),
         ({"background": "yes"}, "background", "true or false"),

@@ -147,6 +147,7 @@ async def test_the_log_of_many_runs_without_an_epoch_comes_to_its_end(make: Make
         session.add_all([*old, *messages])
         session.flush()
         session.execute(sa.update(table).values(epoch=0))
+        session.execute(sa.update(Thread).values(last_seq=MANY[-1]))
 
     await drsai.database.write(add)
     reads, read = 0, drsai.database.read
