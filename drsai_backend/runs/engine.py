@@ -222,7 +222,7 @@ class Engine(StoredThreads):
         looked at before the rest, which may be long. What cannot be a name is left to who reads the rest, to say so;
         and so is a team on the thread of another user, who may share one of theirs."""
         model: object = body.get("model")
-        if isinstance(model, str) and 0 < len(model) <= _LONGEST_NAME and "thread_owner" not in body:
+        if isinstance(model, str) and 0 < len(model) <= _LONGEST_NAME and body.get("thread_owner") is None:
             await self.served.check_name(who, model)
 
     async def check_team(self, request: RunRequest) -> None:

@@ -105,13 +105,13 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
                 await responses.engine.check_name(who, body)
             try:
                 asked = responses.read(body)
+                # As the messages of a chat, but the conversation that is continued may be elsewhere by now.
+                fingerprint = await bodies.off_loop(partial(fingerprint_of, body))
+                call = Call(who, asked, key, fingerprint=fingerprint, repeated=repeated_of(request.scope))
+                started = await responses.create(call)
             except InvalidRequest:
                 await responses.engine.check_name(who, body)  # As of a chat request.
                 raise
-            # As the messages of a chat, but the conversation that is continued may be elsewhere by now.
-            fingerprint = await bodies.off_loop(partial(fingerprint_of, body))
-            call = Call(who, asked, key, fingerprint=fingerprint, repeated=repeated_of(request.scope))
-            started = await responses.create(call)
         if asked.stream:
             writer = started.writer()
 
