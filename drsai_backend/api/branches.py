@@ -152,15 +152,15 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
     ) -> Response:
         """Make a new thread of what a thread was at a place: its messages and its state, not its runs."""
         body, who = await read_body(bodies, request, ForkBody, caller, user)
-        made = await engine.fork(
+        fork = partial(
+            engine.fork,
             who,
             named(who, thread_id, owner),
             body.place,
             new_thread_id=body.thread_id,
             to_user=body.to_user,
-            keep=await once(who, body, _shown),
         )
-        return json_response(thread_object(made), 201)
+        return await once(who, body, fork, _shown)
 
     @router.post("/{thread_id:path}/rewind", responses=answers(200, THREAD_SCHEMA), openapi_extra=described(PlaceBody))
     async def rewind_thread(
@@ -174,9 +174,8 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
         """Have a thread go back to a place: the next input continues there, on a new branch. 409 while a run is live,
         or inputs wait in the queue."""
         body, who = await read_body(bodies, request, PlaceBody, caller, user)
-        keep = await once(who, body, _shown)
-        made = await engine.rewind(who, named(who, thread_id, owner), body.place, keep=keep)
-        return json_response(thread_object(made))
+        thread = named(who, thread_id, owner)
+        return await once(who, body, lambda: engine.rewind(who, thread, body.place), _shown)
 
     @router.post(
         "/{thread_id:path}/history", responses=answers(200, THREAD_SCHEMA), openapi_extra=described(HistoryBody)
@@ -197,8 +196,7 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
             raise InvalidRequest(text, param="messages")
         messages = await bodies.off_loop(partial(read_history, body.messages))
         thread, how = named(who, thread_id, owner), Load(body.model, body.mode, body.after)
-        keep = await once(who, body, _shown)
-        return json_response(thread_object(await engine.load_history(who, thread, messages, how, keep=keep)))
+        return await once(who, body, lambda: engine.load_history(who, thread, messages, how), _shown)
 
     @router.delete("/{thread_id:path}/history", responses=answers(200, THREAD_SCHEMA))
     async def clear_history(thread_id: ThreadId, who: Clearer, owner: ThreadOwner = None) -> Response:

@@ -112,19 +112,16 @@ def key_routes(keys: ApiKeys, webhooks: Webhooks, bodies: Bodies) -> APIRouter:
         owner, url = Owner(who.tenant, body.user), body.webhook_url
         if url is not None:
             url = webhooks.check_url(url)
-        shown: JsonObject = {}
+        create = partial(
+            keys.create, owner, body.scopes, body.name, expires, roles=body.roles, webhook_url=url, actor=who.actor
+        )
 
         def show(session: Session, made: NewKey) -> JsonObject:
             secret = None if url is None else webhooks.secret_in(session, owner, who.actor)
             key: JsonObject = {"key": made.key.get_secret_value()}
-            shown.update({**key_object(made.info), **key, **_new_secret(secret)})
-            return shown
+            return {**key_object(made.info), **key, **_new_secret(secret)}
 
-        keep = await once(who, body, show) or show
-        await keys.create(
-            owner, body.scopes, body.name, expires, roles=body.roles, webhook_url=url, actor=who.actor, keep=keep
-        )
-        return json_response(shown, 201)
+        return await once(who, body, create, show)
 
     @router.get("", responses=answers(200, page_of(_KEY)))
     async def list_keys(who: Admin, user: Of = None, limit: Limit = 20, after: After = None) -> Response:
@@ -142,9 +139,8 @@ def key_routes(keys: ApiKeys, webhooks: Webhooks, bodies: Bodies) -> APIRouter:
         """Set or remove where the background runs of a key are told of. Where its user has no webhook secret yet, one
         is made, which only this answer shows."""
         body = await read_fields(bodies, request, KeyWebhookBody)
-        keep = await once(who, body, plain(_changed))
-        made = await webhooks.change_key(who.tenant, key_id, body.webhook_url, actor=who.actor, keep=keep)
-        return json_response(_changed(made))
+        act = partial(webhooks.change_key, who.tenant, key_id, body.webhook_url, actor=who.actor)
+        return await once(who, body, act, plain(_changed))
 
     return router
 

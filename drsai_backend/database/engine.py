@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Self, TypeVar
+from contextvars import ContextVar
+from typing import Any, Final, Literal, Self, TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -15,6 +16,9 @@ from drsai_backend.database.urls import parse_url
 T = TypeVar("T")
 
 DEFAULT_URL = "sqlite:///drsai.db"
+
+told_of_acts: Final[ContextVar[Callable[[Session, Any], object] | None]] = ContextVar("told_of_acts", default=None)
+"""Called with what an act of this context has made, in its transaction; see `Database.act`."""
 
 
 class Database:
@@ -79,6 +83,19 @@ class Database:
             Exception: what `fn` raised; its transaction was rolled back.
         """
         return await self._backend.write(fn, short=short)
+
+    async def act(self, fn: Callable[[Session], T]) -> T:
+        """`write`, for what a request asks to be made: whoever is told of acts is told in the same transaction, so that
+        both are stored, or neither."""
+        told = told_of_acts.get()
+
+        def act(session: Session) -> T:
+            made = fn(session)
+            if told is not None:
+                told(session, made)
+            return made
+
+        return await self.write(act)
 
     async def read(self, fn: Callable[[Session], T], *, short: bool = False) -> T:
         """Runs `fn(session)` read-only, all its statements in one snapshot. `short` and what it raises: as `write`."""

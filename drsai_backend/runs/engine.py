@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, Final
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.answered import Keep
 from drsai_backend.database.retention import delete_thread, prune
 from drsai_backend.database.runs.steps import drop_left
 from drsai_backend.database.runs.values import Also
@@ -361,13 +360,10 @@ class Engine(StoredThreads):
         await self._commands.retry(name, run_id)
         return await self._detail(name)
 
-    async def rewind(
-        self, who: Principal, thread_id: Named, place: Place, *, keep: Keep[ThreadName] | None = None
-    ) -> ThreadDetail:
+    async def rewind(self, who: Principal, thread_id: Named, place: Place) -> ThreadDetail:
         """Have a thread go back to a place of its own, also on a branch that it has left: the next input continues from
         there, on a new branch. What is left behind stays stored, and can be gone back to. A run that is paused, or
         waits for a person, ends as STOPPED. Returns the thread without its `team_result`, which takes its messages.
-        `keep` is called with its name, in the transaction that stores it.
 
         Raises:
             NotFound, Forbidden: no such thread of the user, or one that they may not write to.
@@ -380,20 +376,14 @@ class Engine(StoredThreads):
         name = await self._rights.thread(who, thread_id, Right.WRITE)
         if self._running.is_taken(name):
             raise ThreadBusy(f"a run is live on thread {name.thread_id!r}: stop it first, or wait for its end")
-        await self._travel.rewind(who, name, place, keep)
+        await self._travel.rewind(who, name, place)
         # Whoever begins a run meanwhile is refused by its guard, and reads anew.
         self._warm.take(name)
         self._feeds.changed(name)
         return await self._detail(name, with_result=False)
 
     async def load_history(
-        self,
-        who: Principal,
-        thread_id: Named,
-        messages: Sequence[InputMessage],
-        how: Load,
-        *,
-        keep: Keep[ThreadName] | None = None,
+        self, who: Principal, thread_id: Named, messages: Sequence[InputMessage], how: Load
     ) -> ThreadDetail:
         """Put a conversation that was had elsewhere into a thread, without a run; see `Loading.load`. Returns the
         thread without its `team_result`. Raises NotFound, Forbidden for who may not write."""
@@ -401,7 +391,7 @@ class Engine(StoredThreads):
         name = await self._rights.thread(who, thread_id, Right.WRITE)
         if self._running.is_taken(name):
             raise ThreadBusy(f"a run is live on thread {name.thread_id!r}: stop it first, or wait for its end")
-        await self._loading.load(who, name, messages, how, keep)
+        await self._loading.load(who, name, messages, how)
         self._warm.take(name)
         self._feeds.changed(name)
         return await self._detail(name, with_result=False)

@@ -269,11 +269,11 @@ def _head(session: Session, name: ThreadName) -> ThreadHead:
 # --- going there ----------------------------------------------------------------------------------------------------
 
 
-def rewind(session: Session, name: ThreadName, place: Place, actor: Actor, *, withdrawn: Withdrawn) -> Point:
+def rewind(session: Session, name: ThreadName, place: Place, actor: Actor, *, withdrawn: Withdrawn) -> ThreadName:
     """Make a thread continue at a place of its own, on a new branch; what was after it stays stored on the branch that
     is left. A run that is paused, or waits for a person, ends as STOPPED; `withdrawn` gives its last messages, of its
     question, which is answered no more, and of what is recorded of its turn in flight. Where the thread is there
-    already, nothing changes.
+    already, nothing changes. Returns `name`.
 
     Raises:
         NotFound: there is no such thread.
@@ -297,22 +297,22 @@ def rewind(session: Session, name: ThreadName, place: Place, actor: Actor, *, wi
         head = found
     here = _newest_turn(session, head.line), newest_message(session, head.line)
     if here == (point.line.turn, point.line.seq):
-        return point
+        return name
     payload, entries = read_journal(session, point.line)
     if not store_rewind(session, head, point, debt_of(payload, entries)):
         raise _changed()
     detail: JsonObject = {"from": {"turn": here[0], "seq": here[1]}, "turn": point.line.turn, "seq": point.line.seq}
     _audit(session, actor, Action.THREAD_REWOUND, name, detail)
-    return point
+    return name
 
 
 def _changed() -> Conflict:
     return Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
 
 
-def fork(session: Session, name: ThreadName, place: Place, target: ThreadName, actor: Actor) -> None:
+def fork(session: Session, name: ThreadName, place: Place, target: ThreadName, actor: Actor) -> ThreadName:
     """Store a new thread that begins as another one was at a place: its messages and its state. Runs, whose usage would
-    count twice, stay behind, and so do API keys, shares, tasks and `meta`.
+    count twice, stay behind, and so do API keys, shares, tasks and `meta`. Returns `target`.
 
     Raises:
         NotFound: there is no such thread.
@@ -348,6 +348,7 @@ def fork(session: Session, name: ThreadName, place: Place, target: ThreadName, a
     if target.owner != name.owner:
         detail: JsonObject = {"to_user": target.user_id, "to_thread": target.thread_id, "seq": line.seq}
         _audit(session, actor, Action.THREAD_FORKED, name, detail)
+    return target
 
 
 def _audit(session: Session, actor: Actor, action: Action, name: ThreadName, detail: JsonObject) -> None:

@@ -15,7 +15,6 @@ from autogen_agentchat.messages import BaseChatMessage
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import Database
-from drsai_backend.database.answered import Keep, acted
 from drsai_backend.database.audit import audit
 from drsai_backend.database.runs.loaded import append_messages, make_thread
 from drsai_backend.database.runs.paths import newest_message
@@ -68,11 +67,9 @@ class Loading:
         self._starter = starter
         self._teams = teams
 
-    async def load(
-        self, who: Principal, name: ThreadName, given: Sequence[InputMessage], how: Load, keep: Keep[ThreadName] | None
-    ) -> None:
+    async def load(self, who: Principal, name: ThreadName, given: Sequence[InputMessage], how: Load) -> None:
         """Put a conversation, oldest message first, into a thread that there is, or a new one of one's own: all of it,
-        or nothing. `who` has the right to write. `keep` is called with the thread, in the transaction that stores it.
+        or nothing. `who` has the right to write.
 
         Raises:
             NotFound: there is no such thread, and it is another user's, or has messages as far as `after` knows.
@@ -93,8 +90,8 @@ class Loading:
         rows = _storable(told, None if name.owner == who.owner else who.user_id)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                await self._database.write(
-                    partial(_store, who=who, name=name, given=given, rows=rows, how=how, team=team, keep=keep)
+                await self._database.act(
+                    partial(_store, who=who, name=name, given=given, rows=rows, how=how, team=team)
                 )
                 return
             except ThreadBusy:
@@ -126,8 +123,7 @@ def _store(
     rows: Sequence[JsonText],
     how: Load,
     team: str,
-    keep: Keep[ThreadName] | None,
-) -> None:
+) -> ThreadName:
     head = read_head(session, name)
     if head is None:
         if name.owner != who.owner or how.after:
@@ -147,7 +143,7 @@ def _store(
     detail: JsonObject = {"messages": len(rows), "mode": how.mode, "after": head.last_seq}
     about = name.thread_id
     audit(session, who.actor, Action.THREAD_LOADED, about, owner=name.owner, thread_id=about, detail=detail)
-    acted(session, name, keep)
+    return name
 
 
 def _head(session: Session, name: ThreadName) -> ThreadHead:

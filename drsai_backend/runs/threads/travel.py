@@ -13,7 +13,6 @@ from pydantic import BaseModel, Field
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database import Database
-from drsai_backend.database.answered import Keep, acted
 from drsai_backend.database.runs.branches import list_branches, list_turns
 from drsai_backend.database.runs.paths import line_of
 from drsai_backend.database.runs.reads import ThreadHead, read_head
@@ -108,14 +107,7 @@ class Travel:
         return BranchPage(items=items[:limit], next=items[limit - 1].number if len(items) > limit else None)
 
     async def fork(
-        self,
-        who: Principal,
-        named: Named,
-        place: Place,
-        *,
-        thread_id: str | None,
-        to_user: str | None,
-        keep: Keep[ThreadName] | None,
+        self, who: Principal, named: Named, place: Place, *, thread_id: str | None, to_user: str | None
     ) -> ThreadName:
         """See `Engine.fork`. Returns the name of the new thread."""
         owner = who.owner if to_user is None else Owner(who.tenant, check_name(to_user, "to_user"))
@@ -126,23 +118,13 @@ class Travel:
         target = owner.thread(new_thread_id() if thread_id is None else check_name(thread_id, "thread_id"))
         name = await self._rights.thread(who, named, Right.READ)
         actor = who.actor
+        return await self._database.act(lambda session: travel.fork(session, name, place, target, actor))
 
-        def fork(session: Session) -> ThreadName:
-            travel.fork(session, name, place, target, actor)
-            return acted(session, target, keep)
-
-        return await self._database.write(fork)
-
-    async def rewind(self, who: Principal, name: ThreadName, place: Place, keep: Keep[ThreadName] | None) -> None:
+    async def rewind(self, who: Principal, name: ThreadName, place: Place) -> None:
         """See `Engine.rewind`, which has looked at the right, and at what this process runs."""
         actor = who.actor
         withdrawn = partial(last_messages, "withdrawn", who.user_id)
-
-        def rewind(session: Session) -> None:
-            travel.rewind(session, name, place, actor, withdrawn=withdrawn)
-            acted(session, name, keep)
-
-        await self._database.write(rewind)
+        await self._database.act(lambda session: travel.rewind(session, name, place, actor, withdrawn=withdrawn))
 
 
 def _head(session: Session, name: ThreadName) -> ThreadHead:
