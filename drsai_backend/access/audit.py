@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -33,10 +33,15 @@ class AuditLog:
         action: str | None = None,
         after: str | None = None,
         limit: int = 20,
+        *,
+        thread_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
     ) -> AuditPage:
         """A page of entries, newest first. Arguments and errors as those of `list_audit`."""
+        only = {"thread_id": thread_id, "since": since, "until": until}
         return await self._database.read(
-            partial(list_audit, tenant=tenant, user_id=user_id, action=action, after=after, limit=limit)
+            partial(list_audit, tenant=tenant, user_id=user_id, action=action, after=after, limit=limit, **only)
         )
 
     async def entries(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
@@ -15,11 +16,13 @@ from drsai_backend.api.http.json import answers, list_response, page_of
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
 from drsai_backend.database.audit import CURSOR_PATTERN, AuditRecord
 from drsai_backend.datamodel.audit import Action, By
-from drsai_backend.datamodel.thread import NAME_SCHEMA
+from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.json_types import JsonObject
 
 Admin = Annotated[Principal, allowed(Scope.ADMIN, named=False)]
 After = Annotated[str | None, after_of(CURSOR_PATTERN)]
+_LAST: Final = 253_402_300_799
+"""The end of the last year that both databases know."""
 Of = Annotated[
     str | None,
     Query(
@@ -35,6 +38,15 @@ OfAction = Annotated[
         json_schema_extra={"anyOf": [{"enum": sorted({*Action, *(action.kind for action in Action)})}]},
     ),
 ]
+
+OfThread = Annotated[
+    str | None,
+    Query(
+        description="Only what was done to this thread, or to what belongs to it.",
+        json_schema_extra={"anyOf": [NAME_SCHEMA]},
+    ),
+]
+Moment = Annotated[int | None, Query(ge=0, le=_LAST, description="Unix seconds: from then on, or before then.")]
 
 _TEXT: Final = {"type": ["string", "null"]}
 _ENTRY: Final[JsonObject] = {
@@ -65,10 +77,19 @@ def audit_routes(log: AuditLog) -> APIRouter:
 
     @router.get("", responses=answers(200, page_of(_ENTRY)))
     async def list_audit(
-        who: Admin, user: Of = None, action: OfAction = None, limit: Limit = 20, after: After = None
+        who: Admin,
+        user: Of = None,
+        action: OfAction = None,
+        thread_id: OfThread = None,
+        since: Moment = None,
+        until: Moment = None,
+        limit: Limit = 20,
+        after: After = None,
     ) -> Response:
         """What was done in the tenant, newest first."""
-        page = await log.list(who.tenant, user, action, after, limit)
+        begin, end = (None if each is None else datetime.fromtimestamp(each, UTC) for each in (since, until))
+        thread = None if thread_id is None else check_name(thread_id, "thread_id")
+        page = await log.list(who.tenant, user, action, after, limit, thread_id=thread, since=begin, until=end)
         return list_response([_shown(item) for item in page.items], page.next)
 
     return router

@@ -112,12 +112,13 @@ def key_routes(keys: ApiKeys, webhooks: Webhooks, bodies: Bodies) -> APIRouter:
         owner, url = Owner(who.tenant, body.user), body.webhook_url
         if url is not None:
             url = webhooks.check_url(url)
+        actor = who.actor
         create = partial(
-            keys.create, owner, body.scopes, body.name, expires, roles=body.roles, webhook_url=url, actor=who.actor
+            keys.create, owner, body.scopes, body.name, expires, roles=body.roles, webhook_url=url, actor=actor
         )
 
         def show(session: Session, made: NewKey) -> JsonObject:
-            secret = None if url is None else webhooks.secret_in(session, owner, who.actor)
+            secret = None if url is None else webhooks.secret_in(session, owner, actor)
             key: JsonObject = {"key": made.key.get_secret_value()}
             return {**key_object(made.info), **key, **_new_secret(secret)}
 

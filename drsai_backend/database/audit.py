@@ -151,6 +151,9 @@ def list_audit(
     tenant: str | None = None,
     user_id: str | None = None,
     action: str | None = None,
+    thread_id: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
     after: str | None = None,
     limit: int = 20,
 ) -> AuditPage:
@@ -160,6 +163,8 @@ def list_audit(
         tenant: only this one's; None: all, and what was done to the whole database.
         user_id: only what this user did, or another did as them or to what is theirs.
         action: only these acts: "key.created", or all of a kind: "key".
+        thread_id: only what was done to this thread, or to what belongs to it.
+        since, until: only from this moment on, and before that one.
         after: `next` of the page before.
         limit: how many at most.
 
@@ -174,6 +179,12 @@ def list_audit(
         query = query.where(sa.or_(c.actor == user_id, c.acted_by == user_id, c.owner == user_id))
     if action is not None:
         query = query.where(c.action.in_(_actions(action)))
+    if thread_id is not None:
+        query = query.where(c.thread_id == thread_id)
+    if since is not None:
+        query = query.where(c.at >= since)
+    if until is not None:
+        query = query.where(c.at < until)
     if after is not None:
         if re.fullmatch(CURSOR_PATTERN, after) is None:
             raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")

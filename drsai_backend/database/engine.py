@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final, Literal, Self, TypeVar
 
 from sqlalchemy.orm import Session
@@ -17,8 +18,10 @@ T = TypeVar("T")
 
 DEFAULT_URL = "sqlite:///drsai.db"
 
-told_of_acts: Final[ContextVar[Callable[[Session, Any], object] | None]] = ContextVar("told_of_acts", default=None)
-"""Called with what an act of this context has made, in its transaction; see `Database.act`."""
+acting: Final[ContextVar[Callable[[Callable[[Session], Any], Session], Any]]] = ContextVar(
+    "acting", default=lambda fn, session: fn(session)
+)
+"""What calls the storage function of an act, in its transaction, and returns what that did; see `Database.act`."""
 
 
 class Database:
@@ -85,17 +88,9 @@ class Database:
         return await self._backend.write(fn, short=short)
 
     async def act(self, fn: Callable[[Session], T]) -> T:
-        """`write`, for what a request asks to be made: whoever is told of acts is told in the same transaction, so that
-        both are stored, or neither."""
-        told = told_of_acts.get()
-
-        def act(session: Session) -> T:
-            made = fn(session)
-            if told is not None:
-                told(session, made)
-            return made
-
-        return await self.write(act)
+        """`write`, for what a request asks to be made: what the context's `acting` stores beside it is stored in the
+        same transaction."""
+        return await self.write(partial(acting.get(), fn))
 
     async def read(self, fn: Callable[[Session], T], *, short: bool = False) -> T:
         """Runs `fn(session)` read-only, all its statements in one snapshot. `short` and what it raises: as `write`."""

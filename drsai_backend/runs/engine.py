@@ -216,12 +216,13 @@ class Engine(StoredThreads):
         """What a team makes of its clients' tools, by what it says itself."""
         return own.over(self._settings.client_tools)
 
-    async def check_name(self, body: JsonObject) -> None:
-        """Raises UnknownModel where the `model` of a request's body is one that nobody can ask. It is cheap, and looked
-        at before the rest, which may be long. What cannot be a name is left to who reads the rest, to say so."""
+    async def check_name(self, who: Principal, body: JsonObject) -> None:
+        """Raises UnknownModel where the `model` of a request's body is one that who asks cannot ask. It is cheap, and
+        looked at before the rest, which may be long. What cannot be a name is left to who reads the rest, to say so;
+        and so is a team on the thread of another user, who may share one of theirs."""
         model: object = body.get("model")
-        if isinstance(model, str) and 0 < len(model) <= _LONGEST_NAME:
-            await self.served.check_name(model)
+        if isinstance(model, str) and 0 < len(model) <= _LONGEST_NAME and "thread_owner" not in body:
+            await self.served.check_name(who, model)
 
     async def check_team(self, request: RunRequest) -> None:
         """Raises UnknownModel unless who asks may ask a team of that name; or InsufficientScope or Forbidden, which say
@@ -376,11 +377,11 @@ class Engine(StoredThreads):
         name = await self._rights.thread(who, thread_id, Right.WRITE)
         if self._running.is_taken(name):
             raise ThreadBusy(f"a run is live on thread {name.thread_id!r}: stop it first, or wait for its end")
-        await self._travel.rewind(who, name, place)
+        made = await self._travel.rewind(who, name, place)
         # Whoever begins a run meanwhile is refused by its guard, and reads anew.
         self._warm.take(name)
         self._feeds.changed(name)
-        return await self._detail(name, with_result=False)
+        return made
 
     async def load_history(
         self, who: Principal, thread_id: Named, messages: Sequence[InputMessage], how: Load
@@ -391,10 +392,10 @@ class Engine(StoredThreads):
         name = await self._rights.thread(who, thread_id, Right.WRITE)
         if self._running.is_taken(name):
             raise ThreadBusy(f"a run is live on thread {name.thread_id!r}: stop it first, or wait for its end")
-        await self._loading.load(who, name, messages, how)
+        made = await self._loading.load(who, name, messages, how)
         self._warm.take(name)
         self._feeds.changed(name)
-        return await self._detail(name, with_result=False)
+        return made
 
     async def cancel_run(self, who: Principal, run_id: str) -> RunView:
         """End one run, queued or live; see `Commands.cancel_run`. Raises Forbidden for who may not write."""
@@ -453,11 +454,12 @@ class Engine(StoredThreads):
         if self._running.is_taken(name):
             raise ThreadBusy(f"a run is live on thread {thread_id!r}; stop it first")
         self._warm.take(name)
+        actor = who.actor
 
         def delete(session: Session) -> bool:
             if only_if is not None and not only_if(session):
                 return True
-            return delete_thread(session, name, who.actor)
+            return delete_thread(session, name, actor)
 
         if not await self._open_database.write(delete):
             raise NotFound(f"no thread {thread_id!r}", param="thread_id")

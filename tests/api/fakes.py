@@ -109,7 +109,7 @@ class FakeEngine:
     def check_open(self) -> None:
         pass
 
-    async def check_name(self, body: JsonObject) -> None:
+    async def check_name(self, who: Principal, body: JsonObject) -> None:
         model = body.get("model")
         if isinstance(model, str) and 0 < len(model) <= 255 and model not in self.scripts:
             raise UnknownModel(f"there is no model {model!r} here", param="model")
@@ -164,6 +164,9 @@ class FakeEngine:
 
     async def resume(self, who: Principal, thread_id: str) -> ThreadDetail:
         return await self._control("resume", who, thread_id)
+
+    async def retry(self, who: Principal, thread_id: str) -> ThreadDetail:
+        return await self._control("retry", who, thread_id)
 
     async def cancel_run(self, who: Principal, run_id: str) -> RunView:
         view = await self.get_run(who, run_id)

@@ -87,6 +87,9 @@ async def test_a_conversation(drsai: DrSai, mode: str) -> None:
             ({"message": "a", "answer": "b"}, "invalid_request"),
             ({"messages": "a"}, "invalid_request"),
             ({"thread_id": "unknown"}, "not_found"),
+            ({"message": "a", "thread_id": "two\nlines"}, "invalid_request"),
+            ({"message": "a", "thread_id": "\x1b[2J"}, "invalid_request"),
+            ({"message": "a", "idempotency_key": " k"}, "invalid_request"),
             ({"answer": "b", **where}, "input_request_stale"),
         ):
             refused = await asked.call_tool("echo", wrong)

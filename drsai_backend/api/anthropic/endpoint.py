@@ -177,7 +177,7 @@ class CountTokensRoute(ChatRoute):
             self._bodies.read(scope, receive) as body,
             with_files(self._bodies, self._engine.files, body, partial(self._named_in, caller, body, scope)),
         ):
-            await self._engine.check_name(body)
+            await self._engine.check_name(who, body)
             counting = partial(_count, body)
             model, count = await self._bodies.off_loop(counting) if _is_heavy(body) else counting()
             await self._engine.check_team(RunRequest(model, [], who))

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 from fastapi import Depends, Header, Request
-from pydantic import BaseModel, SecretStr
+from pydantic import AfterValidator, BaseModel, SecretStr
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.api.http.json import dumps, json_response
 from drsai_backend.database import Database
 from drsai_backend.database.answered import find_answer, store_answer
-from drsai_backend.database.engine import told_of_acts
+from drsai_backend.database.engine import acting
 from drsai_backend.database.manager.secrets import SecretBox
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
@@ -31,7 +31,11 @@ from drsai_backend.json_types import JsonObject
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", json_schema_extra={"anyOf": [NAME_SCHEMA]})]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", json_schema_extra={"anyOf": [NAME_SCHEMA]}),
+    AfterValidator(partial(check_name, param="Idempotency-Key")),
+]
 
 
 class OnceOnly:
@@ -39,7 +43,7 @@ class OnceOnly:
 
     def __init__(self, request: Request, key: IdempotencyKey = None) -> None:
         self._request = request
-        self._key = None if key is None else check_name(key, "Idempotency-Key")
+        self._key = key
 
     async def __call__(
         self,
@@ -66,13 +70,14 @@ class OnceOnly:
         answer = await self._answered(who.owner, said)
         if answer is None:
 
-            def tell(session: Session, made: Any) -> None:
+            def kept(fn: Callable[[Session], Any], session: Session) -> Any:
                 nonlocal answer
-                answer = shown(session, made)
+                answer = shown(session, made := fn(session))
                 if key is not None:
                     store_answer(session, who.owner, _digest(key), said, _box(key).encrypt(dumps(answer).decode()))
+                return made
 
-            token = told_of_acts.set(tell)
+            token = acting.set(kept)
             try:
                 await act()
             except Conflict:
@@ -80,7 +85,7 @@ class OnceOnly:
                 if (answer := await self._answered(who.owner, said)) is None:
                     raise
             finally:
-                told_of_acts.reset(token)
+                acting.reset(token)
         return json_response(answer, self._request.scope["route"].status_code or 200)
 
     async def _answered(self, owner: Owner, said: str) -> JsonObject | None:

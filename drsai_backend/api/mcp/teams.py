@@ -30,6 +30,7 @@ import drsai_backend
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.mcp.answers import decision_of, refused, told
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, StaleAnswer, UnknownModel
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Answer, Engine, Handle, InputMessage, RunEnded, RunEvent, RunRequest
@@ -137,6 +138,9 @@ class TeamTools:
         who.require(Scope.CHAT)
         said: list[MessageDone] = []
         thread, key = arguments.thread_id, arguments.idempotency_key
+        for param, name in (("thread_id", thread), ("idempotency_key", key)):
+            if name is not None:
+                check_name(name, param)
         try:
             await self._engine.check_team(RunRequest(team, [], who, thread_id=thread, idempotency_key=key))
             events, thread_id, run_id, ended = await self._begin(who, team, arguments)

@@ -51,7 +51,7 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.requests import new_thread_id
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
+    pass
 
 _MOST_ADDED: Final = 20
 """Items of one request, as with OpenAI."""
@@ -281,13 +281,7 @@ class _Conversations:
     ) -> JsonObject:
         """Change a conversation; see `database.responses.change_conversation`. Raises NotFound."""
         name = who.owner.thread(conversation)
-
-        def change(session: Session) -> JsonObject:
-            changed = change_conversation(session, name, metadata=metadata, add=add, remove=remove)
-            if changed is None:
-                raise NotFound(f"no conversation {conversation!r}", param="conversation_id")
-            return changed
-
+        change = partial(change_conversation, name=name, metadata=metadata, add=add, remove=remove)
         return await self._db.database.act(change)
 
     async def items(

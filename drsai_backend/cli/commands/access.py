@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import typer
 
@@ -127,13 +128,25 @@ def audit(
     action: Annotated[
         str | None, typer.Option(metavar="ACTION", help="Only these: `thread.deleted`, or all of a kind: `thread`.")
     ] = None,
+    thread: Annotated[str | None, typer.Option(metavar="ID", help="Only what was done to this thread.")] = None,
+    since: Annotated[datetime | None, typer.Option(help="Only from then on, UTC.")] = None,
+    until: Annotated[datetime | None, typer.Option(help="Only before then, UTC.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 50,
     after: Annotated[str | None, typer.Option(metavar="ID", help="Those before this entry.")] = None,
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        cli.audit.list_audit(tenant, user, action, after, limit, database_url, as_json=as_json)
+        begin, end = (None if each is None else each.replace(tzinfo=UTC) for each in (since, until))
+        only: dict[str, Any] = {
+            "tenant": tenant,
+            "user_id": user,
+            "action": action,
+            "thread_id": thread,
+            "since": begin,
+            "until": end,
+        }
+        cli.audit.list_audit(only, after, limit, database_url, as_json=as_json)
 
 
 @audit_app.command("prune")

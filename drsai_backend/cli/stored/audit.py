@@ -20,26 +20,26 @@ from drsai_backend.cli.stored.keys import rights_of
 from drsai_backend.database.audit import AuditPage, AuditRecord
 from drsai_backend.datamodel.audit import CLI, By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
+from drsai_backend.json_types import JsonObject
 
 _PAGE = 500
 
 
 def list_audit(
-    tenant: str | None,
-    user_id: str | None,
-    action: str | None,
+    only: JsonObject,
     after: str | None,
     limit: int,
     database_url: str | None,
     *,
     as_json: bool,
 ) -> None:
+    """`only`: the arguments of `AuditLog.list` that say which entries."""
     with opened(database_url) as drsai:
         log = drsai.drsai.audit
         page, found = AuditPage(items=[], next=after), list[AuditRecord]()
         while len(found) < limit:
             wanted = min(limit - len(found), _PAGE)
-            page = drsai.wait_for(partial(log.list, tenant, user_id, action, page.next, wanted))
+            page = drsai.wait_for(partial(log.list, **only, after=page.next, limit=wanted))
             found += page.items
             if page.next is None:
                 break

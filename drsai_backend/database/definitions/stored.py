@@ -200,11 +200,15 @@ def find(session: Session, who: Owner, names: Collection[str]) -> dict[str, Defi
     return found
 
 
-def served_names(session: Session, names: Collection[str]) -> dict[str, bool]:
-    """Those of the names that anybody's definition has, or had when a run began that is not over: it may wait for an
-    answer, which is sent to that name."""
-    query = sa.select(definition.c.name).where(definition.c.name.in_(names), sa.or_(_served, _is_used())).distinct()
-    return dict.fromkeys(session.connection().execute(query).scalars(), True)
+def known_names(session: Session, keys: Collection[tuple[Owner, str]]) -> dict[tuple[Owner, str], bool]:
+    """Of somebody and a name each, those where they may use a definition of that name, or might when a run began that
+    is not over: it may wait for an answer, which is sent to that name."""
+    found: dict[tuple[Owner, str], bool] = {}
+    for who, name in keys:
+        mine = (_anyones(visible_to(who)), definition.c.name == name, sa.or_(_served, _is_used()))
+        if session.connection().execute(sa.select(sa.exists().where(*mine))).scalar():
+            found[who, name] = True
+    return found
 
 
 def get(session: Session, owner: Owner, name: str) -> DefinitionVersion:

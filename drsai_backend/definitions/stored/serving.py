@@ -73,7 +73,7 @@ class ServedTeams:
         self._db = db
         self._means = means
         self._recent: Recent[tuple[Owner, str], DefinitionVersion] = Recent(self._read)
-        self._names: Recent[str, bool] = Recent(self._read_names)
+        self._names: Recent[tuple[Owner, str], bool] = Recent(self._read_names)
         self._offers: dict[Identity, Offer] = {}
         self._built: OrderedDict[Identity, RegisteredTeam] = OrderedDict()
 
@@ -94,18 +94,24 @@ class ServedTeams:
             return self.registry.get(name)
         found = await self._recent.find([(who.owner, name)])
         if not found:
-            return self.registry.get(name)  # Raises.
+            raise self._unknown(who, name)
         return self._team(next(iter(found.values())))
 
-    async def check_name(self, name: str) -> None:
-        """Raises UnknownModel where nobody can ask a team of that name: before it is known who asks. Nobody asks a
-        team that is not listed by its name."""
+    async def check_name(self, who: Principal, name: str) -> None:
+        """Raises UnknownModel where somebody can ask no team of that name on a thread of their own. Nobody asks a team
+        that is not listed by its name."""
         if name in self.registry:
             if self.registry.get(name).is_listed:
                 return
-        elif _NAME.fullmatch(name) and await self._names.find([name]):
+        elif _NAME.fullmatch(name) and await self._names.find([(who.owner, name)]):
             return
-        raise UnknownModel(f"there is no model {name!r} here; GET /v1/models lists them", param="model")
+        raise self._unknown(who, name)
+
+    def _unknown(self, who: Principal, name: str) -> UnknownModel:
+        """The error for a name that is none, or is not for who asks: it is the same."""
+        own = ((each, self.registry.get(each)) for each in self.registry.names())
+        known = ", ".join(each for each, team in own if lacks(who, team.permissions) is None) or "none"
+        return UnknownModel(f"unknown model {name!r}; available: {known}", param="model")
 
     async def find_for(self, who: Principal, name: str, thread: ThreadName | None) -> RegisteredTeam:
         """`find`, for a request that may answer the run of a thread: that run keeps the team that it began with, also
@@ -163,8 +169,8 @@ class ServedTeams:
         self._recent.forget_all()
         self._names.forget_all()
 
-    async def _read_names(self, names: Collection[str]) -> dict[str, bool]:
-        return await self._db.database.read(partial(stored.served_names, names=names))
+    async def _read_names(self, keys: Collection[tuple[Owner, str]]) -> dict[tuple[Owner, str], bool]:
+        return await self._db.database.read(partial(stored.known_names, keys=keys))
 
     async def _read(self, keys: Collection[tuple[Owner, str]]) -> dict[tuple[Owner, str], DefinitionVersion]:
         found: dict[tuple[Owner, str], DefinitionVersion] = {}

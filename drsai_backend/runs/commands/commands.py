@@ -273,13 +273,13 @@ class Commands:
         Raises:
             ThreadBusy: inputs wait in the queue, or the run did not end in time.
         """
-        run_id = head.run_id or ""
+        run_id, actor = head.run_id or "", who.actor
 
         def go_back(session: Session) -> None:
             run = read_run(session, run_id)
             said = [] if run is None else read_run_messages(session, head.key, run["first_seq"], run["last_seq"])
             if run is not None and said:
-                travel.rewind(session, name, Place(at=run["first_seq"]), who.actor, withdrawn=withdrawn)
+                travel.rewind(session, name, Place(at=run["first_seq"]), actor, withdrawn=withdrawn)
                 now, made = read_head(session, name), taken_back(config for _, config, _ in said)
                 if now is not None and made:
                     append_messages(session, now, made, team=run["team"], title=None)

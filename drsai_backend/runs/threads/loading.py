@@ -19,7 +19,7 @@ from drsai_backend.database.audit import audit
 from drsai_backend.database.runs.loaded import append_messages, make_thread
 from drsai_backend.database.runs.paths import newest_message
 from drsai_backend.database.runs.reads import ThreadHead, read_head
-from drsai_backend.datamodel.audit import Action
+from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.lifecycle import IDLE
 from drsai_backend.datamodel.owner import ThreadName
@@ -30,6 +30,8 @@ from drsai_backend.runs.messages import sign, title_of
 from drsai_backend.runs.requests import InputMessage, RunRequest
 from drsai_backend.runs.start.plan import last_messages
 from drsai_backend.runs.start.starter import RunStarter
+from drsai_backend.runs.threads.queries import read_detail
+from drsai_backend.runs.threads.views import ThreadDetail
 from drsai_backend.state import travel
 from drsai_backend.state.travel import Place
 from drsai_backend.teams.recording.recorder import dump_message, storable
@@ -67,9 +69,9 @@ class Loading:
         self._starter = starter
         self._teams = teams
 
-    async def load(self, who: Principal, name: ThreadName, given: Sequence[InputMessage], how: Load) -> None:
+    async def load(self, who: Principal, name: ThreadName, given: Sequence[InputMessage], how: Load) -> ThreadDetail:
         """Put a conversation, oldest message first, into a thread that there is, or a new one of one's own: all of it,
-        or nothing. `who` has the right to write.
+        or nothing. `who` has the right to write. Returns the thread without its `team_result`.
 
         Raises:
             NotFound: there is no such thread, and it is another user's, or has messages as far as `after` knows.
@@ -87,18 +89,18 @@ class Loading:
             raise InvalidRequest("`model` is required: nobody has answered on this thread yet", param="model")
         request = RunRequest(team, given, principal=who, owner=name.user_id, thread_id=name.thread_id)
         told = await self._starter.history(request, (await self._teams.find(who, team)).factory)
-        rows = _storable(told, None if name.owner == who.owner else who.user_id)
+        rows, actor = _storable(told, None if name.owner == who.owner else who.user_id), who.actor
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                await self._database.act(
-                    partial(_store, who=who, name=name, given=given, rows=rows, how=how, team=team)
+                return await self._database.act(
+                    partial(_store, who=who, actor=actor, name=name, given=given, rows=rows, how=how, team=team)
                 )
-                return
             except ThreadBusy:
                 raise
             except Conflict as error:
                 if error.param == "after" or attempt == _ATTEMPTS:
                     raise
+        raise AssertionError("the last attempt returns or raises")
 
 
 def _storable(messages: Sequence[BaseChatMessage], author: str | None) -> list[JsonText]:
@@ -118,12 +120,13 @@ def _store(
     session: Session,
     *,
     who: Principal,
+    actor: Actor,
     name: ThreadName,
     given: Sequence[InputMessage],
     rows: Sequence[JsonText],
     how: Load,
     team: str,
-) -> ThreadName:
+) -> ThreadDetail:
     head = read_head(session, name)
     if head is None:
         if name.owner != who.owner or how.after:
@@ -134,7 +137,7 @@ def _store(
         raise Conflict(f"`after` is {how.after}, and the newest message of the thread is {newest}", param="after")
     if how.mode == "replace":
         withdrawn = partial(last_messages, "withdrawn", who.user_id)
-        travel.rewind(session, name, Place(turn=0), who.actor, withdrawn=withdrawn)
+        travel.rewind(session, name, Place(turn=0), actor, withdrawn=withdrawn)
         head = _head(session, name)
     if head.status not in IDLE or head.queued:
         text = f"something is under way on thread {name.thread_id!r}: wait for its end, or cancel it first"
@@ -142,8 +145,8 @@ def _store(
     append_messages(session, head, rows, team=team, title=title_of(given))
     detail: JsonObject = {"messages": len(rows), "mode": how.mode, "after": head.last_seq}
     about = name.thread_id
-    audit(session, who.actor, Action.THREAD_LOADED, about, owner=name.owner, thread_id=about, detail=detail)
-    return name
+    audit(session, actor, Action.THREAD_LOADED, about, owner=name.owner, thread_id=about, detail=detail)
+    return read_detail(session, name)
 
 
 def _head(session: Session, name: ThreadName) -> ThreadHead:

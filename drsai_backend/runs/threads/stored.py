@@ -11,7 +11,7 @@ from drsai_backend.database.audit import audit
 from drsai_backend.database.runs.reads import read_head
 from drsai_backend.database.shares import Grantee, add_share, list_shares, remove_share
 from drsai_backend.datamodel import Right, RunStatus, Thread
-from drsai_backend.datamodel.audit import Action
+from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.datamodel.sharing import read_right
 from drsai_backend.errors import NotFound
@@ -166,13 +166,11 @@ class StoredThreads:
         self.check_open()
         return await self._detail(await self._rights.thread(who, thread_id, Right.READ))
 
-    async def _detail(self, name: ThreadName, *, with_result: bool = True) -> ThreadDetail:
-        # The result is made of messages.
-        rows = await self.db.get(Thread, filters=name._asdict(), load_messages=with_result, load_state=False)
+    async def _detail(self, name: ThreadName) -> ThreadDetail:
+        rows = await self.db.get(Thread, filters=name._asdict(), load_state=False)
         if not rows:
             raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
-        found = detail_of(rows[0])
-        return found if with_result else found.model_copy(update={"team_result": None})
+        return detail_of(rows[0])
 
     async def list_messages(
         self, who: Principal, thread_id: Named, *, after: int, limit: int, branch: int | None = None
@@ -253,8 +251,7 @@ class StoredThreads:
         """
         self.check_open()
         place = place or Place()
-        made = await self._travel.fork(who, thread_id, place, thread_id=new_thread_id, to_user=to_user)
-        return await self._detail(made, with_result=False)
+        return await self._travel.fork(who, thread_id, place, thread_id=new_thread_id, to_user=to_user)
 
     # --- with whom it is shared ---------------------------------------------------------------------------------
 
@@ -270,13 +267,11 @@ class StoredThreads:
         name = await self._rights.thread(who, thread_id, Right.SHARE)
         grantee.check(name)
         right = read_right(right)
-        detail: JsonObject = {**grantee._asdict(), "right": right.value}
+        detail, actor = {**grantee._asdict(), "right": right.value}, who.actor
 
         def share(session: Session) -> ShareView:
             row = add_share(session, name, grantee, right, who.user_id)
-            if row is None:
-                raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
-            _audited(session, who, Action.THREAD_SHARED, name, detail)
+            _audited(session, actor, Action.THREAD_SHARED, name, detail)
             return ShareView.model_validate(row)
 
         return await self.db.database.act(share)
@@ -286,11 +281,12 @@ class StoredThreads:
         self.check_open()
         name = await self._rights.thread(who, thread_id, Right.SHARE)
         grantee.check_one()
+        actor = who.actor
 
         def unshare(session: Session) -> bool:
             if not remove_share(session, name, grantee):
                 return False
-            _audited(session, who, Action.THREAD_UNSHARED, name, grantee._asdict())
+            _audited(session, actor, Action.THREAD_UNSHARED, name, grantee._asdict())
             return True
 
         if not await self.db.database.write(unshare):
@@ -312,5 +308,5 @@ class StoredThreads:
             raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
 
 
-def _audited(session: Session, who: Principal, action: Action, name: ThreadName, detail: JsonObject) -> None:
-    audit(session, who.actor, action, name.thread_id, owner=name.owner, thread_id=name.thread_id, detail=detail)
+def _audited(session: Session, actor: Actor, action: Action, name: ThreadName, detail: JsonObject) -> None:
+    audit(session, actor, action, name.thread_id, owner=name.owner, thread_id=name.thread_id, detail=detail)

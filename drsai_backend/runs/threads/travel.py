@@ -23,7 +23,9 @@ from drsai_backend.errors import InsufficientScope, InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.requests import new_thread_id
 from drsai_backend.runs.start.plan import last_messages
+from drsai_backend.runs.threads.queries import read_detail
 from drsai_backend.runs.threads.rights import Named, Rights
+from drsai_backend.runs.threads.views import ThreadDetail
 from drsai_backend.state import travel
 from drsai_backend.state.travel import Place
 
@@ -108,8 +110,8 @@ class Travel:
 
     async def fork(
         self, who: Principal, named: Named, place: Place, *, thread_id: str | None, to_user: str | None
-    ) -> ThreadName:
-        """See `Engine.fork`. Returns the name of the new thread."""
+    ) -> ThreadDetail:
+        """See `Engine.fork`."""
         owner = who.owner if to_user is None else Owner(who.tenant, check_name(to_user, "to_user"))
         # Whose key acts as somebody else may do so for anybody of the tenant.
         if owner != who.owner and who.acted_by is None and not (who.may(Scope.ADMIN) or who.may(Scope.ACT_AS)):
@@ -118,13 +120,17 @@ class Travel:
         target = owner.thread(new_thread_id() if thread_id is None else check_name(thread_id, "thread_id"))
         name = await self._rights.thread(who, named, Right.READ)
         actor = who.actor
-        return await self._database.act(lambda session: travel.fork(session, name, place, target, actor))
+        return await self._database.act(
+            lambda session: read_detail(session, travel.fork(session, name, place, target, actor))
+        )
 
-    async def rewind(self, who: Principal, name: ThreadName, place: Place) -> None:
+    async def rewind(self, who: Principal, name: ThreadName, place: Place) -> ThreadDetail:
         """See `Engine.rewind`, which has looked at the right, and at what this process runs."""
         actor = who.actor
         withdrawn = partial(last_messages, "withdrawn", who.user_id)
-        await self._database.act(lambda session: travel.rewind(session, name, place, actor, withdrawn=withdrawn))
+        return await self._database.act(
+            lambda session: read_detail(session, travel.rewind(session, name, place, actor, withdrawn=withdrawn))
+        )
 
 
 def _head(session: Session, name: ThreadName) -> ThreadHead:

@@ -52,6 +52,19 @@ async def test_the_life_of_a_definition(world: World) -> None:
     assert (await world.put()).json()["version"] == 4
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/messages/count_tokens"])
+async def test_a_name_that_is_anothers_is_a_name_that_is_none(world: World, path: str) -> None:
+    """Whatever else the request says, and also of who is of the same tenant."""
+    assert (await world.put("merger")).status_code == 201
+    for who in ("eve", "bob"):
+        for rest in ({}, {"messages": "nonsense"}, {"messages": [{"role": "user", "content": "x"}], "max_tokens": 9}):
+            theirs = await world.call("POST", path, {"model": "merger", **rest}, who)
+            none = await world.call("POST", path, {"model": "nobody", **rest}, who)
+            assert theirs.status_code == none.status_code == 404, (rest, theirs.text)
+            messages = [each.json()["error"]["message"] for each in (theirs, none)]
+            assert messages[0].replace("merger", "nobody") == messages[1]
+
+
 async def test_who_sees_and_changes_what(world: World) -> None:
     await world.put(prompt="ann's")
     for who in ("bob", "cat", "eve"):

@@ -96,7 +96,7 @@ class ChatRoute(APIRoute):
             with_files(self._bodies, self._engine.files, body, partial(self._named_in, caller, body, scope)),
         ):
             if header_of(scope, b"idempotency-key") is None:
-                await self._engine.check_name(body)
+                await self._engine.check_name(self._named_in(caller, body, scope), body)
             exchange = await self.read(body, scope)
             call = self._asked_by(caller, exchange.call, scope)
             del body

@@ -149,9 +149,9 @@ class _Session:
         if body.get("generate", True) is not True:
             raise InvalidRequest("`generate` must be true: nothing is prepared without an answer", param="generate")
         fields = {name: value for name, value in body.items() if name not in ("type", "generate")}
-        await self._responses.engine.check_name(fields)
+        who = acting_as(self._access, self._asking, caller, None, body.get("user"))
+        await self._responses.engine.check_name(who, fields)
         asked = self._responses.read({**fields, "stream": True})
-        who = acting_as(self._access, self._asking, caller, None, asked.user)
         started = await self._responses.create(Call(who, asked, remembered=self._remembered))
         thread_id = started.handle.thread_id
         if started.is_temporary:
