@@ -36,8 +36,6 @@ Of = Annotated[
     AfterValidator(partial(check_name, param="user")),
 ]
 
-# What an admin has, and may give away.
-_GRANTED: Final = [*ROLES, *(scope for scope in Scope if scope is not Scope.ACT_AS)]
 _KEY: Final[JsonObject] = {
     "type": "object",
     "required": ["id", "object"],

@@ -159,10 +159,7 @@ def read_conversation(session: Session, name: ThreadName) -> ConversationRows | 
 
 def make_conversation(session: Session, name: ThreadName, value: JsonObject) -> ConversationRows:
     """A new conversation, with `value` as its field. Raises Conflict: there is a thread of its name."""
-    make_thread(session, name)
-    key = lock_thread(session, name)
-    assert key is not None, "it was made in this transaction"
-    _write(session, key, _CONVERSATION, value)
+    _write(session, make_thread(session, name), _CONVERSATION, value)
     made = read_conversation(session, name)
     assert made is not None
     return made

@@ -43,8 +43,8 @@ def _append(_: str) -> sa.ClauseElement:
     )
 
 
-def make_thread(session: Session, name: ThreadName) -> None:
-    """Store a thread of that name, with nothing in it.
+def make_thread(session: Session, name: ThreadName) -> int:
+    """Store a thread of that name, with nothing in it, and return its row key.
 
     Raises:
         Conflict: there is one.
@@ -54,8 +54,10 @@ def make_thread(session: Session, name: ThreadName) -> None:
     counts = {"revision": 1, "last_seq": 0, "epoch": 0, "turn": 0, "journal_debt": 0}
     values = {"created_at": now, "updated_at": now, "version": SCHEMA_VERSION, "status": RunStatus.CREATED}
     made = make(thread).values(**values, **counts, **name._asdict()).on_conflict_do_nothing()
-    if connection.execute(made.returning(thread.c.id)).first() is None:
-        raise _changed()
+    key = connection.execute(made.returning(thread.c.id)).scalar()
+    if key is None:
+        raise changed()
+    return key
 
 
 def append_messages(
@@ -89,8 +91,9 @@ def append_messages(
         "title": title or None,
     }
     if run_guarded(session.connection(), (_append, guard), steps) is None:
-        raise _changed()
+        raise changed()
 
 
-def _changed() -> Conflict:
+def changed() -> Conflict:
+    """What a function raises whose thread is not what it was when it was read."""
     return Conflict("the thread was changed by somebody else at the same moment", param="thread_id")

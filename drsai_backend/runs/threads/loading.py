@@ -18,7 +18,7 @@ from drsai_backend.database import Database
 from drsai_backend.database.audit import audit
 from drsai_backend.database.runs.loaded import append_messages, make_thread
 from drsai_backend.database.runs.paths import newest_message
-from drsai_backend.database.runs.reads import ThreadHead, read_head
+from drsai_backend.database.runs.reads import head_of, read_head
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.lifecycle import IDLE
@@ -132,13 +132,13 @@ def _store(
         if name.owner != who.owner or how.after:
             raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
         make_thread(session, name)
-        head = _head(session, name)
+        head = head_of(session, name)
     if how.after is not None and (newest := newest_message(session, head.line)) != how.after:
         raise Conflict(f"`after` is {how.after}, and the newest message of the thread is {newest}", param="after")
     if how.mode == "replace":
         withdrawn = partial(last_messages, "withdrawn", who.user_id)
         travel.rewind(session, name, Place(turn=0), actor, withdrawn=withdrawn)
-        head = _head(session, name)
+        head = head_of(session, name)
     if head.status not in IDLE or head.queued:
         text = f"something is under way on thread {name.thread_id!r}: wait for its end, or cancel it first"
         raise ThreadBusy(text)
@@ -147,9 +147,3 @@ def _store(
     about = name.thread_id
     audit(session, actor, Action.THREAD_LOADED, about, owner=name.owner, thread_id=about, detail=detail)
     return read_detail(session, name)
-
-
-def _head(session: Session, name: ThreadName) -> ThreadHead:
-    head = read_head(session, name)
-    assert head is not None, "it was read, or stored, in this transaction"
-    return head

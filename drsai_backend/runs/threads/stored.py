@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.database.audit import audit
-from drsai_backend.database.runs.reads import read_head
+from drsai_backend.database.runs.reads import head_of
 from drsai_backend.database.shares import Grantee, add_share, list_shares, remove_share
 from drsai_backend.datamodel import Right, RunStatus, Thread
 from drsai_backend.datamodel.audit import Action, Actor
@@ -304,8 +304,7 @@ class StoredThreads:
 
     async def _head(self, name: ThreadName) -> None:
         """Raises NotFound where there is no such thread."""
-        if await self._open_database.read(lambda session: read_head(session, name)) is None:
-            raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
+        await self._open_database.read(lambda session: head_of(session, name))
 
 
 def _audited(session: Session, actor: Actor, action: Action, name: ThreadName, detail: JsonObject) -> None:

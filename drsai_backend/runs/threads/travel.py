@@ -15,11 +15,11 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database import Database
 from drsai_backend.database.runs.branches import list_branches, list_turns
 from drsai_backend.database.runs.paths import line_of
-from drsai_backend.database.runs.reads import ThreadHead, read_head
+from drsai_backend.database.runs.reads import head_of
 from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.datamodel.thread import check_name
-from drsai_backend.errors import InsufficientScope, InvalidRequest, NotFound
+from drsai_backend.errors import InsufficientScope, InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.requests import new_thread_id
 from drsai_backend.runs.start.plan import last_messages
@@ -87,7 +87,7 @@ class Travel:
         name = await self._rights.thread(who, named, Right.READ)
 
         def read(session: Session) -> list[JsonObject]:
-            head = _head(session, name)
+            head = head_of(session, name)
             line = head.line if branch is None else line_of(session, head.key, branch)
             if line is None:
                 raise InvalidRequest(f"the thread has no branch {branch}", param="branch")
@@ -101,7 +101,7 @@ class Travel:
         name = await self._rights.thread(who, named, Right.READ)
 
         def read(session: Session) -> tuple[int, list[JsonObject]]:
-            head = _head(session, name)
+            head = head_of(session, name)
             return head.branch or 0, list_branches(session, head, after, limit + 1)
 
         current, rows = await self._database.read(read)
@@ -131,10 +131,3 @@ class Travel:
         return await self._database.act(
             lambda session: read_detail(session, travel.rewind(session, name, place, actor, withdrawn=withdrawn))
         )
-
-
-def _head(session: Session, name: ThreadName) -> ThreadHead:
-    head = read_head(session, name)
-    if head is None:
-        raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
-    return head
