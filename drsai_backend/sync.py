@@ -106,6 +106,11 @@ class SyncHandle:
         return self._handle.ignored
 
     @property
+    def imported(self) -> bool:
+        """Whether the request's history was imported, though there are conversations that look like it."""
+        return self._handle.imported
+
+    @property
     def failure(self) -> BaseException | None:
         """What was raised in this process when the run ended as ERROR."""
         return self._handle.failure

@@ -83,6 +83,7 @@ class FakeHandle:
         self.created = 1_700_000_000
         self.speakers = speakers
         self.ignored = () if request.client_tools is None else ("tools",)
+        self.imported = False
         self.played: list[RunEvent] = []
         self.log: list[Logged] = []
         self.closed = False

@@ -70,7 +70,7 @@ def test_an_option_that_is_not_there(commands: Commands, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("url", "complaint"),
     [
-        ("mysql://me:hushhush@host/name", "databases of kind 'mysql' are not supported"),
+        ("mysql://me:hushhush@host/name", "the database URL (DRSAI_DATABASE_URL, --database-url) is of 'mysql'"),
         ("nonsense", "the database URL (DRSAI_DATABASE_URL, --database-url) is none: write sqlite:///file"),
         ("postgresql://me:hushhush@127.0.0.1:1/name", "the database cannot be reached"),
     ],

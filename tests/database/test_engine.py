@@ -73,7 +73,7 @@ async def test_a_failed_commit_fails_all_its_writes(sqlite: Database):
     await asyncio.sleep(0)
     release.set()
     await first
-    assert [type(result) for result in await results] == [DatabaseError, DatabaseError]
+    assert [type(result) for result in await results] == [Conflict, Conflict]
     assert await sqlite.read(names) == []
     assert await sqlite.write(add("b")) == "b"
 

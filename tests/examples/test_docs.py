@@ -36,7 +36,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, ByteSize):
-        return f"`{value.human_readable().replace('.0MiB', 'MiB')}`"
+        return f"`{value.human_readable().replace('.0', '')}`"
     return f"`{value}`"
 
 

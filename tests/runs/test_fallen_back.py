@@ -199,7 +199,6 @@ async def test_a_conversation_is_not_shown_the_items_of_the_thread_that_has_its_
 
 async def test_other_items_with_the_same_numbers_are_not_taken_away(make: Make) -> None:
     drsai = await make({"crew": World().team}, **LATE)
-    await say(drsai, "ada", "x")
     item, lost = [{"number": 1, "item": {"role": "user", "content": text}} for text in ("kept", "lost")]
     value = {"metadata": {}, "items": [item], "next": 2}
     await drsai.database.write(lambda session: make_conversation(session, name_of("ada"), value))

@@ -41,7 +41,7 @@ def test_a_killed_process_is_dead_before_its_parent_has_noticed(others: tuple[st
 
 def test_a_process_with_the_same_pid_is_another_one() -> None:
     host, pid, started, random = new_worker_id().rsplit(":", 3)
-    assert is_proven_dead(f"{host}:{pid}:{int(started) - 1000}:{random}")
+    assert is_proven_dead(f"{host}:{pid}:t{int(started.removeprefix('t')) - 1000}:{random}")
 
 
 @pytest.mark.parametrize("worker", ["", "x", "elsewhere:1:2:abcd", "a:b:c:d"])

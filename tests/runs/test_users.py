@@ -28,6 +28,7 @@ from drsai_backend.datamodel import (
     FileContent,
     RegisteredTool,
     ToolStatistic,
+    Worker,
     table_of,
     utcnow,
 )
@@ -41,7 +42,7 @@ from tests.support.threads import LATE, QUICK, Make, until
 
 ANN = Owner("acme", "ann")
 OTHERS = (Owner("other", "ann"), Owner("default", "ann"), Owner("acme", "bob"))
-KEPT = {table_of(AuditEntry), table_of(RegisteredTool), table_of(ToolStatistic)}
+KEPT = {table_of(AuditEntry), table_of(RegisteredTool), table_of(ToolStatistic), table_of(Worker)}
 """Have a tenant, and outlive its users."""
 
 

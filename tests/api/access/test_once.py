@@ -28,6 +28,8 @@ MAKES_NOTHING = {
     "/v1/threads/{thread_id}/cancel": "ends what it names",
     "/v1/threads/{thread_id}/pause": "asks what it names to wait",
     "/v1/threads/{thread_id}/resume": "resumes what it names",
+    "/v1/threads/{thread_id}/retry": "resumes what it names, where it has failed",
+    "/api/v1/agent/tasks/{task_id}/retry": "resumes what it names, where it has failed",
     "/api/v1/agent/tasks/{task_id}/cancel": "ends what it names",
     "/v1/conversations/{conversation_id}": "sets what it names",
     "/v1/tools/{name}/invoke": "calls a tool, to try it, and stores nothing",

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from drsai_backend.database.runs.log import Mark
+from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.runs.events import TextDelta
 from drsai_backend.runs.feed.changes import Changes
@@ -18,7 +19,7 @@ async def test_what_is_stored_of_a_turn_in_flight_is_a_change() -> None:
     live = LiveRun("run_1", name, "crew", 0, 1)
     unused: Any = None
     changes = Changes(unused, lambda _: live, lambda: False)
-    mark = Mark("acme", "ann", "t", 0, 0, 0, 0, 0)
+    mark = Mark("acme", "ann", "t", 0, 0, 0, 0, 0, RunStatus.RUNNING)
     waiting = asyncio.create_task(changes.of(name, "run_1").wait(1, mark, running=True))
     await asyncio.sleep(0)
     live.emit(TextDelta("bob", "text", None))

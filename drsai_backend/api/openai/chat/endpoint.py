@@ -35,7 +35,7 @@ from drsai_backend.api.openai.chat.side_call import answer_on_the_side
 from drsai_backend.api.openai.chat.wire import BROKEN, COMPLETION_SCHEMA, failure
 from drsai_backend.api.openai.files.named import with_files
 from drsai_backend.datamodel.thread import NAME_SCHEMA
-from drsai_backend.errors import DrSaiError, IllegalTransition, NotFound
+from drsai_backend.errors import DrSaiError, IllegalTransition, InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Engine, Handle, RunEnded, RunEvent
 
@@ -95,9 +95,14 @@ class ChatRoute(APIRoute):
             self._bodies.read(scope, receive) as body,
             with_files(self._bodies, self._engine.files, body, partial(self._named_in, caller, body, scope)),
         ):
+            named = partial(self._engine.check_name, self._named_in(caller, body, scope), body)
             if header_of(scope, b"idempotency-key") is None:
-                await self._engine.check_name(self._named_in(caller, body, scope), body)
-            exchange = await self.read(body, scope)
+                await named()
+            try:
+                exchange = await self.read(body, scope)
+            except InvalidRequest:
+                await named()  # One with a key may have been served before its model was deleted; this one was not.
+                raise
             call = self._asked_by(caller, exchange.call, scope)
             del body
             await self._engine.check_team(call.request)

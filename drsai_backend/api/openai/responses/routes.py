@@ -103,7 +103,11 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
             who = acting(request, caller, user, body.get("user"))
             if key is None:
                 await responses.engine.check_name(who, body)
-            asked = responses.read(body)
+            try:
+                asked = responses.read(body)
+            except InvalidRequest:
+                await responses.engine.check_name(who, body)  # As of a chat request.
+                raise
             # As the messages of a chat, but the conversation that is continued may be elsewhere by now.
             fingerprint = await bodies.off_loop(partial(fingerprint_of, body))
             call = Call(who, asked, key, fingerprint=fingerprint, repeated=repeated_of(request.scope))
