@@ -150,15 +150,13 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
     ) -> Response:
         """Make a new thread of what a thread was at a place: its messages and its state, not its runs."""
         body, who = await read_body(bodies, request, ForkBody, caller, user)
-        fork = partial(
-            engine.fork,
+        thread, new = named(who, thread_id, owner), body.thread_id
+        return await once(
             who,
-            named(who, thread_id, owner),
-            body.place,
-            new_thread_id=body.thread_id,
-            to_user=body.to_user,
+            body,
+            lambda: engine.fork(who, thread, body.place, new_thread_id=new, to_user=body.to_user),
+            plain(thread_object),
         )
-        return await once(who, body, fork, plain(thread_object))
 
     @router.post("/{thread_id:path}/rewind", responses=answers(200, THREAD_SCHEMA), openapi_extra=described(PlaceBody))
     async def rewind_thread(
@@ -172,8 +170,12 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
         """Have a thread go back to a place: the next input continues there, on a new branch. 409 while a run is live,
         or inputs wait in the queue."""
         body, who = await read_body(bodies, request, PlaceBody, caller, user)
-        thread = named(who, thread_id, owner)
-        return await once(who, body, lambda: engine.rewind(who, thread, body.place), plain(thread_object))
+        return await once(
+            who,
+            body,
+            lambda: engine.rewind(who, named(who, thread_id, owner), body.place),
+            plain(thread_object),
+        )
 
     @router.post(
         "/{thread_id:path}/history", responses=answers(200, THREAD_SCHEMA), openapi_extra=described(HistoryBody)

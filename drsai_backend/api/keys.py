@@ -138,8 +138,12 @@ def key_routes(keys: ApiKeys, webhooks: Webhooks, bodies: Bodies) -> APIRouter:
         """Set or remove where the background runs of a key are told of. Where its user has no webhook secret yet, one
         is made, which only this answer shows."""
         body = await read_fields(bodies, request, KeyWebhookBody)
-        act = partial(webhooks.change_key, who.tenant, key_id, body.webhook_url, actor=who.actor)
-        return await once(who, body, act, plain(_changed))
+        return await once(
+            who,
+            body,
+            lambda: webhooks.change_key(who.tenant, key_id, body.webhook_url, actor=who.actor),
+            plain(_changed),
+        )
 
     return router
 

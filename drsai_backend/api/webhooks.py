@@ -75,8 +75,9 @@ def webhook_routes(webhooks: Webhooks) -> APIRouter:
         """Make the secret that signs your webhooks, or another one in its place: for a day both sign. The answer is the
         only place where it is ever shown."""
         signer = subscriber_of(who)
-        act = partial(webhooks.make_secret, signer, actor=who.actor)
-        return await once(who, None, act, plain(partial(_shown, signer)))
+        return await once(
+            who, None, lambda: webhooks.make_secret(signer, actor=who.actor), plain(partial(_shown, signer))
+        )
 
     return router
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request
@@ -160,8 +159,12 @@ def agent_routes(agents: StoredDefinitions, bodies: Bodies) -> APIRouter:
     async def roll_agent_back(name: AgentName, request: Request, who: Writer, once: Once) -> Response:
         """Serve an older version again: it becomes a new one."""
         body = await read_fields(bodies, request, RollbackBody)
-        act = partial(agents.roll_back, who, name, body.to, body.visibility, version=body.version)
-        return await once(who, body, act, plain(_object))
+        return await once(
+            who,
+            body,
+            lambda: agents.roll_back(who, name, body.to, body.visibility, version=body.version),
+            plain(_object),
+        )
 
     return router
 

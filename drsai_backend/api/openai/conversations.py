@@ -138,8 +138,12 @@ def conversation_routes(responses: Responses) -> APIRouter:
             who = acting(request, caller, user, body.user)
             added = await conversations.checked(body.items or (), begun=False)
         name = who.owner.thread(new_thread_id().replace("thread_", "conv_"))
-        act = partial(conversations.make, name, body.metadata or {}, added)
-        return await once(who, body, act, plain(partial(_shown, name.thread_id)))
+        return await once(
+            who,
+            body,
+            lambda: conversations.make(name, body.metadata or {}, added),
+            plain(partial(_shown, name.thread_id)),
+        )
 
     @router.get("/{conversation_id}", responses=answers(200, _OBJECT))
     async def get_conversation(conversation_id: ConversationId, who: Reader) -> Response:

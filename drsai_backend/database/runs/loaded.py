@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
 from drsai_backend.database.runs import statements
 from drsai_backend.database.runs.reads import ThreadHead
 from drsai_backend.database.runs.statements import thread
+from drsai_backend.database.upserts import insert_into
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText, utcnow
 from drsai_backend.datamodel.lifecycle import IDLE
@@ -50,10 +49,13 @@ def make_thread(session: Session, name: ThreadName) -> int:
         Conflict: there is one.
     """
     connection, now = session.connection(), utcnow()
-    make = sqlite_insert if connection.dialect.name == "sqlite" else postgresql_insert
     counts = {"revision": 1, "last_seq": 0, "epoch": 0, "turn": 0, "journal_debt": 0}
     values = {"created_at": now, "updated_at": now, "version": SCHEMA_VERSION, "status": RunStatus.CREATED}
-    made = make(thread).values(**values, **counts, **name._asdict()).on_conflict_do_nothing()
+    made = (
+        insert_into(thread, connection.dialect.name)
+        .values(**values, **counts, **name._asdict())
+        .on_conflict_do_nothing()
+    )
     key = connection.execute(made.returning(thread.c.id)).scalar()
     if key is None:
         raise changed()
