@@ -20,7 +20,6 @@ from drsai_backend.access.keys import Malformed, make_key, make_key_id, parse_ke
 from drsai_backend.access.principal import ROLES, Principal, Scope, check_roles, scopes_of
 from drsai_backend.access.warm_keys import REVOKED, UNKNOWN, WarmKeys
 from drsai_backend.database import Database, api_keys
-from drsai_backend.database.answered import Keep, acted
 from drsai_backend.database.api_keys import KeyInfo, KeyPage
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.audit import PROGRAM, Actor
@@ -78,7 +77,6 @@ class ApiKeys:
         roles: Iterable[str] = (),
         webhook_url: str | None = None,
         actor: Actor = PROGRAM,
-        keep: Keep[NewKey] | None = None,
     ) -> NewKey:
         """Make a key. It works at once, in every process.
 
@@ -92,7 +90,6 @@ class ApiKeys:
             webhook_url: where its background runs are told of that name no URL themselves; one that
                 `Webhooks.check_url` has passed, of a user who has a webhook secret.
             actor: who makes it, for the audit log; `Principal.actor` of a request.
-            keep: called with the key, in the transaction that stores it.
 
         Raises:
             InvalidRequest: an unknown scope or none, an owner, name or role that cannot be shown, more than 256 roles,
@@ -122,11 +119,11 @@ class ApiKeys:
         assert not isinstance(digest, Malformed)
         made = NewKey(SecretStr(key), info)
 
-        def store(session: Session) -> None:
+        def store(session: Session) -> NewKey:
             api_keys.insert_key(session, digest, info, actor)
-            acted(session, made, keep)
+            return made
 
-        await self._database.write(store)
+        await self._database.act(store)
         self._exist = True
         return made
 

@@ -14,7 +14,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, read_body
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
-from drsai_backend.api.http.once import Once
+from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import BranchNumber, Limit, ThreadId, ThreadOwner, new_router
 from drsai_backend.api.objects import (
     BRANCH_SCHEMA,
@@ -26,17 +26,15 @@ from drsai_backend.api.objects import (
 )
 from drsai_backend.api.openai.messages import Message, read_history
 from drsai_backend.api.threads import named
-from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Engine
 from drsai_backend.runs.threads.loading import Load, LoadMode
-from drsai_backend.runs.threads.queries import read_detail
 from drsai_backend.state.travel import Place
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
+    pass
 
 Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 Writer = Annotated[Principal | None, allowed_caller(Scope.THREADS_WRITE)]
@@ -152,15 +150,13 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
     ) -> Response:
         """Make a new thread of what a thread was at a place: its messages and its state, not its runs."""
         body, who = await read_body(bodies, request, ForkBody, caller, user)
-        made = await engine.fork(
+        thread, new = named(who, thread_id, owner), body.thread_id
+        return await once(
             who,
-            named(who, thread_id, owner),
-            body.place,
-            new_thread_id=body.thread_id,
-            to_user=body.to_user,
-            keep=await once(who, body, _shown),
+            body,
+            lambda: engine.fork(who, thread, body.place, new_thread_id=new, to_user=body.to_user),
+            plain(thread_object),
         )
-        return json_response(thread_object(made), 201)
 
     @router.post("/{thread_id:path}/rewind", responses=answers(200, THREAD_SCHEMA), openapi_extra=described(PlaceBody))
     async def rewind_thread(
@@ -174,9 +170,12 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
         """Have a thread go back to a place: the next input continues there, on a new branch. 409 while a run is live,
         or inputs wait in the queue."""
         body, who = await read_body(bodies, request, PlaceBody, caller, user)
-        keep = await once(who, body, _shown)
-        made = await engine.rewind(who, named(who, thread_id, owner), body.place, keep=keep)
-        return json_response(thread_object(made))
+        return await once(
+            who,
+            body,
+            lambda: engine.rewind(who, named(who, thread_id, owner), body.place),
+            plain(thread_object),
+        )
 
     @router.post(
         "/{thread_id:path}/history", responses=answers(200, THREAD_SCHEMA), openapi_extra=described(HistoryBody)
@@ -197,8 +196,7 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
             raise InvalidRequest(text, param="messages")
         messages = await bodies.off_loop(partial(read_history, body.messages))
         thread, how = named(who, thread_id, owner), Load(body.model, body.mode, body.after)
-        keep = await once(who, body, _shown)
-        return json_response(thread_object(await engine.load_history(who, thread, messages, how, keep=keep)))
+        return await once(who, body, lambda: engine.load_history(who, thread, messages, how), plain(thread_object))
 
     @router.delete("/{thread_id:path}/history", responses=answers(200, THREAD_SCHEMA))
     async def clear_history(thread_id: ThreadId, who: Clearer, owner: ThreadOwner = None) -> Response:
@@ -207,7 +205,3 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
         return json_response(thread_object(await engine.rewind(who, named(who, thread_id, owner), Place(turn=0))))
 
     return router
-
-
-def _shown(session: Session, name: ThreadName) -> JsonObject:
-    return thread_object(read_detail(session, name))

@@ -36,8 +36,6 @@ Of = Annotated[
     AfterValidator(partial(check_name, param="user")),
 ]
 
-# What an admin has, and may give away.
-_GRANTED: Final = [*ROLES, *(scope for scope in Scope if scope is not Scope.ACT_AS)]
 _KEY: Final[JsonObject] = {
     "type": "object",
     "required": ["id", "object"],
@@ -112,19 +110,17 @@ def key_routes(keys: ApiKeys, webhooks: Webhooks, bodies: Bodies) -> APIRouter:
         owner, url = Owner(who.tenant, body.user), body.webhook_url
         if url is not None:
             url = webhooks.check_url(url)
-        shown: JsonObject = {}
+        actor = who.actor
+        create = partial(
+            keys.create, owner, body.scopes, body.name, expires, roles=body.roles, webhook_url=url, actor=actor
+        )
 
         def show(session: Session, made: NewKey) -> JsonObject:
-            secret = None if url is None else webhooks.secret_in(session, owner, who.actor)
+            secret = None if url is None else webhooks.secret_in(session, owner, actor)
             key: JsonObject = {"key": made.key.get_secret_value()}
-            shown.update({**key_object(made.info), **key, **_new_secret(secret)})
-            return shown
+            return {**key_object(made.info), **key, **_new_secret(secret)}
 
-        keep = await once(who, body, show) or show
-        await keys.create(
-            owner, body.scopes, body.name, expires, roles=body.roles, webhook_url=url, actor=who.actor, keep=keep
-        )
-        return json_response(shown, 201)
+        return await once(who, body, create, show)
 
     @router.get("", responses=answers(200, page_of(_KEY)))
     async def list_keys(who: Admin, user: Of = None, limit: Limit = 20, after: After = None) -> Response:
@@ -142,9 +138,12 @@ def key_routes(keys: ApiKeys, webhooks: Webhooks, bodies: Bodies) -> APIRouter:
         """Set or remove where the background runs of a key are told of. Where its user has no webhook secret yet, one
         is made, which only this answer shows."""
         body = await read_fields(bodies, request, KeyWebhookBody)
-        keep = await once(who, body, plain(_changed))
-        made = await webhooks.change_key(who.tenant, key_id, body.webhook_url, actor=who.actor, keep=keep)
-        return json_response(_changed(made))
+        return await once(
+            who,
+            body,
+            lambda: webhooks.change_key(who.tenant, key_id, body.webhook_url, actor=who.actor),
+            plain(_changed),
+        )
 
     return router
 

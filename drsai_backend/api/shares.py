@@ -69,9 +69,12 @@ def share_routes(engine: Engine, bodies: Bodies) -> APIRouter:
         """Share a thread, or change the right of who has it already."""
         body, who = await read_body(bodies, request, ShareBody, caller, user)
         grantee, thread = Grantee(body.with_user, body.with_role), named(who, thread_id, owner)
-        keep = await once(who, body, plain(partial(share_object, thread_id)))
-        share = await engine.share_thread(who, thread, grantee, Right(body.right), keep=keep)
-        return json_response(share_object(thread_id, share))
+        return await once(
+            who,
+            body,
+            lambda: engine.share_thread(who, thread, grantee, Right(body.right)),
+            plain(partial(share_object, thread_id)),
+        )
 
     @router.delete("/{thread_id:path}/shares", responses=answers(200, _DELETED))
     async def unshare_thread(

@@ -46,7 +46,6 @@ from drsai_backend.api.objects import (
 from drsai_backend.api.step_events import AfterStepEvent, LastStepEventId, StepLogResponse, mark_of
 from drsai_backend.datamodel import Right, RunStatus
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Answer, Engine, Position
@@ -275,7 +274,6 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
                 for index, each in given
             ]
         answer = Answer(body.id, body.text, body.decision, body.reason, body.arguments, results)
-        key = None if key is None else check_name(key, "Idempotency-Key")
         said = None if key is None else fingerprint_of(request, body)
         handle = await engine.answer(who, thread, answer, idempotency_key=key, fingerprint=said)
         if body.stream:

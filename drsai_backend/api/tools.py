@@ -113,8 +113,7 @@ def tool_routes(registry: ToolRegistry, bodies: Bodies) -> APIRouter:
         def show(session: Session, tool: StoredTool) -> JsonObject:
             return _tool_object(registry, tool, read_counts(session, who.tenant, [tool.name]).get(tool.name))
 
-        made = await registry.register(who, spec, keep=await once(who, body, show))
-        return json_response(await shown(who, made), 201)
+        return await once(who, body, lambda: registry.register(who, spec), show)
 
     @router.get("", responses=answers(200, page_of(_TOOL)))
     async def list_tools(who: Reader, limit: Limit = 20, after: After = None) -> Response:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
-from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.json import answers, list_response, page_of
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import DeliveryId, Limit, after_of, new_router
 from drsai_backend.api.objects import delivery_object
@@ -68,16 +68,16 @@ def webhook_routes(webhooks: Webhooks) -> APIRouter:
     @router.post("/deliveries/{delivery_id}/retry", responses=answers(200, _DELIVERY))
     async def retry_delivery(delivery_id: DeliveryId, who: Writer, once: Once) -> Response:
         """Send an event now, and repeat it as a new one: one that was given up, or has arrived, too."""
-        keep = await once(who, None, plain(delivery_object))
-        return json_response(delivery_object(await webhooks.retry(who.owner, delivery_id, keep=keep)))
+        return await once(who, None, lambda: webhooks.retry(who.owner, delivery_id), plain(delivery_object))
 
     @router.post("/secret", status_code=201, responses=answers(201, _SECRET))
     async def make_secret(who: Writer, once: Once) -> Response:
         """Make the secret that signs your webhooks, or another one in its place: for a day both sign. The answer is the
         only place where it is ever shown."""
         signer = subscriber_of(who)
-        keep = await once(who, None, plain(partial(_shown, signer)))
-        return json_response(_shown(signer, await webhooks.make_secret(signer, actor=who.actor, keep=keep)), 201)
+        return await once(
+            who, None, lambda: webhooks.make_secret(signer, actor=who.actor), plain(partial(_shown, signer))
+        )
 
     return router
 

@@ -5,9 +5,8 @@ An answer is stored in the transaction of the act that it tells of: a request th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Final, TypeAlias, TypeVar
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -16,23 +15,12 @@ from drsai_backend.database.owned import owned_by
 from drsai_backend.datamodel import AnsweredRequest, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
 
-T = TypeVar("T")
-Keep: TypeAlias = Callable[[Session, T], object]
-"""Called with what an act has made, in the transaction of the act."""
-
 KEPT: Final = timedelta(days=1)
 """For how long an answer is found."""
 MOST: Final = 8 * 1024 * 1024
 """Characters of the answers of a user that are kept, and the newest one."""
 
 _answered = table_of(AnsweredRequest)
-
-
-def acted(session: Session, made: T, keep: Keep[T] | None) -> T:
-    """Hand what an act has made to who keeps it. Returns `made`."""
-    if keep is not None:
-        keep(session, made)
-    return made
 
 
 def find_answer(session: Session, owner: Owner, digest: str) -> tuple[str, str] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,12 +15,12 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.audit import audit
 from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import owned_by
-from drsai_backend.database.values import batches
+from drsai_backend.database.values import batches, read_cursor
 from drsai_backend.datamodel import ApiKey, table_of, utcnow
 from drsai_backend.datamodel.access import KeyDigest
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import Conflict, InvalidRequest, NotFound
+from drsai_backend.errors import Conflict, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import endpoint_of
 
@@ -143,9 +142,7 @@ def list_keys(session: Session, tenant: str | None, user_id: str | None, after: 
     if user_id is not None:
         query = query.where(_key.c.user_id == user_id)
     if after is not None:
-        if re.fullmatch(CURSOR_PATTERN, after) is None:
-            raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
-        query = query.where(_key.c.id < int(after))
+        query = query.where(_key.c.id < int(read_cursor(CURSOR_PATTERN, after)[0]))
     rows = [_stored(row) for row in session.connection().execute(query).all()]
     following = str(rows[limit - 1].id) if len(rows) > limit else None
     return KeyPage(items=[row.info for row in rows[:limit]], next=following)

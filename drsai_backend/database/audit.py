@@ -5,7 +5,6 @@ Rows are only ever added. A trigger refuses changes on both databases; `prune_au
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from datetime import datetime
 from typing import Final, cast
@@ -16,6 +15,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Prepared, Step
+from drsai_backend.database.values import read_cursor
 from drsai_backend.datamodel import AuditEntry, JsonObject, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
@@ -186,9 +186,7 @@ def list_audit(
     if until is not None:
         query = query.where(c.at < until)
     if after is not None:
-        if re.fullmatch(CURSOR_PATTERN, after) is None:
-            raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
-        query = query.where(c.id < int(after))
+        query = query.where(c.id < int(read_cursor(CURSOR_PATTERN, after)[0]))
     rows = session.connection().execute(query).mappings().all()
     items = [AuditRecord.model_validate(dict(row)) for row in rows[:limit]]
     return AuditPage(items=items, next=str(items[-1].id) if len(rows) > limit else None)

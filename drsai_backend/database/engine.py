@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Self, TypeVar
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Final, Literal, Self, TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -15,6 +17,11 @@ from drsai_backend.database.urls import parse_url
 T = TypeVar("T")
 
 DEFAULT_URL = "sqlite:///drsai.db"
+
+acting: Final[ContextVar[Callable[[Callable[[Session], Any], Session], Any]]] = ContextVar(
+    "acting", default=lambda fn, session: fn(session)
+)
+"""What calls the storage function of an act, in its transaction, and returns what that did; see `Database.act`."""
 
 
 class Database:
@@ -79,6 +86,11 @@ class Database:
             Exception: what `fn` raised; its transaction was rolled back.
         """
         return await self._backend.write(fn, short=short)
+
+    async def act(self, fn: Callable[[Session], T]) -> T:
+        """`write`, for what a request asks to be made: what the context's `acting` stores beside it is stored in the
+        same transaction."""
+        return await self.write(partial(acting.get(), fn))
 
     async def read(self, fn: Callable[[Session], T], *, short: bool = False) -> T:
         """Runs `fn(session)` read-only, all its statements in one snapshot. `short` and what it raises: as `write`."""

@@ -10,11 +10,10 @@ from datetime import timedelta
 from typing import Final
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.owned import owned_by
+from drsai_backend.database.upserts import insert_into
 from drsai_backend.datamodel import StoredAnswer, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
 
@@ -32,10 +31,11 @@ def read_answer(session: Session, *, tenant: str, digest: str) -> str | None:
 def keep_answer(session: Session, *, owner: Owner, digest: str, answer: str, ttl: float) -> None:
     """Keep an answer for `ttl` seconds. One that is there and not over yet stays."""
     now = utcnow()
-    make = sqlite_insert if session.get_bind().dialect.name == "sqlite" else postgresql_insert
     size = len(answer.encode())
     values = {**owner._asdict(), "digest": digest, "answer": answer, "bytes": size, "created_at": now}
-    statement = make(_answer).values(**values, expires_at=now + timedelta(seconds=ttl))
+    statement = insert_into(_answer, session.get_bind().dialect.name).values(
+        **values, expires_at=now + timedelta(seconds=ttl)
+    )
     fresh = {name: statement.excluded[name] for name in ("user_id", "answer", "bytes", "created_at", "expires_at")}
     is_over = _answer.c.expires_at <= now
     session.connection().execute(

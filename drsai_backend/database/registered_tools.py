@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,9 +12,10 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
 from drsai_backend.database.locks import alone
+from drsai_backend.database.values import read_cursor
 from drsai_backend.datamodel import JsonObject, RegisteredTool, ToolStatistic, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
-from drsai_backend.errors import Conflict, InvalidRequest, NotFound
+from drsai_backend.errors import Conflict, NotFound
 
 CURSOR_PATTERN: Final = r"^[A-Za-z0-9_-]{1,64}$"
 """What the `next` of a page looks like: the name of its last tool."""
@@ -131,9 +131,7 @@ def list_tools(session: Session, tenant: str, after: str | None, limit: int) -> 
     """A page of the tenant's tools, by name. Raises InvalidRequest where `after` is no cursor."""
     query = sa.select(tool).where(tool.c.tenant == tenant, _served).order_by(tool.c.name).limit(limit + 1)
     if after is not None:
-        if re.fullmatch(CURSOR_PATTERN, after) is None:
-            raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
-        query = query.where(tool.c.name > after)
+        query = query.where(tool.c.name > read_cursor(CURSOR_PATTERN, after)[0])
     found = [_stored(row) for row in session.connection().execute(query).mappings()]
     return ToolPage(found[:limit], found[limit - 1].name if len(found) > limit else None)
 

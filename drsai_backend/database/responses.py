@@ -26,7 +26,7 @@ from drsai_backend.database.runs.statements import branch, message, run, thread
 from drsai_backend.datamodel import ThreadField
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.owner import Owner, ThreadName
-from drsai_backend.errors import InvalidRequest
+from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 
 MOST_WAITING: Final = 1000
@@ -159,10 +159,7 @@ def read_conversation(session: Session, name: ThreadName) -> ConversationRows | 
 
 def make_conversation(session: Session, name: ThreadName, value: JsonObject) -> ConversationRows:
     """A new conversation, with `value` as its field. Raises Conflict: there is a thread of its name."""
-    make_thread(session, name)
-    key = lock_thread(session, name)
-    assert key is not None, "it was made in this transaction"
-    _write(session, key, _CONVERSATION, value)
+    _write(session, make_thread(session, name), _CONVERSATION, value)
     made = read_conversation(session, name)
     assert made is not None
     return made
@@ -170,16 +167,17 @@ def make_conversation(session: Session, name: ThreadName, value: JsonObject) -> 
 
 def change_conversation(
     session: Session, name: ThreadName, *, metadata: JsonObject | None, add: Sequence[JsonObject], remove: int | None
-) -> JsonObject | None:
-    """Change the metadata of a conversation, add items, or take one that waits away. Returns the field as it is now;
-    None: there is no such thread. An item that is not there (any more) is not missed.
+) -> JsonObject:
+    """Change the metadata of a conversation, add items, or take one that waits away. Returns the field as it is now.
+    An item that is not there (any more) is not missed.
 
     Raises:
+        NotFound: there is no such thread.
         InvalidRequest: more than `MOST_WAITING` items would wait.
     """
     key = lock_thread(session, name)
     if key is None:
-        return None
+        raise NotFound(f"no conversation {name.thread_id!r}", param="conversation_id")
     value = _read(session, key, _CONVERSATION) or {}
     waiting: list[JsonObject] = [each for each in value.get("items", ()) if each["number"] != remove]
     number: int = value.get("next", 1)

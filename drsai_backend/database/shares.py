@@ -6,18 +6,17 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.locks import lock_thread
 from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs.statements import run, thread
+from drsai_backend.database.upserts import insert_into
 from drsai_backend.datamodel import Right, ThreadShare, utcnow
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.datamodel.thread import check_name
-from drsai_backend.errors import Conflict, InvalidRequest
+from drsai_backend.errors import Conflict, InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 
 MAX_SHARES: Final = 500
@@ -84,18 +83,18 @@ def thread_of_any(session: Session, tenant: str, run_id: str) -> ThreadName | No
     return None if row is None else ThreadName(*row)
 
 
-def add_share(session: Session, name: ThreadName, grantee: Grantee, right: Right, created_by: str) -> JsonObject | None:
-    """Share a thread, or change the right that the grantee (`with_user` or `with_role`) has. Returns the share; None:
-    there is no such thread.
+def add_share(session: Session, name: ThreadName, grantee: Grantee, right: Right, created_by: str) -> JsonObject:
+    """Share a thread, or change the right that the grantee (`with_user` or `with_role`) has. Returns the share.
 
     Raises:
+        NotFound: there is no such thread.
         Conflict: it is shared with `MAX_SHARES` others already.
     """
     connection = session.connection()
     # The thread is not deleted meanwhile, and nobody else counts its shares.
     key = lock_thread(session, name)
     if key is None:
-        return None
+        raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
     [(column, value)] = grantee.given.items()
     others = sa.or_(share.c[column].is_(None), share.c[column] != value)
     count = sa.select(sa.func.count()).where(share.c.thread_key == key, others)
@@ -103,8 +102,9 @@ def add_share(session: Session, name: ThreadName, grantee: Grantee, right: Right
         text = f"the thread is shared with {MAX_SHARES} others already: take a share back, or share it with a role"
         raise Conflict(text, param="thread_id")
     changed = {"right": right.value, "created_at": utcnow(), "created_by": created_by}
-    make = sqlite_insert if connection.dialect.name == "sqlite" else postgresql_insert
-    statement = make(share).values(thread_key=key, tenant=name.tenant, **grantee.given, **changed)
+    statement = insert_into(share, connection.dialect.name).values(
+        thread_key=key, tenant=name.tenant, **grantee.given, **changed
+    )
     unique = ["thread_key", *grantee.given]
     stored = statement.on_conflict_do_update(index_elements=unique, set_=changed).returning(share)
     return dict(connection.execute(stored).mappings().one())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,11 +14,12 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.audit import audit
 from drsai_backend.database.owned import owned_by
 from drsai_backend.database.runs.statements import now_of
+from drsai_backend.database.values import read_cursor
 from drsai_backend.database.webhooks import delivery
 from drsai_backend.datamodel import WebhookSecret, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import Conflict, InvalidRequest, NotFound
+from drsai_backend.errors import Conflict, NotFound
 
 CURSOR_PATTERN: Final = r"^[0-9]{1,18}$"
 """What the `next` of a page looks like."""
@@ -72,9 +72,7 @@ def list_deliveries(session: Session, owner: Owner, after: str | None, limit: in
     """A page of the events that a user has asked for. Raises InvalidRequest where `after` is no cursor."""
     query = sa.select(delivery).where(*owned_by(delivery, owner)).order_by(delivery.c.id.desc()).limit(limit + 1)
     if after is not None:
-        if re.fullmatch(CURSOR_PATTERN, after) is None:
-            raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
-        query = query.where(delivery.c.id < int(after))
+        query = query.where(delivery.c.id < int(read_cursor(CURSOR_PATTERN, after)[0]))
     rows = session.connection().execute(query).mappings().all()
     following = str(rows[limit - 1]["id"]) if len(rows) > limit else None
     return DeliveryPage(items=[DeliveryInfo.model_validate(dict(row)) for row in rows[:limit]], next=following)

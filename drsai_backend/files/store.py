@@ -8,23 +8,20 @@ import mimetypes
 import re
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterable, Iterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from drsai_backend.config import Settings
 from drsai_backend.database import Database
 from drsai_backend.database import files as rows
-from drsai_backend.database.answered import Keep, acted
 from drsai_backend.database.files import FileInfo, FilePage, NewFile, Place, Upload
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DatabaseError, FilesFull, FileTooLarge, InvalidRequest
 from drsai_backend.files.folder import Folder
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
 
 CHUNK: Final = 256 * 1024
 """Bytes that are stored at a time, and of a file that are in memory at a time."""
@@ -51,38 +48,34 @@ class Arriving:
         self._hash = hashlib.sha256()
         self._waiting = bytearray()
         self._stored = 0
+        self.is_finished = False
 
     async def add(self, data: bytes) -> None:
         """More of it. Raises FileTooLarge, Conflict (it was given up) and DatabaseError."""
         if self._stored + len(self._waiting) + len(data) > self._limit:
             raise FileTooLarge(f"the file has more than {self._limit} bytes, which this server accepts", param="file")
         for start in range(0, len(data), CHUNK):
-            self._waiting += data[start : start + CHUNK]
+            part = data[start : start + CHUNK]
+            self._hash.update(part)
+            self._waiting += part
             while len(self._waiting) >= CHUNK:
                 await self._store(CHUNK)
 
     @property
     def sha256(self) -> str:
-        """Of what has arrived and was stored, or waits to be."""
-        whole = self._hash.copy()
-        whole.update(self._waiting)
-        return whole.hexdigest()
+        """Of what has arrived."""
+        return self._hash.hexdigest()
 
-    async def finish(self, new: NewFile, *, keep: Keep[FileInfo] | None = None) -> FileInfo:
-        """The file; `keep` is called with it, in the transaction that stores it. Raises FilesFull, Conflict and
-        DatabaseError."""
+    async def finish(self, new: NewFile) -> FileInfo:
+        """The file. Raises FilesFull, Conflict and DatabaseError."""
         if self._waiting:
             await self._store(len(self._waiting))
         files = self._files
         if files.folder is not None:
             await asyncio.to_thread(files.folder.seal, self._upload.token)
-        digest, total = self._hash.hexdigest(), files.total
-
-        def work(session: Session) -> tuple[FileInfo, bool]:
-            info, kept = rows.finish(session, self._upload, new, digest, total)
-            return acted(session, info, keep), kept
-
-        info, kept = await files.database.write(work)
+        work = partial(rows.finish, upload=self._upload, new=new, sha256=self.sha256, limit=files.total)
+        info, kept = await files.database.act(work)
+        self.is_finished = True
         if not kept and files.folder is not None:
             await asyncio.to_thread(files.folder.remove, self._upload.token)
         return info
@@ -97,7 +90,6 @@ class Arriving:
         data = bytes(self._waiting[:size])
         del self._waiting[:size]
         folder, start = self._files.folder, self._stored
-        self._hash.update(data)
         if folder is not None:
             await asyncio.to_thread(folder.append, self._upload.token, data)
         row = data if folder is None else None
@@ -134,6 +126,16 @@ class Files:
         # What is there already takes no room twice, so that only `finish` knows whether there is enough.
         return Arriving(self, await self.database.write(work), self.largest)
 
+    @asynccontextmanager
+    async def arriving(self, owner: Owner) -> AsyncGenerator[Arriving]:
+        """`begin`; what is not finished then is given up."""
+        arriving = await self.begin(owner)
+        try:
+            yield arriving
+        finally:
+            if not arriving.is_finished:
+                await asyncio.shield(arriving.give_up())
+
     async def create(
         self,
         owner: Owner,
@@ -165,17 +167,13 @@ class Files:
             known = await self.database.read(partial(rows.by_origin, owner=owner, origin=origin))
             if known is not None:
                 return known
-        arriving = await self.begin(owner)
-        try:
+        async with self.arriving(owner) as arriving:
             if isinstance(data, bytes):
                 await arriving.add(data)
             else:
                 async for part in data:
                     await arriving.add(part)
             return await arriving.finish(new)
-        except BaseException:
-            await asyncio.shield(arriving.give_up())
-            raise
 
     async def list(
         self,

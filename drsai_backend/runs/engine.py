@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, Final
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.answered import Keep
 from drsai_backend.database.retention import delete_thread, prune
 from drsai_backend.database.runs.steps import drop_left
 from drsai_backend.database.runs.values import Also
@@ -335,40 +334,34 @@ class Engine(StoredThreads):
     async def cancel(self, who: Principal, thread_id: Named) -> ThreadDetail:
         """End what the thread does, or waits for, as STOPPED; see `Commands.cancel`. Raises Forbidden for who
         may not write."""
-        self.check_open()
-        name = await self._rights.thread(who, thread_id, Right.WRITE)
-        await self._commands.cancel(name, by=who.user_id)
-        return await self._detail(name)
+        return await self._ask(who, thread_id, lambda name: self._commands.cancel(name, by=who.user_id))
 
     async def pause(self, who: Principal, thread_id: Named) -> ThreadDetail:
         """Pause the thread's live run at its next turn boundary; see `Commands.pause`. Raises Forbidden for who
         may not write."""
-        self.check_open()
-        name = await self._rights.thread(who, thread_id, Right.WRITE)
-        await self._commands.pause(name)
-        return await self._detail(name)
+        return await self._ask(who, thread_id, self._commands.pause)
 
     async def resume(self, who: Principal, thread_id: Named) -> ThreadDetail:
         """Resume the thread's paused run; see `Commands.resume`. Raises Forbidden for who may not write."""
-        self.check_open()
-        name = await self._rights.thread(who, thread_id, Right.WRITE)
-        await self._commands.resume(name)
-        return await self._detail(name)
+        return await self._ask(who, thread_id, self._commands.resume)
 
     async def retry(self, who: Principal, thread_id: Named, run_id: str | None = None) -> ThreadDetail:
         """Run a thread's run that has failed again; see `Commands.retry`. Raises Forbidden for who may not write."""
+        return await self._ask(who, thread_id, lambda name: self._commands.retry(name, run_id))
+
+    async def _ask(
+        self, who: Principal, thread_id: Named, verb: Callable[[ThreadName], Awaitable[None]]
+    ) -> ThreadDetail:
+        """Ask something of a thread; it, after that."""
         self.check_open()
         name = await self._rights.thread(who, thread_id, Right.WRITE)
-        await self._commands.retry(name, run_id)
+        await verb(name)
         return await self._detail(name)
 
-    async def rewind(
-        self, who: Principal, thread_id: Named, place: Place, *, keep: Keep[ThreadName] | None = None
-    ) -> ThreadDetail:
+    async def rewind(self, who: Principal, thread_id: Named, place: Place) -> ThreadDetail:
         """Have a thread go back to a place of its own, also on a branch that it has left: the next input continues from
         there, on a new branch. What is left behind stays stored, and can be gone back to. A run that is paused, or
         waits for a person, ends as STOPPED. Returns the thread without its `team_result`, which takes its messages.
-        `keep` is called with its name, in the transaction that stores it.
 
         Raises:
             NotFound, Forbidden: no such thread of the user, or one that they may not write to.
@@ -378,34 +371,28 @@ class Engine(StoredThreads):
         """
         self.check_open()
         place.require()
-        name = await self._rights.thread(who, thread_id, Right.WRITE)
-        if self._running.is_taken(name):
-            raise ThreadBusy(f"a run is live on thread {name.thread_id!r}: stop it first, or wait for its end")
-        await self._travel.rewind(who, name, place, keep)
-        # Whoever begins a run meanwhile is refused by its guard, and reads anew.
-        self._warm.take(name)
-        self._feeds.changed(name)
-        return await self._detail(name, with_result=False)
+        return await self._change(who, thread_id, lambda name: self._travel.rewind(who, name, place))
 
     async def load_history(
-        self,
-        who: Principal,
-        thread_id: Named,
-        messages: Sequence[InputMessage],
-        how: Load,
-        *,
-        keep: Keep[ThreadName] | None = None,
+        self, who: Principal, thread_id: Named, messages: Sequence[InputMessage], how: Load
     ) -> ThreadDetail:
         """Put a conversation that was had elsewhere into a thread, without a run; see `Loading.load`. Returns the
         thread without its `team_result`. Raises NotFound, Forbidden for who may not write."""
+        return await self._change(who, thread_id, lambda name: self._loading.load(who, name, messages, how))
+
+    async def _change(
+        self, who: Principal, thread_id: Named, change: Callable[[ThreadName], Awaitable[ThreadDetail]]
+    ) -> ThreadDetail:
+        """Change a thread on which nothing runs."""
         self.check_open()
         name = await self._rights.thread(who, thread_id, Right.WRITE)
         if self._running.is_taken(name):
             raise ThreadBusy(f"a run is live on thread {name.thread_id!r}: stop it first, or wait for its end")
-        await self._loading.load(who, name, messages, how, keep)
+        made = await change(name)
+        # Whoever begins a run meanwhile is refused by its guard, and reads anew.
         self._warm.take(name)
         self._feeds.changed(name)
-        return await self._detail(name, with_result=False)
+        return made
 
     async def cancel_run(self, who: Principal, run_id: str) -> RunView:
         """End one run, queued or live; see `Commands.cancel_run`. Raises Forbidden for who may not write."""

@@ -23,6 +23,7 @@ from drsai_backend.database.locks import lock_thread
 from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs.branches import Point, copy_messages, store_rewind
 from drsai_backend.database.runs.commands import end_unheld
+from drsai_backend.database.runs.loaded import changed
 from drsai_backend.database.runs.paths import (
     Line,
     Segment,
@@ -37,8 +38,8 @@ from drsai_backend.database.runs.paths import (
 from drsai_backend.database.runs.reads import (
     StoredState,
     ThreadHead,
+    head_of,
     read_configs,
-    read_head,
     read_head_of,
     read_journal,
     read_run,
@@ -51,7 +52,7 @@ from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText, utcnow
 from drsai_backend.datamodel.lifecycle import SUSPENDED
 from drsai_backend.datamodel.owner import ThreadName
-from drsai_backend.errors import Conflict, InvalidRequest, NotFound, ThreadBusy
+from drsai_backend.errors import Conflict, InvalidRequest, ThreadBusy
 from drsai_backend.json_types import JsonObject
 from drsai_backend.state.journal import Document, decode_document, encode_document, expand, renumber
 from drsai_backend.state.store import debt_of, decode_stored
@@ -254,26 +255,19 @@ def state_at(session: Session, name: ThreadName, place: Place) -> JsonObject | N
         NotFound: there is no such thread.
         InvalidRequest, StateError: as `find_point`.
     """
-    line = find_point(session, _head(session, name), place).line
+    line = find_point(session, head_of(session, name), place).line
     document = document_at(session, line)
     return None if document is None else expand(document, read_configs(session, line))[0]
-
-
-def _head(session: Session, name: ThreadName) -> ThreadHead:
-    head = read_head(session, name)
-    if head is None:
-        raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
-    return head
 
 
 # --- going there ----------------------------------------------------------------------------------------------------
 
 
-def rewind(session: Session, name: ThreadName, place: Place, actor: Actor, *, withdrawn: Withdrawn) -> Point:
+def rewind(session: Session, name: ThreadName, place: Place, actor: Actor, *, withdrawn: Withdrawn) -> ThreadName:
     """Make a thread continue at a place of its own, on a new branch; what was after it stays stored on the branch that
     is left. A run that is paused, or waits for a person, ends as STOPPED; `withdrawn` gives its last messages, of its
     question, which is answered no more, and of what is recorded of its turn in flight. Where the thread is there
-    already, nothing changes.
+    already, nothing changes. Returns `name`.
 
     Raises:
         NotFound: there is no such thread.
@@ -281,7 +275,7 @@ def rewind(session: Session, name: ThreadName, place: Place, actor: Actor, *, wi
         InvalidRequest, StateError: as `find_point`.
     """
     lock_thread(session, name)
-    head = _head(session, name)
+    head = head_of(session, name)
     if head.status is RunStatus.RUNNING:
         raise ThreadBusy(f"a run is live on thread {name.thread_id!r}: stop it first, or wait for its end")
     if head.queued:
@@ -291,28 +285,24 @@ def rewind(session: Session, name: ThreadName, place: Place, actor: Actor, *, wi
     if head.status in SUSPENDED:
         question = None if head.status is RunStatus.PAUSED else head.input_request
         if end_unheld(session, head, RunStatus.STOPPED, reason=REWOUND, last=partial(withdrawn, question)) is None:
-            raise _changed()
+            raise changed()
         found = read_head_of(session, head.key)
         assert found is not None
         head = found
     here = _newest_turn(session, head.line), newest_message(session, head.line)
     if here == (point.line.turn, point.line.seq):
-        return point
+        return name
     payload, entries = read_journal(session, point.line)
     if not store_rewind(session, head, point, debt_of(payload, entries)):
-        raise _changed()
+        raise changed()
     detail: JsonObject = {"from": {"turn": here[0], "seq": here[1]}, "turn": point.line.turn, "seq": point.line.seq}
     _audit(session, actor, Action.THREAD_REWOUND, name, detail)
-    return point
+    return name
 
 
-def _changed() -> Conflict:
-    return Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
-
-
-def fork(session: Session, name: ThreadName, place: Place, target: ThreadName, actor: Actor) -> None:
+def fork(session: Session, name: ThreadName, place: Place, target: ThreadName, actor: Actor) -> ThreadName:
     """Store a new thread that begins as another one was at a place: its messages and its state. Runs, whose usage would
-    count twice, stay behind, and so do API keys, shares, tasks and `meta`.
+    count twice, stay behind, and so do API keys, shares, tasks and `meta`. Returns `target`.
 
     Raises:
         NotFound: there is no such thread.
@@ -320,7 +310,7 @@ def fork(session: Session, name: ThreadName, place: Place, target: ThreadName, a
         InvalidRequest, StateError: as `find_point`.
     """
     lock_thread(session, name, shared=True)
-    head = _head(session, name)
+    head = head_of(session, name)
     point = find_point(session, head, place)
     line = point.line
     document = document_at(session, line)
@@ -348,6 +338,7 @@ def fork(session: Session, name: ThreadName, place: Place, target: ThreadName, a
     if target.owner != name.owner:
         detail: JsonObject = {"to_user": target.user_id, "to_thread": target.thread_id, "seq": line.seq}
         _audit(session, actor, Action.THREAD_FORKED, name, detail)
+    return target
 
 
 def _audit(session: Session, actor: Actor, action: Action, name: ThreadName, detail: JsonObject) -> None:

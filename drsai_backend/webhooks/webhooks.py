@@ -15,7 +15,6 @@ from pydantic import SecretStr
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager, api_keys, webhook_views
-from drsai_backend.database.answered import Keep, acted
 from drsai_backend.database.api_keys import KeyInfo
 from drsai_backend.database.locks import alone
 from drsai_backend.database.webhook_views import DeliveryInfo, DeliveryPage
@@ -91,16 +90,9 @@ class Webhooks:
         return Wanted(who.owner, subscriber_of(who).user_id, url, who.key_id, kind, self._max_pending)
 
     async def change_key(
-        self,
-        tenant: str | None,
-        key_id: str,
-        url: str | None,
-        *,
-        actor: Actor = PROGRAM,
-        keep: Keep[tuple[KeyInfo, NewSecret | None]] | None = None,
+        self, tenant: str | None, key_id: str, url: str | None, *, actor: Actor = PROGRAM
     ) -> tuple[KeyInfo, NewSecret | None]:
-        """Set where the background runs of a key are told of that name no URL, or remove it (None). `keep` is called
-        with what is returned, in the transaction that stores it.
+        """Set where the background runs of a key are told of that name no URL, or remove it (None).
 
         Returns:
             The key; and a secret for its user, if they had none.
@@ -116,9 +108,9 @@ class Webhooks:
         def change(session: Session) -> tuple[KeyInfo, NewSecret | None]:
             info = api_keys.change_webhook(session, tenant, key_id, url, actor).info
             made = None if url is None else self.secret_in(session, info.owner, actor)
-            return acted(session, (info, made), keep)
+            return info, made
 
-        return await self._db.database.write(change)
+        return await self._db.database.act(change)
 
     # --- secrets ---------------------------------------------------------------------------------------------------
 
@@ -145,11 +137,8 @@ class Webhooks:
         webhook_views.add_secret(session, owner, self._db.secrets.encrypt(text), actor)
         return NewSecret(SecretStr(text), utcnow())
 
-    async def make_secret(
-        self, owner: Owner, *, actor: Actor = PROGRAM, keep: Keep[NewSecret] | None = None
-    ) -> NewSecret:
-        """Make a user's secret, or another one in its place: for a day both sign. `keep` is called with it, in the
-        transaction that stores it. Raises as `ensure_secret`."""
+    async def make_secret(self, owner: Owner, *, actor: Actor = PROGRAM) -> NewSecret:
+        """Make a user's secret, or another one in its place: for a day both sign. Raises as `ensure_secret`."""
 
         def make(session: Session) -> NewSecret:
             made = self.secret_in(session, owner, actor)
@@ -157,9 +146,9 @@ class Webhooks:
                 text, until = make_secret(), utcnow() + OVERLAP
                 webhook_views.replace_secret(session, owner, self._db.secrets.encrypt(text), until, actor)
                 made = NewSecret(SecretStr(text), utcnow(), until)
-            return acted(session, made, keep)
+            return made
 
-        return await self._db.database.write(make)
+        return await self._db.database.act(make)
 
     # --- deliveries ------------------------------------------------------------------------------------------------
 
@@ -173,15 +162,13 @@ class Webhooks:
             partial(webhook_views.list_deliveries, owner=owner, after=after, limit=limit)
         )
 
-    async def retry(self, owner: Owner, event_id: str, *, keep: Keep[DeliveryInfo] | None = None) -> DeliveryInfo:
-        """Have an event sent now, and repeated as a new one is: one that was given up, or has arrived, too. `keep` is
-        called with it, in the transaction that stores it.
+    async def retry(self, owner: Owner, event_id: str) -> DeliveryInfo:
+        """Have an event sent now, and repeated as a new one is: one that was given up, or has arrived, too.
 
         Raises:
             NotFound: the user has no such event.
         """
-        retry = partial(webhook_views.retry_delivery, owner=owner, event_id=event_id)
-        return await self._db.database.write(lambda session: acted(session, retry(session), keep))
+        return await self._db.database.act(partial(webhook_views.retry_delivery, owner=owner, event_id=event_id))
 
     async def prune(self) -> int:
         """Delete events that arrived or were given up, once they are old. Returns how many."""

@@ -111,8 +111,7 @@ def agent_routes(agents: StoredDefinitions, bodies: Bodies) -> APIRouter:
         if body.validate_only:
             await agents.check(who, spec)
             return json_response(_checked(body.name))
-        keep = await once(who, body, plain(_object))
-        return json_response(_object(await agents.put(who, spec, replaces=False, keep=keep)), 201)
+        return await once(who, body, lambda: agents.put(who, spec, replaces=False), plain(_object))
 
     @router.get("", responses=answers(200, page_of(_VERSION)))
     async def list_agents(who: Reader, limit: Limit = 20, after: After = None, visibility: Seen = None) -> Response:
@@ -160,9 +159,12 @@ def agent_routes(agents: StoredDefinitions, bodies: Bodies) -> APIRouter:
     async def roll_agent_back(name: AgentName, request: Request, who: Writer, once: Once) -> Response:
         """Serve an older version again: it becomes a new one."""
         body = await read_fields(bodies, request, RollbackBody)
-        keep = await once(who, body, plain(_object))
-        made = await agents.roll_back(who, name, body.to, body.visibility, version=body.version, keep=keep)
-        return json_response(_object(made))
+        return await once(
+            who,
+            body,
+            lambda: agents.roll_back(who, name, body.to, body.visibility, version=body.version),
+            plain(_object),
+        )
 
     return router
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import AwareDatetime, BeforeValidator
 from starlette.responses import Response
 
@@ -17,6 +17,7 @@ from drsai_backend.api.engine.streams import TaskStream
 from drsai_backend.api.engine.tasks import STATES, ExecuteBody, Tasks, Told, summary
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import EVENTS, answers, json_response
+from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.http.parameters import AfterRun, Limit, known_parameters
 from drsai_backend.api.objects import run_headers
 from drsai_backend.api.step_events import AfterStepEvent, LastStepEventId, mark_of
@@ -35,7 +36,6 @@ Chatter = Annotated[Principal, allowed(Scope.CHAT)]
 Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 TaskId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA)]
 ConversationId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA)]
-Key = Annotated[str | None, Header(alias="Idempotency-Key", json_schema_extra={"anyOf": [NAME_SCHEMA]})]
 State: TypeAlias = Literal["pending", "running", "awaiting_input", "paused", "success", "cancelled", "failed"]
 assert {*get_args(State)} == {*STATES.values()}
 _MOMENT: Final = "Such as `2026-01-31T12:00:00Z`."
@@ -132,7 +132,7 @@ def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
         responses=answers(200, _TASK, "The task is over, or waits for a person."),
         openapi_extra=described(ExecuteBody),
     )
-    async def execute(request: Request, who: Chatter, key: Key = None) -> Response:
+    async def execute(request: Request, who: Chatter, key: IdempotencyKey = None) -> Response:
         """Do a task, and tell how it went. Whoever leaves meanwhile finds it by its id later."""
         body = await read_fields(bodies, request, ExecuteBody)
         handle = await tasks.start(who, body, key)
@@ -142,7 +142,7 @@ def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
         return answer
 
     @router.post("/execute-stream", responses={200: _STREAM}, openapi_extra=described(ExecuteBody))
-    async def execute_stream(request: Request, who: Chatter, key: Key = None) -> Response:
+    async def execute_stream(request: Request, who: Chatter, key: IdempotencyKey = None) -> Response:
         """Do a task, and tell its steps as they come."""
         body = await read_fields(bodies, request, ExecuteBody)
         handle = await tasks.start(who, body, key)

@@ -111,7 +111,7 @@ class Tasks:
             thread_id=name,
             extra={ASKED: asked.model_dump()},
             raw_messages=[{"role": "user", "content": body.task}],
-            idempotency_key=None if key is None else check_name(key, "Idempotency-Key"),
+            idempotency_key=key,
         )
         return await self.engine.start(request)
 

@@ -16,9 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from drsai_backend.api.http.json import json_response
-from drsai_backend.api.http.once import Keyed, Repeated
 from drsai_backend.errors import (
-    Conflict,
     DatabaseError,
     DrSaiError,
     Forbidden,
@@ -173,17 +171,9 @@ def refused_parameter(error: RequestValidationError) -> InvalidRequest:
 def install_error_handlers(app: FastAPI) -> None:
     """Answer all errors below the routes in OpenAI's shape; `middleware.RequestBoundary` does it for what is left."""
 
-    async def expected(request: Request, error: Exception) -> Response:
+    async def expected(_: Request, error: Exception) -> Response:
         assert isinstance(error, DrSaiError)
-        keyed: Keyed | None = getattr(request.state, "keyed", None)
-        # The same request may have come twice at the same moment.
-        if keyed is not None and isinstance(error, Conflict) and (again := await keyed.answer()) is not None:
-            return again
         return error_response(error)
-
-    async def repeated(_: Request, error: Exception) -> Response:
-        assert isinstance(error, Repeated)
-        return error.response
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -205,6 +195,5 @@ def install_error_handlers(app: FastAPI) -> None:
         return error_response(refused_parameter(error))
 
     app.add_exception_handler(DrSaiError, expected)
-    app.add_exception_handler(Repeated, repeated)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(RequestValidationError, invalid)

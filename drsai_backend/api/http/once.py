@@ -8,72 +8,34 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 from fastapi import Depends, Header, Request
-from pydantic import BaseModel, SecretStr
+from pydantic import AfterValidator, BaseModel, SecretStr
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.api.http.json import dumps, json_response
 from drsai_backend.database import Database
-from drsai_backend.database.answered import Keep, find_answer, store_answer
+from drsai_backend.database.answered import find_answer, store_answer
+from drsai_backend.database.engine import acting
 from drsai_backend.database.manager.secrets import SecretBox
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
-from drsai_backend.errors import IdempotencyMismatch
+from drsai_backend.errors import Conflict, IdempotencyMismatch
 from drsai_backend.json_types import JsonObject
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-T = TypeVar("T")
-IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", json_schema_extra={"anyOf": [NAME_SCHEMA]})]
-
-
-class Repeated(Exception):
-    """The request has come before: `response` is what was answered."""
-
-    def __init__(self, response: Response) -> None:
-        super().__init__()
-        self.response = response
-
-
-@dataclass(frozen=True, slots=True)
-class Keyed:
-    """A request with a key, of an owner. `status`: that of its answer."""
-
-    database: Database
-    owner: Owner
-    key: str
-    fingerprint: str
-    status: int
-
-    async def answer(self) -> Response | None:
-        """What the request was answered when it came before; None: it is the first.
-
-        Raises:
-            IdempotencyMismatch: the key was used with another request.
-        """
-        found = await self.database.read(partial(find_answer, owner=self.owner, digest=_digest(self.key)))
-        if found is None:
-            return None
-        if found[0] != self.fingerprint:
-            raise IdempotencyMismatch("this Idempotency-Key was used with another request", param="Idempotency-Key")
-        return json_response(orjson.loads(self._box.decrypt(found[1])), self.status)
-
-    def keep(self, shown: Callable[[Session, T], JsonObject], session: Session, made: T) -> None:
-        """Store the answer, in the transaction of the act."""
-        sealed = self._box.encrypt(dumps(shown(session, made)).decode())
-        store_answer(session, self.owner, _digest(self.key), self.fingerprint, sealed)
-
-    @property
-    def _box(self) -> SecretBox:
-        return SecretBox(SecretStr(self.key))
+IdempotencyKey = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", json_schema_extra={"anyOf": [NAME_SCHEMA]}),
+    AfterValidator(partial(check_name, param="Idempotency-Key")),
+]
 
 
 class OnceOnly:
@@ -81,40 +43,74 @@ class OnceOnly:
 
     def __init__(self, request: Request, key: IdempotencyKey = None) -> None:
         self._request = request
-        self._key = None if key is None else check_name(key, "Idempotency-Key")
+        self._key = key
 
     async def __call__(
-        self, who: Principal, body: BaseModel | JsonObject | None, shown: Callable[[Session, T], JsonObject]
-    ) -> Keep[T] | None:
-        """What is to keep the answer of a request that was read, in the transaction of its act; None: it has no key.
+        self,
+        who: Principal,
+        body: BaseModel | JsonObject | None,
+        act: Callable[[], Awaitable[object]],
+        shown: Callable[[Session, Any], JsonObject],
+    ) -> Response:
+        """The answer of a request that was read.
 
         Args:
             who: who asks.
             body: what was read.
-            shown: the body of the answer, of what the act has made.
+            act: does what is asked, unless it was done: one `Database.act`.
+            shown: the body of the answer, of what the storage function of `act` has made, in its transaction.
 
         Raises:
-            Repeated: it has come before.
             IdempotencyMismatch: its key was used with another request.
+            Exception: whatever `act` raises.
         """
+        key, said = self._key, ""
+        if key is not None:
+            said = await asyncio.to_thread(fingerprint_of, self._request, body)
+        answer = await self._answered(who.owner, said)
+        if answer is None:
+
+            def kept(fn: Callable[[Session], Any], session: Session) -> Any:
+                nonlocal answer
+                answer = shown(session, made := fn(session))
+                if key is not None:
+                    store_answer(session, who.owner, _digest(key), said, _box(key).encrypt(dumps(answer).decode()))
+                return made
+
+            token = acting.set(kept)
+            try:
+                await act()
+            except Conflict:
+                # The same request may have come twice at the same moment.
+                if (answer := await self._answered(who.owner, said)) is None:
+                    raise
+            finally:
+                acting.reset(token)
+        return json_response(answer, self._request.scope["route"].status_code or 200)
+
+    async def _answered(self, owner: Owner, said: str) -> JsonObject | None:
+        """What a request of that fingerprint was answered; None: it is the first, or has no key."""
         if self._key is None:
             return None
-        request = self._request
-        said = await asyncio.to_thread(fingerprint_of, request, body)
-        status: int = request.scope["route"].status_code or 200
-        keyed = Keyed(request.app.state.database, who.owner, self._key, said, status)
-        if (again := await keyed.answer()) is not None:
-            raise Repeated(again)
-        request.state.keyed = keyed
-        return partial(keyed.keep, shown)
+        database: Database = self._request.app.state.database
+        found = await database.read(partial(find_answer, owner=owner, digest=_digest(self._key)))
+        if found is None:
+            return None
+        if found[0] != said:
+            raise IdempotencyMismatch("this Idempotency-Key was used with another request", param="Idempotency-Key")
+        return orjson.loads(_box(self._key).decrypt(found[1]))
 
 
 Once = Annotated[OnceOnly, Depends()]
 
 
-def plain(shown: Callable[[T], JsonObject]) -> Callable[[Session, T], JsonObject]:
+def plain(shown: Callable[[Any], JsonObject]) -> Callable[[Session, Any], JsonObject]:
     """An answer that is made of what the act has made, and nothing else."""
     return lambda _, made: shown(made)
+
+
+def _box(key: str) -> SecretBox:
+    return SecretBox(SecretStr(key))
 
 
 def _digest(text: str) -> str:

@@ -39,7 +39,6 @@ from drsai_backend.api.openai.responses.routes import (
 from drsai_backend.api.openai.responses.service import Responses
 from drsai_backend.api.openai.responses.stored.places import conversation_of
 from drsai_backend.api.openai.responses.stored.stored import items_of, page_of_items, read_as_done, role_of
-from drsai_backend.database.answered import Keep, acted
 from drsai_backend.database.responses import (
     ConversationRows,
     change_conversation,
@@ -52,7 +51,7 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.requests import new_thread_id
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
+    pass
 
 _MOST_ADDED: Final = 20
 """Items of one request, as with OpenAI."""
@@ -139,9 +138,12 @@ def conversation_routes(responses: Responses) -> APIRouter:
             who = acting(request, caller, user, body.user)
             added = await conversations.checked(body.items or (), begun=False)
         name = who.owner.thread(new_thread_id().replace("thread_", "conv_"))
-        keep = await once(who, body, plain(partial(_shown, name.thread_id)))
-        made = await conversations.make(name, body.metadata or {}, added, keep)
-        return json_response(_shown(name.thread_id, made))
+        return await once(
+            who,
+            body,
+            lambda: conversations.make(name, body.metadata or {}, added),
+            plain(partial(_shown, name.thread_id)),
+        )
 
     @router.get("/{conversation_id}", responses=answers(200, _OBJECT))
     async def get_conversation(conversation_id: ConversationId, who: Reader) -> Response:
@@ -210,12 +212,11 @@ def conversation_routes(responses: Responses) -> APIRouter:
             begun = await conversations.has_begun(rows)
             added = await conversations.checked(body.items, begun=begun)
 
-        def show(_: object, value: JsonObject) -> JsonObject:
+        def show(value: JsonObject) -> JsonObject:
             shown = [_waiting(each) for each in value["items"][len(value["items"]) - len(added) :]]
             return page_of_items(shown, has_more=False)
 
-        keep = await once(who, body, show)
-        return json_response(show(None, await conversations.change(who, conversation_id, add=added, keep=keep)))
+        return await once(who, body, lambda: conversations.change(who, conversation_id, add=added), plain(show))
 
     @router.get("/{conversation_id}/items/{item_id}", responses=answers(200, _ITEM))
     async def get_item(
@@ -267,19 +268,11 @@ class _Conversations:
             )
         )
 
-    async def make(
-        self,
-        name: ThreadName,
-        metadata: JsonObject,
-        added: Sequence[JsonObject],
-        keep: Keep[ConversationRows] | None = None,
-    ) -> ConversationRows:
+    async def make(self, name: ThreadName, metadata: JsonObject, added: Sequence[JsonObject]) -> ConversationRows:
         """A new conversation."""
         items = [{"number": number, "item": item} for number, item in enumerate(added, 1)]
         value: JsonObject = {"metadata": metadata, "items": items, "next": len(items) + 1}
-        return await self._db.database.write(
-            lambda session: acted(session, make_conversation(session, name, value), keep)
-        )
+        return await self._db.database.act(partial(make_conversation, name=name, value=value))
 
     async def change(
         self,
@@ -289,18 +282,11 @@ class _Conversations:
         metadata: JsonObject | None = None,
         add: Sequence[JsonObject] = (),
         remove: int | None = None,
-        keep: Keep[JsonObject] | None = None,
     ) -> JsonObject:
         """Change a conversation; see `database.responses.change_conversation`. Raises NotFound."""
         name = who.owner.thread(conversation)
-
-        def change(session: Session) -> JsonObject:
-            changed = change_conversation(session, name, metadata=metadata, add=add, remove=remove)
-            if changed is None:
-                raise NotFound(f"no conversation {conversation!r}", param="conversation_id")
-            return acted(session, changed, keep)
-
-        return await self._db.database.write(change)
+        change = partial(change_conversation, name=name, metadata=metadata, add=add, remove=remove)
+        return await self._db.database.act(change)
 
     async def items(
         self, who: Principal, conversation: str, after: str | None, *, newest_first: bool

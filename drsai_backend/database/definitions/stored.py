@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,11 +13,12 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.audit import audit
 from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import of_thread
+from drsai_backend.database.values import read_cursor
 from drsai_backend.datamodel import JsonObject, Run, StoredDefinition, Thread, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.lifecycle import UNFINISHED
 from drsai_backend.datamodel.owner import Owner, ThreadName
-from drsai_backend.errors import Conflict, InvalidRequest, NotFound
+from drsai_backend.errors import Conflict, NotFound
 
 MAX_DEFINITIONS: Final = 1_000
 """How many a user, a tenant, or all together may have at a time."""
@@ -303,14 +303,10 @@ def check_cursor(after: str | None) -> tuple[str, int] | None:
     """The cursor of a page. Raises InvalidRequest where it is none."""
     if after is None:
         return None
-    if re.fullmatch(CURSOR_PATTERN, after) is None:
-        raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
-    name, _, key = after.rpartition(".")
+    name, _, key = read_cursor(CURSOR_PATTERN, after)[0].rpartition(".")
     return name, int(key)
 
 
 def check_version_cursor(after: str) -> int:
     """The cursor of a page of versions. Raises InvalidRequest where it is none."""
-    if re.fullmatch(VERSION_PATTERN, after) is None:
-        raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
-    return int(after)
+    return int(read_cursor(VERSION_PATTERN, after)[0])

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import inspect
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 from sqlmodel import SQLModel
@@ -22,6 +20,7 @@ from sqlmodel import SQLModel
 from drsai_backend.database.manager.model import ModelField, ModelInfo, Values, model_info
 from drsai_backend.database.manager.secrets import SecretBox
 from drsai_backend.database.owned import NAME
+from drsai_backend.database.upserts import insert_into
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import Conflict, InvalidRequest
 
@@ -180,8 +179,7 @@ class RowWriter:
                 if not column.nullable:
                     raise InvalidRequest(f"{name} of the {info.model.__name__} is required", param=name)
             row[column] = self.sealed(item, value)
-        make = postgresql_insert if self.dialect == "postgresql" else sqlite_insert
-        statement = make(info.table).values(row).on_conflict_do_nothing().returning(*info.columns)
+        statement = insert_into(info.table, self.dialect).values(row).on_conflict_do_nothing().returning(*info.columns)
         result = session.execute(statement).mappings().first()
         return None if result is None else self.opened(info, info.values_of(result))
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
 from drsai_backend.database.runs import statements
 from drsai_backend.database.runs.reads import ThreadHead
 from drsai_backend.database.runs.statements import thread
+from drsai_backend.database.upserts import insert_into
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText, utcnow
 from drsai_backend.datamodel.lifecycle import IDLE
@@ -43,19 +42,24 @@ def _append(_: str) -> sa.ClauseElement:
     )
 
 
-def make_thread(session: Session, name: ThreadName) -> None:
-    """Store a thread of that name, with nothing in it.
+def make_thread(session: Session, name: ThreadName) -> int:
+    """Store a thread of that name, with nothing in it, and return its row key.
 
     Raises:
         Conflict: there is one.
     """
     connection, now = session.connection(), utcnow()
-    make = sqlite_insert if connection.dialect.name == "sqlite" else postgresql_insert
     counts = {"revision": 1, "last_seq": 0, "epoch": 0, "turn": 0, "journal_debt": 0}
     values = {"created_at": now, "updated_at": now, "version": SCHEMA_VERSION, "status": RunStatus.CREATED}
-    made = make(thread).values(**values, **counts, **name._asdict()).on_conflict_do_nothing()
-    if connection.execute(made.returning(thread.c.id)).first() is None:
-        raise _changed()
+    made = (
+        insert_into(thread, connection.dialect.name)
+        .values(**values, **counts, **name._asdict())
+        .on_conflict_do_nothing()
+    )
+    key = connection.execute(made.returning(thread.c.id)).scalar()
+    if key is None:
+        raise changed()
+    return key
 
 
 def append_messages(
@@ -89,8 +93,9 @@ def append_messages(
         "title": title or None,
     }
     if run_guarded(session.connection(), (_append, guard), steps) is None:
-        raise _changed()
+        raise changed()
 
 
-def _changed() -> Conflict:
+def changed() -> Conflict:
+    """What a function raises whose thread is not what it was when it was read."""
     return Conflict("the thread was changed by somebody else at the same moment", param="thread_id")

@@ -20,6 +20,7 @@ from drsai_backend.database.runs.statements import journal, message, now_of, que
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.base import utcnow
 from drsai_backend.datamodel.owner import ThreadName
+from drsai_backend.errors import NotFound
 from drsai_backend.json_types import JsonObject
 
 Seen: TypeAlias = tuple[str | None, int, int | None]
@@ -155,6 +156,14 @@ def read_head(session: Session, name: ThreadName) -> ThreadHead | None:
     query = _head_by_name(connection.dialect.name)
     row = connection.execute(query, {**name._asdict(), "now": utcnow()}).first()
     return None if row is None else ThreadHead(*row)
+
+
+def head_of(session: Session, name: ThreadName) -> ThreadHead:
+    """The head of the thread of that name. Raises NotFound."""
+    head = read_head(session, name)
+    if head is None:
+        raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
+    return head
 
 
 def read_head_of(session: Session, key: int) -> ThreadHead | None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from drsai_backend.database.backends.prepared import Prepared
 from drsai_backend.database.owned import NAME, named
+from drsai_backend.database.upserts import insert_into
 from drsai_backend.datamodel import (
     AutoGenMessage,
     JournalEntry,
@@ -127,9 +126,10 @@ def take_lease_at(dialect: str) -> sa.ClauseElement:
 
 @Prepared
 def store_user_input(dialect: str) -> sa.ClauseElement:
-    make = sqlite_insert if dialect == "sqlite" else postgresql_insert
     names = [column.name for column in _user_input.c if column.name != "id"]
-    statement = make(_user_input).values({name: sa.bindparam(name, type_=_user_input.c[name].type) for name in names})
+    statement = insert_into(_user_input, dialect).values(
+        {name: sa.bindparam(name, type_=_user_input.c[name].type) for name in names}
+    )
     fresh = {name: statement.excluded[name] for name in names if name not in (*NAME, "created_at")}
     return statement.on_conflict_do_update(index_elements=list(NAME), set_=fresh)
 
@@ -281,8 +281,7 @@ def mark_kept(dialect: str) -> sa.ClauseElement:
     marked = [step.c.step + KEPT if name == "step" else step.c[name] for name in names]
     is_answer = step.c.step.like("m%"), *(step.c.step.not_like(each) for each in ("%:%", f"%{KEPT}"))
     rows = sa.select(*marked).where(step.c.thread_key == sa.bindparam("key"), *is_answer)
-    insert = sqlite_insert if dialect == "sqlite" else postgresql_insert
-    return insert(step).from_select(names, rows).on_conflict_do_nothing()
+    return insert_into(step, dialect).from_select(names, rows).on_conflict_do_nothing()
 
 
 clear_answers = Prepared(lambda _: _this_run.values(answers=None))

@@ -9,10 +9,10 @@ from datetime import timedelta
 from typing import Final
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.runs.statements import now_of
+from drsai_backend.database.upserts import insert_into
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.run import Worker
@@ -35,12 +35,12 @@ def announce(session: Session, worker_id: str, teams: Collection[str], patience:
     """Say that a worker lives and which teams it knows, and note whether others live that say nothing. `patience`: for
     how long a team is waited for that no worker knows."""
     connection, known = session.connection(), {worker_id: sorted(teams)}
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    now = connection.execute(sa.select(now_of(dialect.dialect.name)), {"now": utcnow()}).scalar_one()
-    if dialect is postgresql:
+    dialect = connection.dialect.name
+    now = connection.execute(sa.select(now_of(dialect)), {"now": utcnow()}).scalar_one()
+    if dialect == "postgresql":
         known |= dict.fromkeys(connection.execute(_SILENT).scalars())
     for each, names in known.items():
-        insert = dialect.insert(_worker).values(worker_id=each, teams=names, since=now, seen_at=now)
+        insert = insert_into(_worker, dialect).values(worker_id=each, teams=names, since=now, seen_at=now)
         since = sa.case((_worker.c.seen_at < now - _GAP, insert.excluded.since), else_=_worker.c.since)
         changed = {"teams": names, "seen_at": now, "since": since}
         connection.execute(insert.on_conflict_do_update(index_elements=["worker_id"], set_=changed))

@@ -9,7 +9,6 @@ from typing import Final, Literal, TypeAlias
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.answered import Keep, acted
 from drsai_backend.database.definitions import stored
 from drsai_backend.database.definitions.stored import NOBODY, OF_ALL, DefinitionVersion
 from drsai_backend.datamodel.audit import By
@@ -77,11 +76,9 @@ class StoredDefinitions:
         self._is_taken = is_taken
         self._changed = changed
 
-    async def put(
-        self, who: Principal, spec: DefinitionSpec, *, replaces: bool, keep: Keep[DefinitionVersion] | None = None
-    ) -> DefinitionVersion:
+    async def put(self, who: Principal, spec: DefinitionSpec, *, replaces: bool) -> DefinitionVersion:
         """Check and store a definition: a new one, or another version of one that is there. Every worker serves it
-        within two seconds, to runs that begin after that. `keep` is called with it, in the transaction that stores it.
+        within two seconds, to runs that begin after that.
 
         Raises:
             InvalidRequest: it cannot be used; the text says all that is wrong.
@@ -94,7 +91,7 @@ class StoredDefinitions:
         change = stored.Change(
             owner, spec.name, spec.definition, who.user_id, who.actor, replaces=replaces, expected=spec.version
         )
-        made = await self._db.database.write(lambda session: acted(session, stored.store(session, change), keep))
+        made = await self._db.database.act(partial(stored.store, change=change))
         self._changed()
         return made
 
@@ -128,14 +125,12 @@ class StoredDefinitions:
         visibility: Visibility = "user",
         *,
         version: int | None = None,
-        keep: Keep[DefinitionVersion] | None = None,
     ) -> DefinitionVersion:
         """Store a new version that is equal to an older one.
 
         Args:
             to: the number of the older version.
             version: the version that is replaced; None: whichever there is.
-            keep: as of `put`.
 
         Raises:
             NotFound: there is no such definition, or version.
@@ -150,7 +145,7 @@ class StoredDefinitions:
         change = stored.Change(
             owner, name, older.definition, who.user_id, who.actor, replaces=True, expected=version, restores=to
         )
-        made = await self._db.database.write(lambda session: acted(session, stored.store(session, change), keep))
+        made = await self._db.database.act(partial(stored.store, change=change))
         self._changed()
         return made
 

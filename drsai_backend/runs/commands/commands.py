@@ -15,7 +15,7 @@ from drsai_backend.database import DatabaseManager
 from drsai_backend.database.runs.commands import NewInput, ask, drop_queued, enqueue, revive, withdraw
 from drsai_backend.database.runs.loaded import append_messages
 from drsai_backend.database.runs.log import thread_of_run
-from drsai_backend.database.runs.reads import ThreadHead, read_head, read_run, read_run_messages
+from drsai_backend.database.runs.reads import ThreadHead, head_of, read_head, read_run, read_run_messages
 from drsai_backend.database.runs.values import Also, StoredInput
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE, SUSPENDED
@@ -67,10 +67,7 @@ class Commands:
 
     async def head(self, name: ThreadName) -> ThreadHead:
         """The thread. Raises NotFound for an unknown or foreign one."""
-        head = await self._db.database.read(lambda session: read_head(session, name))
-        if head is None:
-            raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
-        return head
+        return await self._db.database.read(lambda session: head_of(session, name))
 
     async def cancel(self, name: ThreadName, *, by: str, run_id: str | None = None) -> None:
         """End what the thread does, or waits for, as STOPPED: a live run at once, in whatever process; its finished

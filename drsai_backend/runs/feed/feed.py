@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from drsai_backend.database import Database
 from drsai_backend.database.runs.log import LogPage, read_log, thread_of_run
-from drsai_backend.database.runs.reads import RunRow, ThreadHead, read_head
+from drsai_backend.database.runs.reads import RunRow, ThreadHead, head_of
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import PENDING
 from drsai_backend.datamodel.owner import Owner, ThreadName
@@ -78,9 +78,7 @@ class Feeds:
         Raises:
             NotFound: there is no such thread.
         """
-        head = await self._database.read(lambda session: read_head(session, name))
-        if head is None:
-            raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
+        head = await self._database.read(lambda session: head_of(session, name))
         async for logged in self._follow(name, head.key, None, after or Position()):
             yield logged
 

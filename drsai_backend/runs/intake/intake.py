@@ -115,14 +115,10 @@ class Intake:
             is_new, (request, is_made) = False, await self._forks.make(request)
         try:
             handle = await self._start(request, factory, is_new=is_new)
-        except Conflict:
+        except Exception as error:
             # The same request may have come twice at the same moment.
-            if (earlier := await self._earlier(request)) is not None:
+            if isinstance(error, Conflict) and (earlier := await self._earlier(request)) is not None:
                 return earlier
-            if is_made:
-                await self._forks.undo(request)
-            raise
-        except Exception:
             if is_made:
                 await self._forks.undo(request)
             raise

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from pydantic import BaseModel, Field
 
-from drsai_backend.errors import InvalidRequest
+from drsai_backend.database.values import read_cursor
 
 SHOWN: Final = 4000
 """Characters of a text of a step that are shown where steps are listed."""
@@ -29,10 +28,7 @@ class Cursor(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Cursor:
         """Raises InvalidRequest for a text that is no `next`."""
-        found = re.fullmatch(CURSOR_PATTERN, text)
-        if found is None:
-            raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
-        return cls(*map(int, found.groups()))
+        return cls(*map(int, read_cursor(CURSOR_PATTERN, text).groups()))
 
 
 class RunStep(BaseModel):

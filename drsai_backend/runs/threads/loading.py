@@ -15,11 +15,10 @@ from autogen_agentchat.messages import BaseChatMessage
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import Database
-from drsai_backend.database.answered import Keep, acted
 from drsai_backend.database.audit import audit
 from drsai_backend.database.runs.loaded import append_messages, make_thread
 from drsai_backend.database.runs.paths import newest_message
-from drsai_backend.database.runs.reads import ThreadHead, read_head
+from drsai_backend.database.runs.reads import head_of, read_head
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.lifecycle import IDLE
@@ -31,6 +30,8 @@ from drsai_backend.runs.messages import sign, title_of
 from drsai_backend.runs.requests import InputMessage, RunRequest
 from drsai_backend.runs.start.plan import last_messages
 from drsai_backend.runs.start.starter import RunStarter
+from drsai_backend.runs.threads.queries import read_detail
+from drsai_backend.runs.threads.views import ThreadDetail
 from drsai_backend.state import travel
 from drsai_backend.state.travel import Place
 from drsai_backend.teams.recording.recorder import dump_message, storable
@@ -68,11 +69,9 @@ class Loading:
         self._starter = starter
         self._teams = teams
 
-    async def load(
-        self, who: Principal, name: ThreadName, given: Sequence[InputMessage], how: Load, keep: Keep[ThreadName] | None
-    ) -> None:
+    async def load(self, who: Principal, name: ThreadName, given: Sequence[InputMessage], how: Load) -> ThreadDetail:
         """Put a conversation, oldest message first, into a thread that there is, or a new one of one's own: all of it,
-        or nothing. `who` has the right to write. `keep` is called with the thread, in the transaction that stores it.
+        or nothing. `who` has the right to write. Returns the thread without its `team_result`.
 
         Raises:
             NotFound: there is no such thread, and it is another user's, or has messages as far as `after` knows.
@@ -93,17 +92,15 @@ class Loading:
         rows, actor = _storable(told, None if name.owner == who.owner else who.user_id), who.actor
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                await self._database.write(
-                    partial(
-                        _store, who=who, actor=actor, name=name, given=given, rows=rows, how=how, team=team, keep=keep
-                    )
+                return await self._database.act(
+                    partial(_store, who=who, actor=actor, name=name, given=given, rows=rows, how=how, team=team)
                 )
-                return
             except ThreadBusy:
                 raise
             except Conflict as error:
                 if error.param == "after" or attempt == _ATTEMPTS:
                     raise
+        raise AssertionError("the last attempt returns or raises")
 
 
 def _storable(messages: Sequence[BaseChatMessage], author: str | None) -> list[JsonText]:
@@ -129,20 +126,19 @@ def _store(
     rows: Sequence[JsonText],
     how: Load,
     team: str,
-    keep: Keep[ThreadName] | None,
-) -> None:
+) -> ThreadDetail:
     head = read_head(session, name)
     if head is None:
         if name.owner != who.owner or how.after:
             raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
         make_thread(session, name)
-        head = _head(session, name)
+        head = head_of(session, name)
     if how.after is not None and (newest := newest_message(session, head.line)) != how.after:
         raise Conflict(f"`after` is {how.after}, and the newest message of the thread is {newest}", param="after")
     if how.mode == "replace":
         withdrawn = partial(last_messages, "withdrawn", who.user_id)
         travel.rewind(session, name, Place(turn=0), actor, withdrawn=withdrawn)
-        head = _head(session, name)
+        head = head_of(session, name)
     if head.status not in IDLE or head.queued:
         text = f"something is under way on thread {name.thread_id!r}: wait for its end, or cancel it first"
         raise ThreadBusy(text)
@@ -150,10 +146,4 @@ def _store(
     detail: JsonObject = {"messages": len(rows), "mode": how.mode, "after": head.last_seq}
     about = name.thread_id
     audit(session, actor, Action.THREAD_LOADED, about, owner=name.owner, thread_id=about, detail=detail)
-    acted(session, name, keep)
-
-
-def _head(session: Session, name: ThreadName) -> ThreadHead:
-    head = read_head(session, name)
-    assert head is not None, "it was read, or stored, in this transaction"
-    return head
+    return read_detail(session, name)

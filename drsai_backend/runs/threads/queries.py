@@ -3,7 +3,6 @@ gets own threads, except where a function says otherwise."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeAlias, cast
@@ -15,7 +14,9 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.database.manager.thread_fields import read_fields
 from drsai_backend.database.owned import of_thread, owned_by
 from drsai_backend.database.runs.paths import Line, line_of, on_path
+from drsai_backend.database.runs.reads import head_of
 from drsai_backend.database.shares import granted_to, share
+from drsai_backend.database.values import read_cursor
 from drsai_backend.datamodel import AutoGenMessage, Right, Run, RunStatus, Thread
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.lifecycle import FINAL, SUSPENDED, UNFINISHED, WAITING
@@ -157,9 +158,7 @@ def _next(rows: Sequence[JsonObject], limit: int) -> str | None:
 
 
 def _read_cursor(text: str) -> tuple[datetime, int]:
-    found = re.fullmatch(CURSOR_PATTERN, text)
-    if found is None:
-        raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
+    found = read_cursor(CURSOR_PATTERN, text)
     return datetime.fromtimestamp(float(found[1]), UTC), int(found[2])
 
 
@@ -181,7 +180,7 @@ def list_runs(
 ) -> RunPage:
     """See `Engine.list_runs`. Raises NotFound for an unknown or foreign thread, InvalidRequest where `after` is no
     cursor."""
-    key = None if thread_id is None else _key_of(session, owner.thread(thread_id))
+    key = None if thread_id is None else head_of(session, owner.thread(thread_id)).key
     query = runs_query(owner, key, after, status)
     query = query if only is None else query.where(*only.terms())
     rows = _rows(session, query.limit(limit + 1))
@@ -267,13 +266,6 @@ def _run_view(row: JsonObject) -> RunView:
     if calls_of(shown.input_request):
         shown.finish_reason = "tool_calls"
     return shown
-
-
-def _key_of(session: Session, name: ThreadName) -> int:
-    key = session.connection().execute(sa.select(_thread.c.id).where(*of_thread(_thread, name))).scalar()
-    if key is None:
-        raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
-    return key
 
 
 def list_messages(

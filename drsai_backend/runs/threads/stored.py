@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import Database, DatabaseManager
-from drsai_backend.database.answered import Keep, acted
 from drsai_backend.database.audit import audit
-from drsai_backend.database.runs.reads import read_head
+from drsai_backend.database.runs.reads import head_of
 from drsai_backend.database.shares import Grantee, add_share, list_shares, remove_share
 from drsai_backend.datamodel import Right, RunStatus, Thread
 from drsai_backend.datamodel.audit import Action, Actor
@@ -167,13 +166,11 @@ class StoredThreads:
         self.check_open()
         return await self._detail(await self._rights.thread(who, thread_id, Right.READ))
 
-    async def _detail(self, name: ThreadName, *, with_result: bool = True) -> ThreadDetail:
-        # The result is made of messages.
-        rows = await self.db.get(Thread, filters=name._asdict(), load_messages=with_result, load_state=False)
+    async def _detail(self, name: ThreadName) -> ThreadDetail:
+        rows = await self.db.get(Thread, filters=name._asdict(), load_state=False)
         if not rows:
             raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
-        found = detail_of(rows[0])
-        return found if with_result else found.model_copy(update={"team_result": None})
+        return detail_of(rows[0])
 
     async def list_messages(
         self, who: Principal, thread_id: Named, *, after: int, limit: int, branch: int | None = None
@@ -237,7 +234,6 @@ class StoredThreads:
         *,
         new_thread_id: str | None = None,
         to_user: str | None = None,
-        keep: Keep[ThreadName] | None = None,
     ) -> ThreadDetail:
         """A new thread that begins as another one was at a place (default: where it is, as far as its turns are
         stored). It has copies of the messages, the state of that place, and no runs. Its source may be live.
@@ -245,7 +241,6 @@ class StoredThreads:
         Args:
             new_thread_id: its id; default: one that is made up.
             to_user: the user of the tenant whose it shall be; default: who asks.
-            keep: called with its name, in the transaction that stores it.
 
         Raises:
             NotFound: an unknown or foreign thread.
@@ -256,22 +251,12 @@ class StoredThreads:
         """
         self.check_open()
         place = place or Place()
-        made = await self._travel.fork(who, thread_id, place, thread_id=new_thread_id, to_user=to_user, keep=keep)
-        return await self._detail(made, with_result=False)
+        return await self._travel.fork(who, thread_id, place, thread_id=new_thread_id, to_user=to_user)
 
     # --- with whom it is shared ---------------------------------------------------------------------------------
 
-    async def share_thread(
-        self,
-        who: Principal,
-        thread_id: Named,
-        grantee: Grantee,
-        right: Right,
-        *,
-        keep: Keep[ShareView] | None = None,
-    ) -> ShareView:
-        """Share a thread with a user or a role of its tenant, or change the right that they have. `keep` is called with
-        the share, in the transaction that stores it.
+    async def share_thread(self, who: Principal, thread_id: Named, grantee: Grantee, right: Right) -> ShareView:
+        """Share a thread with a user or a role of its tenant, or change the right that they have.
 
         Raises:
             NotFound: an unknown thread, or one that the user may not even read.
@@ -286,12 +271,10 @@ class StoredThreads:
 
         def share(session: Session) -> ShareView:
             row = add_share(session, name, grantee, right, who.user_id)
-            if row is None:
-                raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
             _audited(session, actor, Action.THREAD_SHARED, name, detail)
-            return acted(session, ShareView.model_validate(row), keep)
+            return ShareView.model_validate(row)
 
-        return await self.db.database.write(share)
+        return await self.db.database.act(share)
 
     async def unshare_thread(self, who: Principal, thread_id: Named, grantee: Grantee) -> None:
         """Take a share back. Raises as `share_thread`, and NotFound where there is none."""
@@ -321,8 +304,7 @@ class StoredThreads:
 
     async def _head(self, name: ThreadName) -> None:
         """Raises NotFound where there is no such thread."""
-        if await self._open_database.read(lambda session: read_head(session, name)) is None:
-            raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
+        await self._open_database.read(lambda session: head_of(session, name))
 
 
 def _audited(session: Session, actor: Actor, action: Action, name: ThreadName, detail: JsonObject) -> None:

@@ -13,18 +13,19 @@ from pydantic import BaseModel, Field
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database import Database
-from drsai_backend.database.answered import Keep, acted
 from drsai_backend.database.runs.branches import list_branches, list_turns
 from drsai_backend.database.runs.paths import line_of
-from drsai_backend.database.runs.reads import ThreadHead, read_head
+from drsai_backend.database.runs.reads import head_of
 from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.datamodel.thread import check_name
-from drsai_backend.errors import InsufficientScope, InvalidRequest, NotFound
+from drsai_backend.errors import InsufficientScope, InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.requests import new_thread_id
 from drsai_backend.runs.start.plan import last_messages
+from drsai_backend.runs.threads.queries import read_detail
 from drsai_backend.runs.threads.rights import Named, Rights
+from drsai_backend.runs.threads.views import ThreadDetail
 from drsai_backend.state import travel
 from drsai_backend.state.travel import Place
 
@@ -86,7 +87,7 @@ class Travel:
         name = await self._rights.thread(who, named, Right.READ)
 
         def read(session: Session) -> list[JsonObject]:
-            head = _head(session, name)
+            head = head_of(session, name)
             line = head.line if branch is None else line_of(session, head.key, branch)
             if line is None:
                 raise InvalidRequest(f"the thread has no branch {branch}", param="branch")
@@ -100,7 +101,7 @@ class Travel:
         name = await self._rights.thread(who, named, Right.READ)
 
         def read(session: Session) -> tuple[int, list[JsonObject]]:
-            head = _head(session, name)
+            head = head_of(session, name)
             return head.branch or 0, list_branches(session, head, after, limit + 1)
 
         current, rows = await self._database.read(read)
@@ -108,16 +109,9 @@ class Travel:
         return BranchPage(items=items[:limit], next=items[limit - 1].number if len(items) > limit else None)
 
     async def fork(
-        self,
-        who: Principal,
-        named: Named,
-        place: Place,
-        *,
-        thread_id: str | None,
-        to_user: str | None,
-        keep: Keep[ThreadName] | None,
-    ) -> ThreadName:
-        """See `Engine.fork`. Returns the name of the new thread."""
+        self, who: Principal, named: Named, place: Place, *, thread_id: str | None, to_user: str | None
+    ) -> ThreadDetail:
+        """See `Engine.fork`."""
         owner = who.owner if to_user is None else Owner(who.tenant, check_name(to_user, "to_user"))
         # Whose key acts as somebody else may do so for anybody of the tenant.
         if owner != who.owner and who.acted_by is None and not (who.may(Scope.ADMIN) or who.may(Scope.ACT_AS)):
@@ -126,27 +120,14 @@ class Travel:
         target = owner.thread(new_thread_id() if thread_id is None else check_name(thread_id, "thread_id"))
         name = await self._rights.thread(who, named, Right.READ)
         actor = who.actor
+        return await self._database.act(
+            lambda session: read_detail(session, travel.fork(session, name, place, target, actor))
+        )
 
-        def fork(session: Session) -> ThreadName:
-            travel.fork(session, name, place, target, actor)
-            return acted(session, target, keep)
-
-        return await self._database.write(fork)
-
-    async def rewind(self, who: Principal, name: ThreadName, place: Place, keep: Keep[ThreadName] | None) -> None:
+    async def rewind(self, who: Principal, name: ThreadName, place: Place) -> ThreadDetail:
         """See `Engine.rewind`, which has looked at the right, and at what this process runs."""
         actor = who.actor
         withdrawn = partial(last_messages, "withdrawn", who.user_id)
-
-        def rewind(session: Session) -> None:
-            travel.rewind(session, name, place, actor, withdrawn=withdrawn)
-            acted(session, name, keep)
-
-        await self._database.write(rewind)
-
-
-def _head(session: Session, name: ThreadName) -> ThreadHead:
-    head = read_head(session, name)
-    if head is None:
-        raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
-    return head
+        return await self._database.act(
+            lambda session: read_detail(session, travel.rewind(session, name, place, actor, withdrawn=withdrawn))
+        )

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
@@ -250,8 +250,3 @@ class Connection:
             watching.cancel()
             with suppress(asyncio.CancelledError):
                 await watching
-
-
-def names_of(tools: Sequence[Tool]) -> list[str]:
-    """Their own names."""
-    return [tool.name for tool in tools]

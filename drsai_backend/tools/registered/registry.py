@@ -15,7 +15,6 @@ from autogen_core.tools import ToolResult
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database import registered_tools as stored
-from drsai_backend.database.answered import Keep, acted
 from drsai_backend.database.definitions.recent import Recent
 from drsai_backend.database.registered_tools import CallCounts, StoredTool
 from drsai_backend.errors import InvalidRequest, NotFound
@@ -69,11 +68,9 @@ class ToolRegistry:
 
     # --- the tools of a tenant -----------------------------------------------------------------------------------
 
-    async def register(
-        self, who: Principal, spec: ToolSpec, *, replaces: bool = False, keep: Keep[StoredTool] | None = None
-    ) -> StoredTool:
+    async def register(self, who: Principal, spec: ToolSpec, *, replaces: bool = False) -> StoredTool:
         """Check and store a tool: a new one, or another version of one that is there. Every worker serves it within
-        two seconds, to runs that begin after that. `keep` is called with it, in the transaction that stores it.
+        two seconds, to runs that begin after that.
 
         Raises:
             InsufficientScope: `who` lacks `tools:register`.
@@ -99,7 +96,7 @@ class ToolRegistry:
             actor=who.actor,
             replaces=replaces,
         )
-        made = await self._db.database.write(lambda session: acted(session, write(session), keep))
+        made = await self._db.database.act(write)
         self._recent.forget((who.tenant, spec.name))
         return made
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from contextlib import aclosing
 from datetime import timedelta
@@ -16,7 +15,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
-from drsai_backend.api.http.once import Once, plain
+from drsai_backend.api.http.once import Once
 from drsai_backend.api.http.parameters import FileId, new_router
 from drsai_backend.api.openai.files.form import Form
 from drsai_backend.database.files import FileInfo
@@ -105,20 +104,16 @@ def file_routes(engine: Engine, bodies: Bodies) -> APIRouter:
         """Upload a file. It is stored while it arrives, and is there when all of it has."""
         files, form = engine.files, Form(request.headers.get("content-type", ""))
         limit = files.largest + _FORM_BYTES
-        async with bodies.stream(request.scope, request.receive, limit, who.owner) as parts:
-            arriving = await files.begin(who.owner)
-            try:
-                async for part in form.file(parts):
-                    await arriving.add(part)
-                purpose, expires = _fields(form.fields)
-                new = new_file(form.filename or "", purpose, form.media_type, expires)
-                said: JsonObject = {**form.fields, "name": form.filename, "sha256": arriving.sha256}
-                keep = await once(who, said, plain(file_object))
-                info = await arriving.finish(new, keep=keep)
-            except BaseException:
-                await asyncio.shield(arriving.give_up())
-                raise
-        return json_response(file_object(info))
+        async with (
+            bodies.stream(request.scope, request.receive, limit, who.owner) as parts,
+            files.arriving(who.owner) as arriving,
+        ):
+            async for part in form.file(parts):
+                await arriving.add(part)
+            purpose, expires = _fields(form.fields)
+            new = new_file(form.filename or "", purpose, form.media_type, expires)
+            said: JsonObject = {**form.fields, "name": form.filename, "sha256": arriving.sha256}
+            return await once(who, said, lambda: arriving.finish(new), lambda _, made: file_object(made[0]))
 
     @router.get("", responses=answers(200, page_of(_FILE)))
     async def list_files(

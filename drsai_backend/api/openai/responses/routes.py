@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Query, Request
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.responses import Response
 
@@ -21,6 +21,7 @@ from drsai_backend.api.auth import (
     read_body,
 )
 from drsai_backend.api.http.json import ERROR_CONTENT, EVENTS, NO_MODEL, answers, json_response
+from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.http.parameters import Limit, ResponseId, new_router
 from drsai_backend.api.http.stream import ClientLeft
 from drsai_backend.api.openai.chat.inputs import repeated_of
@@ -34,7 +35,6 @@ from drsai_backend.api.openai.responses.stored.places import Call
 from drsai_backend.api.openai.responses.stored.stored import page
 from drsai_backend.api.openai.responses.wire import RESPONSE_SCHEMA, usage_of
 from drsai_backend.datamodel.base import utcnow
-from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import RunRequest
@@ -43,7 +43,6 @@ Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 Deleter = Annotated[Principal, allowed(Scope.THREADS_DELETE)]
 Chatter = Annotated[Principal | None, allowed_caller(Scope.CHAT)]
 Canceller = Annotated[Principal | None, allowed_caller(Scope.RUNS_CANCEL)]
-Key = Annotated[str | None, Header(alias="Idempotency-Key", json_schema_extra=NAME_SCHEMA)]
 Include = Annotated[list[str], Query(alias="include[]", description="What else to tell; there is nothing else here.")]
 Order = Annotated[Literal["asc", "desc"], Query(description="Oldest first, or newest first.")]
 AfterItem = Annotated[str | None, Query(description="`last_id` of the page before.")]
@@ -93,9 +92,10 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
         responses={**described_answer, 404: NO_MODEL, 424: failed},
         openapi_extra=described(ResponseBody),
     )
-    async def create_response(request: Request, caller: Chatter, user: NamedUser = None, key: Key = None) -> Response:
+    async def create_response(
+        request: Request, caller: Chatter, user: NamedUser = None, key: IdempotencyKey = None
+    ) -> Response:
         """Have a team answer: begin a conversation, or continue one."""
-        key = None if key is None else check_name(key, "Idempotency-Key")
         async with (
             bodies.read(request.scope, request.receive) as body,
             with_files(bodies, responses.engine.files, body, lambda: acting(request, caller, user, body.get("user"))),

@@ -1,0 +1,11 @@
+"""Inserts that say what is to be done where the row is there already."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+
+def insert_into(table: sa.Table, dialect: str) -> postgresql.Insert | sqlite.Insert:
+    """An insert with the database's own `on_conflict_do_nothing` and `on_conflict_do_update`."""
+    return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
