@@ -30,7 +30,8 @@ _CLAUSE: Final = re.compile(
 )
 """Where what is said of a score ends."""
 _NUMBER: Final = re.compile(
-    r"([+-]?(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}))\s*(?:(%)|分?\s*(?:/|of|out of|[,(]?\s*满分)\s*(\d{1,3}(?:\.0)?)\s*分?\)?|分)?[.*\s]*",
+    r"([+-]?(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}))\s*"
+    r"(?:(%)|分?\s*(?:/|of|out of|[,(]?\s*满分)\s*(\d{1,3}(?:\.0)?)\s*分?\)?|分)?[.*\s]*",
     re.IGNORECASE,
 )
 
