@@ -31,6 +31,46 @@ def test_verdicts(text: str, verdict: Verdict) -> None:
     assert read_verdict(text) == verdict
 
 
+SPOKEN = [
+    ("Overall score (0-1): 0.8", 0.8),
+    ("Overall score (from 0 to 1): **0.8**", 0.8),
+    ("overall_score = .8", 0.8),
+    ("Score: 0.8 out of 1", 0.8),
+    ("Rating: 8 out of 10.", 0.8),
+    ("Score: 8/10, it rhymes.", 0.8),
+    ("My score is 80 %. It rhymes.", 0.8),
+    ("Score: 0.8 because it rhymes", 0.8),
+    ("Score: 0.8 - it rhymes", 0.8),
+    ("| Score | 0.8 |", 0.8),
+    ("<score>0.8</score>", 0.8),
+    ("Style score: 0.8\nScore: 80%", 0.8),
+    ("得分：0.8", 0.8),  # noqa: RUF001
+    ("总分（0-1）：０．８。", 0.8),  # noqa: RUF001
+    ("**总分**：8/10", 0.8),  # noqa: RUF001
+    ("得分为80％，押韵。", 0.8),  # noqa: RUF001
+    ("评分：8分，满分10分", 0.8),  # noqa: RUF001
+    ('{"score": "８/１０"}', 0.8),  # noqa: RUF001
+    ('{"score": "8分（满分10分）"}', 0.8),  # noqa: RUF001
+    ('{"score": "0.8 out of 1.0"}', 0.8),
+]
+UNCLEAR = [
+    *("Score (0-10): 8", "Score (0-10): 0.8", "Score: 0.7-0.8", "Score: 0.7 - 0.8", "Score: 0.7 or 0.8", "Score: 0,8"),
+    *("Score: 0.5\nOverall score: 0.8", "Score: not 0.8", "Score: -0.8", "总分：80分", "得分：0.7到0.8", "Scores: 1"),  # noqa: RUF001
+    *("Score: 0.8 (out of 10)", "Score: 1,000", "得分: 0.8万", '{"score": "0.7 to 0.8"}', '{"score": "0,8"}'),
+]
+
+
+@pytest.mark.parametrize(("text", "score"), SPOKEN, ids=range(len(SPOKEN)))
+def test_scores_as_they_are_written(text: str, score: float) -> None:
+    assert read_verdict(text).score == pytest.approx(score)
+
+
+@pytest.mark.parametrize("text", UNCLEAR, ids=range(len(UNCLEAR)))
+def test_an_unclear_score_is_none(text: str) -> None:
+    with pytest.raises(NoVerdict):
+        read_verdict(text)
+
+
 BAD = [
     *("", "No.", "{", "[]", "null", '{"score": 2}', '{"score": -0.1}', '{"score": true}', '{"score": null}'),
     *('{"score": NaN}', '{"score": Infinity}', '{"score": 1e400}', '{"score": "high"}', '{"score": [1]}'),

@@ -315,7 +315,8 @@ class RunModelClient(ChatCompletionClient):
     ) -> AsyncGenerator[str | CreateResult, None]:
         """Pieces of text, then the result. Options are those of AutoGen's `create_stream` and the wrapped client's.
 
-        A thought comes in front of the text, between `<think>` and `</think>`; the result has it apart.
+        A thought comes in front of the text, between `<think>` and `</think>`; the result has it apart. An
+        agent's first piece is empty, and no other: who shows those of several calls as one sees where a call begins.
 
         Raises:
             ReplayMismatch: the turn is repeated, and the recorded answer is one to another request.
@@ -349,10 +350,13 @@ class RunModelClient(ChatCompletionClient):
                         item = await anext(stream, None)
                     while item is not None:
                         began = True
-                        if not isinstance(item, CreateResult):
+                        if isinstance(item, str) and item:
+                            if not said and self._speaker is not None:
+                                yield ""
                             await turn(len(said))
                             said.append(length.text(item))
-                            yield said[-1]
+                            if said[-1]:  # Nothing of it may be taken where the answer is too long.
+                                yield said[-1]
                             if length.over:  # Whose client has no bound of its own.
                                 item = CreateResult(content="".join(said), **_CUT)
                         if isinstance(item, CreateResult):

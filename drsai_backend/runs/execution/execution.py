@@ -156,10 +156,11 @@ class Execution:
             self.live.emit(ThoughtDelta(source, chunk.content, message_id))
             return
         splitter = self._splitters.get(source)
-        # AutoGen streams the answers of several model calls under one id: a thought that begins is another call's.
-        again = splitter is not None and splitter[1].is_text and chunk.content.startswith("<think>")
-        if splitter is None or again or splitter[0] != message_id:
+        # AutoGen streams the answers of several model calls under one id; an empty piece begins one.
+        if splitter is None or not chunk.content or splitter[0] != message_id:
             splitter = self._splitters[source] = message_id, ThoughtSplitter()
+        if not chunk.content:
+            return
         if splitter[1].is_text:
             self.live.emit(TextDelta(source, chunk.content, message_id))
             return

@@ -146,7 +146,7 @@ class _Aside(ChatAgentContainer):
         """A piece of an answer as pieces of thoughts, what the model itself thinks apart from what it says."""
         source, message_id = chunk.source, chunk.full_message_id
         known = self._splitters.get(source)
-        if known is None or known[0] != message_id:
+        if known is None or not chunk.content or known[0] != message_id:  # an empty piece begins a model call
             known = self._splitters[source] = message_id, ThoughtSplitter()
         return [
             ThoughtChunkEvent(

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, cast
+from unicodedata import normalize
 
 from drsai_backend.json_types import JsonObject
 
@@ -18,9 +19,21 @@ _READ: Final = 20_000
 _STARTS: Final = 50
 """Braces of an answer at which a JSON object may begin."""
 _SPOKEN: Final = re.compile(
-    r"(?:score|rating)\W{1,8}(?:is\s|of\s)?\s*(\d[\d.]{0,8}\s*(?:%|(?:/|of|out of)\s*\d{1,3})?)", re.I
+    r"(?:(?<![a-z])(?:score|rating)(?![a-z])|得分|总分|评分)"
+    r"(?:\W{0,4}\((?:from )?0 ?(?:-|to|到|至) ?1\))?"
+    r"(?:[^\w\n.+-]|(?:is|of)\s|[为是])*+([+-]?\.?\d[^\n]{0,60})",
+    re.IGNORECASE,
 )
-_NUMBER: Final = re.compile(r"(-?\d{1,9}(?:\.\d{0,9})?|\.\d{1,9})\s*(?:(%)|(?:/|of|out of)\s*(\d{1,3}))?\.?", re.I)
+"""What is called a score, to the end of the line. Its scale may stand in brackets behind the name."""
+_CLAUSE: Final = re.compile(
+    r"[;。!?})\]\"<|]|,(?!\s*(?:\d|满分))|\.(?!\d)| - (?!\d)|\s(?:because|since|as|but|and)\b|因为", re.IGNORECASE
+)
+"""Where what is said of a score ends."""
+_NUMBER: Final = re.compile(
+    r"([+-]?(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}))\s*"
+    r"(?:(%)|分?\s*(?:/|of|out of|[,(]?\s*满分)\s*(\d{1,3}(?:\.0)?)\s*分?\)?|分)?[.*\s]*",
+    re.IGNORECASE,
+)
 
 SCHEMA: Final[JsonObject] = {
     "type": "object",
@@ -78,9 +91,12 @@ def read_verdict(text: str) -> Verdict:
             problem = str(error)
             continue
         return Verdict(score, _text(found.get("reasons", found.get("reason"))), _text(found.get("reflection")))
-    spoken = _SPOKEN.search(text)
-    if spoken is not None and not problem:
-        return Verdict(_score(spoken[1]), _text(text))
+    spoken: set[float] = set()
+    if not problem:
+        spoken = {_score(_CLAUSE.split(found[1], 1)[0]) for found in _SPOKEN.finditer(normalize("NFKC", text))}
+    if len(spoken) == 1:
+        return Verdict(spoken.pop(), _text(text))
+    problem = "it gives several scores" if spoken else problem
     raise NoVerdict(problem or "it has no JSON object with `score`")
 
 
@@ -100,9 +116,9 @@ def _objects(text: str) -> Iterator[JsonObject]:
 
 
 def _score(given: Any) -> float:
-    """A number, or a text such as `0.8`, `80%`, `8/10`."""
+    """A number, or a text such as `0.8`, `80%`, `8/10`, `8分, 满分10分`."""
     if isinstance(given, str):
-        found = _NUMBER.fullmatch(given.strip())
+        found = _NUMBER.fullmatch(normalize("NFKC", given[:200]).strip())
         if found is None:
             raise NoVerdict(f"`score` is no number: {given[:50]!r}")
         number = float(found[1]) / (100 if found[2] else float(found[3] or 1) or 1)
