@@ -190,21 +190,19 @@ def check_errors(found: Evidence, expected: Sequence[str]) -> list[Broken]:
 
 
 def check_one_runner(found: Evidence) -> list[Broken]:
-    """No thread ever had two runners: an epoch is one owner's and one run's, epochs and turns only grow, and the turns
-    of a thread do not overlap."""
+    """No thread ever had two runners: an epoch is one run's, and one owner's until another one holds the run to resume
+    it (`hold`, in the epoch of who is gone); epochs and turns only grow, and the turns of a thread do not overlap."""
     broken: list[Broken] = []
     for (before, _), (after, _) in pairwise(found.leases):
         if after not in (before, before + 1):
             broken.append(Broken(f"epoch {after} follows {before}", found.thread))
-    owners: dict[int, set[str]] = {}
+    owners: dict[int, list[str]] = {}
     for epoch, owner in found.leases:
-        if owner is not None:
-            owners.setdefault(epoch, set()).add(owner)
-    broken += [
-        Broken(f"epoch {epoch} had {len(names)} owners", found.thread)
-        for epoch, names in owners.items()
-        if len(names) > 1
-    ]
+        names = owners.setdefault(epoch, [])
+        if owner is not None and names[-1:] != [owner]:
+            if owner in names:
+                broken.append(Broken(f"epoch {epoch} went back to an owner", found.thread))
+            names.append(owner)
     runs: dict[int, str] = {}
     for turn in found.turns:
         if turn.epoch not in owners:

@@ -160,7 +160,9 @@ def epoch_skipped(case: Case) -> None:
 
 
 def two_owners(case: Case) -> None:
-    case.found.leases[2] = (2, "c")
+    at = next(number for number, lease in enumerate(case.found.leases) if lease[0] == 2 and lease[1] is not None)
+    held = case.found.leases[at]
+    case.found.leases[at : at + 1] = [held, (2, "another"), held]
 
 
 def not_held(case: Case) -> None:
@@ -275,7 +277,7 @@ def unreadable(case: Case) -> None:
         (failed, "a run failed: something"),
         (epoch_back, "epoch 2 follows 3"),
         (epoch_skipped, "epoch 5 follows 3"),
-        (two_owners, "epoch 2 had 2 owners"),
+        (two_owners, "epoch 2 went back to an owner"),
         (not_held, "which nobody held"),
         (epoch_of_two_runs, "of two runs"),
         (old_epoch_wrote, "epoch 1 wrote after 2"),
