@@ -24,16 +24,16 @@ def team(context: RunContext) -> AssistantAgent:
     return AssistantAgent("adder", context.model_client(), tools=[add], model_client_stream=True, max_tool_iterations=4)
 
 
-def thinks(size: int, beside: str = "") -> Callable[[ModelRequest], Reply]:
-    """Twice, in the text, in pieces of that size; `beside`: what it says beside the call."""
+def thinks(size: int, apart: bool) -> Callable[[ModelRequest], Reply]:
+    """Twice. What it thinks first is in the text, or `apart`: then AutoGen drops it beside the call, and goes on under
+    the same id. The second thought is in the text, in pieces of that size."""
 
     def answer(request: ModelRequest) -> Reply:
         if request.messages[-1]["role"] != "tool":
-            text = f"<think>{FIRST}</think>{beside}"
             calls = [ToolCall("add", {"a": 1, "b": 2})]
-        else:
-            text, calls = f"<think>{SECOND}</think>It is 3.", []
-        return Reply(text, calls, chunks=[text[at : at + size] for at in range(0, len(text), size)])
+            return Reply("", calls, reasoning=FIRST) if apart else Reply(f"<think>{FIRST}</think>", calls)
+        text = f"<think>{SECOND}</think>It is 3."
+        return Reply(text, chunks=[text[at : at + size] for at in range(0, len(text), size)])
 
     return answer
 
@@ -71,8 +71,8 @@ async def test_thoughts_of_several_calls_are_no_content(serve: Serve, model: Mod
     service = await serve({"assistant": team})
     body, read = WAYS[way]
     for size in (*range(1, 10), 99):
-        for beside in ("", "Let me see."):
-            model.script(None, thinks(size, beside))
+        for apart in (True, False):
+            model.script(None, thinks(size, apart))
             answer = await service.http.post(f"/v1/{way}", json={"model": "assistant", "stream": True, **body})
             assert answer.status_code == 200, answer.text
             lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: {")]
