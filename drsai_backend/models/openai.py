@@ -22,7 +22,7 @@ from drsai_backend.config import Settings, usable_key
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.models.base import ModelProvider
 from drsai_backend.models.endpoints.answers import NotingOpenAI
-from drsai_backend.models.endpoints.bounded import bounded_client, bounds_of
+from drsai_backend.models.endpoints.bounded import client_of
 from drsai_backend.models.tokens import count_tokens, remaining_tokens
 
 DEFAULT_MODEL: Final = "gpt-4o-mini"
@@ -72,7 +72,7 @@ class OpenAIProvider(ModelProvider):
                 base_url=self._url,
                 timeout=Timeout(self._settings.model_timeout, connect=CONNECT_SECONDS),
                 max_retries=self._settings.model_max_retries,
-                http_client=bounded_client(bounds_of(self._settings).wire),
+                http_client=client_of(self._settings),
             )
         return PooledOpenAIClient(
             self._pool.with_options(api_key=key),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from functools import reduce
+from importlib import import_module
 from operator import getitem
-from typing import Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-import httpx2
 import orjson
 from autogen_core.models import CreateResult
 from openai import DefaultAsyncHttpxClient
@@ -19,9 +19,16 @@ from drsai_backend.errors import EndpointFailed
 from drsai_backend.models.endpoints.thoughts import ThoughtSplitter
 from drsai_backend.net.unpacking import PLAIN, unpacked
 
+if TYPE_CHECKING:
+    import httpx2 as http
+
 _WIRE: Final = 4
 """So many bytes may come for one of text: JSON in UTF-8 takes up to three, and has names around it."""
 _MOST_OF_ERROR: Final = 65_536
+CONNECTIONS: Final = 1000
+"""Connections to an endpoint, as the packages have them."""
+_KEPT: Final = 100
+_OF_A_RUN: Final = 4
 _LEAST: Final = 16
 """Bytes that a piece of an answer counts for at least: what is kept of each takes more."""
 _TEXTS: Final = (("choices", 0, "message", "content"), ("content", 0, "text"))
@@ -174,12 +181,12 @@ def bounded(result: CreateResult, bounds: AnswerBounds, *, over: bool = False) -
     return result.model_copy(update=made)
 
 
-class _Body(httpx2.AsyncByteStream):
+class _Body:
     """The body of an answer: events whole, one by one, all else when it is there. `cut` makes the last that is read of
     a body that is too long."""
 
-    def __init__(self, response: httpx2.Response, most: int, cut: Callable[[bytes], bytes]) -> None:
-        self._inner, self._most, self._cut = cast(httpx2.AsyncByteStream, response.stream), most, cut
+    def __init__(self, response: http.Response, most: int, cut: Callable[[bytes], bytes]) -> None:
+        self._inner, self._most, self._cut = cast("http.AsyncByteStream", response.stream), most, cut
         self._packing = response.headers.pop("content-encoding", "")
         self._events = response.headers.get("content-type", "").startswith("text/event-stream")
 
@@ -202,19 +209,39 @@ class _Body(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-def bounded_client(most: int, cut: Callable[[bytes], bytes] | None = None) -> httpx2.AsyncClient:
+def bounded_client(
+    most: int,
+    cut: Callable[[bytes], bytes] | None = None,
+    *,
+    kind: type[http.AsyncClient] = DefaultAsyncHttpxClient,
+    connections: int = CONNECTIONS,
+) -> http.AsyncClient:
     """A client for openai's package, or Anthropic's, whose answers are cut while they arrive: what is beyond `most`
     bytes, or in an event with more, is never read, and `cut` says what stands for the rest; default: that the answer
     has ended as `length`. Packed ones are unpacked or refused as `unpacked` does.
+
+    Args:
+        most: bytes of a body.
+        cut: makes the last that is read of a body that is too long.
+        kind: the package's own class. It is httpx's, or with later releases httpx2's.
+        connections: how many may be open at once; further calls wait.
     """
+    roots = (cls.__module__.partition(".")[0] for cls in kind.__mro__)
+    package = import_module(next(name for name in roots if name.startswith("httpx")))
+    body = cast("type[_Body]", type("Body", (_Body, package.AsyncByteStream), {}))
 
-    async def bound(response: httpx2.Response) -> None:
-        if response.is_success:
-            response.stream = _Body(response, most, cut or _cut_answer)
-        else:
-            response.stream = _Body(response, min(most, _MOST_OF_ERROR), bytes)
+    async def bound(response: http.Response) -> None:
+        bounds = (most, cut or _cut_answer) if response.is_success else (min(most, _MOST_OF_ERROR), bytes)
+        response.stream = cast("http.AsyncByteStream", body(response, *bounds))
 
-    return DefaultAsyncHttpxClient(event_hooks={"response": [bound]}, headers=PLAIN)
+    limits = package.Limits(max_connections=connections, max_keepalive_connections=_KEPT)
+    return kind(event_hooks={"response": [bound]}, headers=PLAIN, limits=limits)
+
+
+def client_of(settings: Settings, kind: type[http.AsyncClient] = DefaultAsyncHttpxClient) -> http.AsyncClient:
+    """A `bounded_client` as the settings want it. Each run may ask for several answers at once."""
+    connections = max(CONNECTIONS, _OF_A_RUN * settings.max_runs)
+    return bounded_client(bounds_of(settings).wire, kind=kind, connections=connections)
 
 
 def _cut_answer(body: bytes) -> bytes:

@@ -19,7 +19,7 @@ from drsai_backend.models.base import ModelProvider
 from drsai_backend.models.calls.params import PARAMETERS
 from drsai_backend.models.demo import DemoChatCompletionClient
 from drsai_backend.models.endpoints.answers import NotingAzure, NotingOpenAI
-from drsai_backend.models.endpoints.bounded import bounded_client, bounds_of
+from drsai_backend.models.endpoints.bounded import client_of
 from drsai_backend.models.openai import CONNECT_SECONDS, OPENAI_URL, PooledOpenAIClient
 from drsai_backend.models.profiles.schema import ENDPOINTS, KEYS, Profile
 
@@ -112,7 +112,7 @@ class Providers:
                 "api_key": "none",  # each client brings its own; local servers want some
                 "timeout": Timeout(float(seconds), connect=min(CONNECT_SECONDS, float(seconds))),
                 "max_retries": 0,  # `retries` of the profile counts
-                "http_client": bounded_client(bounds_of(self._settings).wire),
+                "http_client": client_of(self._settings),
             }
             if profile.provider == "azure":
                 pool = NotingAzure(azure_endpoint=url, api_version=profile.api_version, **common)
@@ -130,14 +130,16 @@ class Providers:
         return client
 
     def _anthropic(self, name: str, profile: Profile) -> ChatCompletionClient:
+        import anthropic
+
         from drsai_backend.models.endpoints.anthropic import NotingAnthropic, PooledAnthropicClient
 
         url, seconds = self.endpoint(profile), profile.timeout or self._settings.model_timeout
         place = ("anthropic", url, str(seconds), str(profile.prompt_cache))
         pool = cast("NotingAnthropic | None", self._pools.get(place))
         if pool is None:
-            timeout = Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
-            bounded = bounded_client(bounds_of(self._settings).wire)
+            timeout = anthropic.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
+            bounded = client_of(self._settings, anthropic.DefaultAsyncHttpxClient)
             pool = NotingAnthropic(api_key="none", base_url=url, timeout=timeout, max_retries=0, http_client=bounded)
             self._pools[place] = pool
         key = self._key(name, profile)
