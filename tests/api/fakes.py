@@ -144,7 +144,13 @@ class FakeEngine:
         return handle
 
     async def answer(
-        self, who: Principal, thread_id: str, answer: Answer, *, idempotency_key: str | None = None
+        self,
+        who: Principal,
+        thread_id: str,
+        answer: Answer,
+        *,
+        idempotency_key: str | None = None,
+        fingerprint: str | None = None,
     ) -> FakeHandle:
         self._detail(who, thread_id)
         if answer.request_id != "q1":

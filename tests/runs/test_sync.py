@@ -122,7 +122,7 @@ def test_files_and_tools(drsai: DrSai):
         assert sync.tools.list(tenant="acme").items == []
     for cls, twin in ((Files, SyncFiles), (ToolCalls, SyncTools)):
         # Uploads in parts, and sweeps, are the server's.
-        assert public(cls).keys() - public(twin).keys() <= {"begin", "sweep", "blocks"}
+        assert public(cls).keys() - public(twin).keys() <= {"arriving", "begin", "sweep", "blocks"}
 
 
 def test_not_open_and_closed(drsai: DrSai):
