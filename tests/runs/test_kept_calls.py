@@ -260,15 +260,16 @@ class House:
 
     async def continues(self, world: World, drsai: DrSai) -> None:
         """Whatever is said next, each payment is made once."""
-        for _ in range(3):
+        # The clock may cut a call between its start and its payment: it may have happened, and is not made again. Asked
+        # once more after that has completed, some teams begin a new task.
+        by_clock = world.how == "time"
+        for _ in range(1 if by_clock else 3):
             if len(world.paid) >= len(PAYMENTS):
                 break
             result = await drsai.run("crew", "continue", thread_id=world.name)
             assert result.status is RunStatus.COMPLETED, world.how
-        if world.how == "time":
-            # The clock may cut a call between its start and its payment: it may have happened, and is not made again.
-            world.paid.extend(set(PAYMENTS) - set(world.paid))
-        assert sorted(world.paid) == sorted(PAYMENTS), (world.how, world.paid)
+        missing = set(PAYMENTS) - set(world.paid) if by_clock else set[Any]()
+        assert sorted([*world.paid, *missing]) == sorted(PAYMENTS), (world.how, world.paid)
 
 
 @pytest.mark.parametrize("kind", KINDS)
