@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos import databases
+from tests.chaos.checks import Broken
 from tests.chaos.disconnects import Disconnecting
 from tests.chaos.failover import FailingOver
 from tests.chaos.kills import Killing
@@ -24,6 +25,7 @@ from tests.chaos.stopped import Stopping
 from tests.chaos.takeover import SLOW, Takeover
 from tests.chaos.world import QUICK, World
 from tests.support.commands import Commands
+from tests.support.invariants import broken
 from tests.support.standby import pair
 
 PARTS = ("kills", "workers", "outage", "failover", "disconnects", "stopped", "takeover", "scaling")
@@ -60,14 +62,16 @@ def main() -> int:
                 path.mkdir(parents=True)
                 with databases.sqlite(path) if kind == "sqlite" else server.database() as url:
                     yield World(kind, url, models, commands, path, settings)
+                    found = [Broken(text, "-") for text in broken(url)]
+            outcomes[-1].broken += found
+            # At once: a later part that fails must not take it along.
+            print_outcome(outcomes[-1])
 
         def wanted(part: str) -> bool:
             return not options.only or part in options.only
 
         def perform(part: Coroutine[Any, Any, Outcome]) -> None:
             outcomes.append(asyncio.run(part))
-            # At once: a later part that fails must not take it along.
-            print_outcome(outcomes[-1])
 
         for kind in kinds:
             if wanted("kills"):
@@ -87,6 +91,7 @@ def main() -> int:
             with tempfile.TemporaryDirectory(prefix="drsai-chaos-") as folder, pair() as servers:
                 failing = FailingOver(servers, commands, Path(folder), users=10 + number, servers=2 + number)
                 perform(failing.run())
+                print_outcome(outcomes[-1])
         if wanted("stopped"):
             with world("postgresql", "stopped", QUICK, pace=3) as made:
                 stopping = Stopping(made, schedule.part("stopped"), times=options.stops, threads=6)

@@ -191,7 +191,8 @@ def check_errors(found: Evidence, expected: Sequence[str]) -> list[Broken]:
 
 def check_one_runner(found: Evidence) -> list[Broken]:
     """No thread ever had two runners: an epoch is one run's, and one owner's until another one holds the run to resume
-    it (`hold`, in the epoch of who is gone); epochs and turns only grow, and the turns of a thread do not overlap."""
+    it (`hold`, in the epoch of who is gone), who stores no turn in it; epochs and turns only grow, and the turns of a
+    thread do not overlap."""
     broken: list[Broken] = []
     for (before, _), (after, _) in pairwise(found.leases):
         if after not in (before, before + 1):
@@ -205,8 +206,11 @@ def check_one_runner(found: Evidence) -> list[Broken]:
             names.append(owner)
     runs: dict[int, str] = {}
     for turn in found.turns:
-        if turn.epoch not in owners:
+        begun_by = owners.get(turn.epoch, [])[:1]
+        if not begun_by:
             broken.append(Broken(f"turn {turn.turn} is of epoch {turn.epoch}, which nobody held", found.thread))
+        elif turn.owner != begun_by[0]:
+            broken.append(Broken(f"turn {turn.turn} was stored by who only held its epoch", found.thread))
         if runs.setdefault(turn.epoch, turn.run_id) != turn.run_id:
             broken.append(Broken(f"epoch {turn.epoch} is of two runs", found.thread, turn.run_id, turn.first_seq))
     for before, after in pairwise(found.turns):

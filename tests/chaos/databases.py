@@ -20,7 +20,7 @@ from tests.support.postgres import own_server
 # Turns leave the journal when it is folded, leases are overwritten, and messages must never change.
 _TABLES = (
     "CREATE TABLE chaos_turn (id {key}, thread_key BIGINT, turn BIGINT, run_id TEXT, epoch BIGINT, first_seq BIGINT, "
-    "last_seq BIGINT, at {time})",
+    "last_seq BIGINT, at {time}, owner TEXT)",
     "CREATE TABLE chaos_lease (id {key}, thread_key BIGINT, epoch BIGINT, owner TEXT)",
     "CREATE TABLE chaos_changed (id {key}, thread_key BIGINT, seq BIGINT)",
 )
@@ -28,8 +28,10 @@ _COPIES = {
     "turn": (
         "INSERT",
         "journalentry",
-        "INSERT INTO chaos_turn (thread_key, turn, run_id, epoch, first_seq, last_seq, at) VALUES "
-        "(NEW.thread_key, NEW.turn, NEW.run_id, NEW.epoch, NEW.first_seq, NEW.last_seq, NEW.created_at);",
+        "INSERT INTO chaos_turn (thread_key, turn, run_id, epoch, first_seq, last_seq, at, owner) VALUES "
+        "(NEW.thread_key, NEW.turn, NEW.run_id, NEW.epoch, NEW.first_seq, NEW.last_seq, NEW.created_at, "
+        "(SELECT owner FROM chaos_lease WHERE thread_key = NEW.thread_key AND epoch = NEW.epoch "
+        "AND owner IS NOT NULL ORDER BY id DESC LIMIT 1));",
     ),
     "begun": (
         "INSERT",

@@ -46,7 +46,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A journal entry, as it was written. `at`: Unix time."""
+    """A journal entry, as it was written. `at`: Unix time. `owner`: who had the lease of its epoch then."""
 
     turn: int
     run_id: str
@@ -54,6 +54,7 @@ class Turn:
     first_seq: int
     last_seq: int
     at: float
+    owner: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def read_evidence(url: str, thread: str) -> Evidence | None:
         )
     for item in query(url, "SELECT * FROM chaos_turn WHERE thread_key = ? ORDER BY id", key):
         values = (item[name] for name in ("turn", "run_id", "epoch", "first_seq", "last_seq"))
-        found.turns.append(Turn(*values, _unix(item["at"])))
+        found.turns.append(Turn(*values, _unix(item["at"]), item["owner"]))
     leases = query(url, "SELECT epoch, owner FROM chaos_lease WHERE thread_key = ? ORDER BY id", key)
     found.leases = [(item["epoch"], item["owner"]) for item in leases]
     files = query(

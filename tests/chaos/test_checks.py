@@ -31,8 +31,12 @@ class Case:
                 Message(6, "ann", "ann says n6"),
             ],
             runs=[Run("r1", "completed", 2, 1, 4, cost=20), Run("r2", "completed", 1, 5, 6)],
-            turns=[Turn(1, "r1", 1, 2, 2, 10.0), Turn(2, "r1", 2, 3, 4, 20.0), Turn(3, "r2", 3, 6, 6, 30.0)],
-            leases=[(1, "a"), (2, "b"), (2, None), (3, "a"), (3, None)],
+            turns=[
+                Turn(1, "r1", 1, 2, 2, 10.0, "a"),
+                Turn(2, "r1", 2, 3, 4, 20.0, "b"),
+                Turn(3, "r2", 3, 6, 6, 30.0, "a"),
+            ],
+            leases=[(1, "a"), (1, "c"), (2, "b"), (2, None), (3, "a"), (3, None)],
         )
         self.account = Account(
             "t",
@@ -165,6 +169,10 @@ def two_owners(case: Case) -> None:
     case.found.leases[at : at + 1] = [held, (2, "another"), held]
 
 
+def stored_by_a_holder(case: Case) -> None:
+    change(case.found.turns, 0, owner="c")
+
+
 def not_held(case: Case) -> None:
     change(case.found.turns, 2, epoch=4)
 
@@ -278,6 +286,7 @@ def unreadable(case: Case) -> None:
         (epoch_back, "epoch 2 follows 3"),
         (epoch_skipped, "epoch 5 follows 3"),
         (two_owners, "epoch 2 went back to an owner"),
+        (stored_by_a_holder, "turn 1 was stored by who only held its epoch"),
         (not_held, "which nobody held"),
         (epoch_of_two_runs, "of two runs"),
         (old_epoch_wrote, "epoch 1 wrote after 2"),

@@ -110,6 +110,22 @@ def test_a_run_whose_servers_are_killed_is_never_given_up(poisoned: Poisoned) ->
     assert (run["status"], run["error_message"]) == ("completed", None)
 
 
+def test_a_run_that_kills_while_it_is_loaded_is_given_up(poisoned: Poisoned) -> None:
+    """It stores nothing in the processes that it kills, and is counted all the same."""
+    poisoned.begin("loaded")
+    until(poisoned.seen)
+    poisoned.word.write_text("load")
+    poisoned.process.die()
+    poisoned.launch()
+    assert poisoned.process.wait() == -signal.SIGABRT
+    poisoned.start()
+    until(poisoned.are_over)
+    assert poisoned.process.running
+    (run,) = poisoned.runs().values()
+    assert run["error_message"].startswith("The run was given up: 2 processes that ran nothing else died")
+    assert len(poisoned.seen()) == 1
+
+
 def test_a_server_that_is_stopped_has_its_suspects_handed_over(poisoned: Poisoned) -> None:
     poisoned.environment["DRSAI_SHUTDOWN_GRACE_SECONDS"] = "1"
     poisoned.begin("innocent")

@@ -1,7 +1,9 @@
-"""A team that does its work, and one that kills its process in its second turn. Served by real processes.
+"""A team that does its work, one that kills its process in its second turn, and one that does while it is built. Served
+by real processes.
 
 What stands in the file `POISON` is what they do: without it both wait in that turn, so that a process has all runs on
-board; "kill" has the poisonous one kill its process, and "work" lets the others go on as well.
+board; "kill" has the poisonous one kill its process, "load" the one that does so while it is built, and "work" lets the
+others go on as well.
 """
 
 from __future__ import annotations
@@ -44,12 +46,8 @@ class Waiting(Speaker):
     async def work(self) -> None:
         with Path(os.environ["POISON"]).with_suffix(".seen").open("a") as file:
             file.write(f"{os.getpid()} {type(self).__name__}\n")
-        while self._word() not in self.words:  # noqa: ASYNC110
+        while _word() not in self.words:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-
-    def _word(self) -> str:
-        file = Path(os.environ["POISON"])
-        return file.read_text() if file.exists() else ""
 
 
 class Killing(Waiting):
@@ -62,8 +60,19 @@ class Killing(Waiting):
         os.kill(os.getpid(), signal.SIGABRT)
 
 
+def _word() -> str:
+    file = Path(os.environ["POISON"])
+    return file.read_text() if file.exists() else ""
+
+
 def _team(second: type[Speaker]) -> RoundRobinGroupChat:
     return RoundRobinGroupChat([Speaker("first", ""), second("second", ""), Speaker("third", "")], max_turns=3)
 
 
-teams = {"innocent": lambda: _team(Waiting), "poison": lambda: _team(Killing)}
+def _built() -> RoundRobinGroupChat:
+    if _word() == "load":
+        os.kill(os.getpid(), signal.SIGABRT)
+    return _team(Waiting)
+
+
+teams = {"innocent": lambda: _team(Waiting), "poison": lambda: _team(Killing), "loaded": _built}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+import psutil
 import pytest
 
 from drsai_backend.errors import ConfigurationError
@@ -44,6 +47,16 @@ def made(name: str, **options: Any) -> ToolBase:
     return builtin_tools([name], **{name: {"allowed_addresses": ["127.0.0.1"], **options}})[0]
 
 
+async def parser() -> psutil.Process:
+    """The process that reads a page, once it is there."""
+    while True:
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.Error):
+                if any(part.endswith("inside_page.py") for part in child.cmdline()):
+                    return child
+        await asyncio.sleep(0.005)
+
+
 class TestWebFetch:
     @pytest.mark.parametrize("charset", ["utf-8", "iso-8859-1"])
     async def test_a_page_is_its_readable_text(self, site: Site, charset: str) -> None:
@@ -55,6 +68,17 @@ class TestWebFetch:
         assert "| Cuxhaven | 04:12 |" in told
         assert not any(each in told for each in ("Shop", "cookies", "never shown", "color"))
         assert site.requests[0].target == "/a"
+
+    async def test_a_parser_that_dies_is_an_error_of_the_call(self, site: Site) -> None:
+        site.answer = lambda sent: Said(PAGE.format(charset="utf-8").encode(), type="text/html")
+        tool = made("web_fetch")
+        for _ in range(2):
+            asked = asyncio.create_task(said(tool, url=site.url))
+            (await parser()).kill()
+            assert await asked == "! The page cannot be read: it ended without a result."
+        # The third time it is not even tried; who reads other pages is not concerned.
+        assert await said(tool, url=site.url) == "! The page cannot be read: it ended without a result."
+        assert "# All about tides" in await said(tool, url=f"{site.url}/other")
 
     @pytest.mark.parametrize(
         ("body", "kind", "text"),
