@@ -82,6 +82,29 @@ async def test_an_input_is_queued_where_others_are_always_faster(make: Make, pol
         await ends(drsai, "z", on_busy="reject")
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_a_thread_that_each_try_finds_free_again_takes_the_input(make: Make, policy: str) -> None:
+    """An interrupt ends a run that nobody runs, and another input is faster then: that uses up no input's last try."""
+    drsai = await make({"crew": alone})
+    await drsai.run("crew", "x", thread_id="t")
+    start, take, tries = drsai.engine._starter.start, drsai.engine._commands.take, 0
+
+    async def outrun(*args: Any, **options: Any) -> Any:
+        if options.get("queued") is None:
+            raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
+        return await start(*args, **options)
+
+    async def freeing(*args: Any, **options: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        return None if tries <= 4 else await take(*args, **options)
+
+    drsai.engine._starter.start = outrun  # type: ignore[method-assign]
+    drsai.engine._commands.take = freeing  # type: ignore[method-assign]
+    assert await ends(drsai, "y", on_busy=policy) is RunStatus.COMPLETED
+    assert (tries, said(await thread_of(drsai))) == (5, ["x", "y"])
+
+
 @on_postgres
 async def test_a_full_queue_refuses(make: Make, monkeypatch: pytest.MonkeyPatch, database_url: str) -> None:
     """Counted under a lock: of two that come for the last place one is refused, and nothing of it is stored."""

@@ -161,7 +161,7 @@ class Intake:
         name = request.name
         if request.background and not request.tool_results:
             return self._followed(await self._commands.enqueue(request, factory), request)
-        for attempt in range(1, _TRIES + 1):
+        for attempt in range(1, _ATTEMPTS + 1):
             while (beginning := self._running.beginning(name)) is not None:
                 await asyncio.wait([beginning])
             head = None
@@ -187,7 +187,7 @@ class Intake:
             if request.continues is not None:
                 # When its turn came, the answer would not be the last one any more.
                 raise ThreadBusy(f"a run is live on thread {name.thread_id!r}; try again when it has ended")
-            queued = await self._commands.take(request, factory, head, anyway=attempt == _TRIES)
+            queued = await self._commands.take(request, factory, head, anyway=attempt >= _TRIES)
             if queued is not None:
                 return self._followed(queued, request)
             if request.on_busy == "rollback":
