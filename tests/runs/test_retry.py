@@ -52,8 +52,9 @@ class Payer:
         self.asked.append(asked.messages)
         done = len({*re.findall(r"paid (\d)", str(asked.messages))})
         if done == 2:
+            third = self.third  # Before anybody is told, who may change it.
             self.loop.call_soon_threadsafe(self.reached.set)
-            return self.third
+            return third
         return Reply(tool_calls=[ToolCall("pay", {"number": done + 1}, f"call{done}")])
 
 
