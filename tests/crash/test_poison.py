@@ -114,8 +114,8 @@ def test_a_run_that_kills_while_it_is_loaded_is_given_up(poisoned: Poisoned) -> 
     """It stores nothing in the processes that it kills, and is counted all the same."""
     poisoned.begin("loaded")
     until(poisoned.seen)
-    poisoned.word.write_text("load")
     poisoned.process.die()
+    poisoned.word.write_text("load")
     poisoned.launch()
     assert poisoned.process.wait() == -signal.SIGABRT
     poisoned.start()
@@ -123,6 +123,26 @@ def test_a_run_that_kills_while_it_is_loaded_is_given_up(poisoned: Poisoned) -> 
     assert poisoned.process.running
     (run,) = poisoned.runs().values()
     assert run["error_message"].startswith("The run was given up: 2 processes that ran nothing else died")
+    assert len(poisoned.seen()) == 1
+
+
+def test_an_input_that_kills_before_its_run_has_begun_is_given_up(poisoned: Poisoned) -> None:
+    """It waits in the queue all the time."""
+    poisoned.begin("loaded")
+    until(poisoned.seen)
+    poisoned.begin("loaded")
+    poisoned.word.write_text("load")
+    for _ in range(3):  # The first is one that it found at work: counted are those that find it waiting.
+        assert poisoned.process.wait() == -signal.SIGABRT
+        poisoned.launch()
+    assert poisoned.process.wait() == -signal.SIGABRT
+    poisoned.start()
+    until(poisoned.are_over)
+    assert poisoned.process.running
+    given_up, completed = poisoned.get("/runs?limit=100")["data"]
+    assert completed["status"] == "completed"
+    assert given_up["status"] == "error"
+    assert "it was given up: 3 processes died when its team was built" in given_up["error_message"]
     assert len(poisoned.seen()) == 1
 
 

@@ -176,6 +176,13 @@ def leave_waiting(session: Session, run_id: str) -> None:
     connection.execute(sa.update(thread).where(thread.c.id == key).values(revision=thread.c.revision + 1))
 
 
+def count_begun(session: Session, run_id: str, by: int) -> None:
+    """Change how often a process is known to have died of a queued input, by 1 before it is begun and by -1 where the
+    process has come through without its being begun."""
+    mine = (run.c.run_id == run_id, run.c.status == RunStatus.CREATED)
+    session.connection().execute(sa.update(run).where(*mine).values(retries=run.c.retries + by))
+
+
 def drop_queued(
     session: Session, key: int, run_id: str, status: RunStatus, reason: str, *, again: bool = False
 ) -> bool:

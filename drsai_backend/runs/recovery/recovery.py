@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,6 +22,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.runs.commands import (
+    count_begun,
     deadline_of,
     drop_queued,
     end_unheld,
@@ -35,7 +36,15 @@ from drsai_backend.database.runs.workers import ANNOUNCE_SECONDS, announce, unkn
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.lifecycle import SUSPENDED
 from drsai_backend.definitions.stored.serving import ServedTeams
-from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, DrSaiError, OtherModel, UnknownModel
+from drsai_backend.errors import (
+    Conflict,
+    DatabaseError,
+    DatabaseUnavailable,
+    DrSaiError,
+    OtherModel,
+    TeamBuildError,
+    UnknownModel,
+)
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.commands.stored_request import STORED, from_json, request_of_thread
 from drsai_backend.runs.failures import failure_text
@@ -102,6 +111,13 @@ class Recovery:
     """Whether a task looks at them."""
     _swept: int = 0
     """The key of the last thread that a sweep has found."""
+
+    _began: datetime = field(default_factory=utcnow)
+    """When this process did."""
+    _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Of who begins an input that a process may have died of."""
+    _tried: set[str] = field(default_factory=set[str])
+    """The runs of inputs of which this process is counted as dead, until it has come through."""
 
     def __post_init__(self) -> None:
         self.suspects = Suspects(self, self._worker_id, self._settings.max_attempts)
@@ -420,12 +436,13 @@ class Recovery:
                 self._teams.changed()  # One that was deleted and made anew is found at once.
             request = from_json(row["request"], team=team, principal=asked_by, name=name, api_key=key)
             registered = await self._teams.find_for(asked_by, team, name)
-            if self._running.is_taken(name):
-                self._running.turn_away(name, head.key)
-            elif not self._is_full():
-                await self._running.launch(
-                    name, lambda: self._starter.start(request, registered.factory, queued=run_id, answers=answers)
-                )
+            async with self._counted(row, run):
+                if self._running.is_taken(name):
+                    self._running.turn_away(name, head.key)
+                elif not self._is_full():
+                    await self._running.launch(
+                        name, lambda: self._starter.start(request, registered.factory, queued=run_id, answers=answers)
+                    )
         except DatabaseUnavailable:
             raise
         except Exception as raised:
@@ -446,6 +463,31 @@ class Recovery:
             log.log(level, "a queued input %s: %s", what, text, extra={"run_id": run_id}, exc_info=shown)
             return text, isinstance(error, UnknownModel)
         return None
+
+    @asynccontextmanager
+    async def _counted(self, row: QueuedRow, run: RunRow) -> AsyncGenerator[None]:
+        """Around the beginning of an input, of which the process may die before it stores anything. An input that came
+        after the process has killed none before; others are counted first, and those that have been are begun one at a
+        time.
+
+        Raises:
+            TeamBuildError: `max_attempts` processes have died in which no other of them was begun.
+        """
+        if row["created_at"] >= self._began:
+            yield
+            return
+        if run["retries"] > self._settings.max_attempts:
+            raise TeamBuildError(f"it was given up: {run['retries']} processes died when its team was built")
+        async with self._alone if run["retries"] else nullcontext():
+            run_id = run["run_id"]
+            if run_id not in self._tried:  # However often it tries while the database comes and goes.
+                self._tried.add(run_id)
+                await self._db.database.write(lambda session: count_begun(session, run_id, 1))
+            try:
+                yield
+            finally:
+                await self._db.database.write(lambda session: count_begun(session, run_id, -1))
+                self._tried.discard(run_id)
 
     async def try_recover(self, key: int) -> None:
         """`look_at`, where nobody is there to be told that the database is away: once it is back, this process looks

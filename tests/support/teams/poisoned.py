@@ -2,8 +2,8 @@
 by real processes.
 
 What stands in the file `POISON` is what they do: without it both wait in that turn, so that a process has all runs on
-board; "kill" has the poisonous one kill its process, "load" the one that does so while it is built, and "work" lets the
-others go on as well.
+board; "kill" has the poisonous one kill its process, "load" the one that does so while it is built, and this and "work"
+let the others go on as well.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Speaker(BaseChatAgent):
 class Waiting(Speaker):
     """Waits for its word first."""
 
-    words = ("work",)
+    words = ("work", "load")
 
     async def work(self) -> None:
         with Path(os.environ["POISON"]).with_suffix(".seen").open("a") as file:
