@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import base64
 import io
-import math
+import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, cast
 
 from autogen_core import Image
 from PIL import Image as PILImage
 
+from drsai_backend.tools.apart import ApartError, wait_apart
+
 FORMATS: Final = ("PNG", "JPEG", "GIF", "WEBP")
 MAX_PIXELS: Final = 50_000_000
-"""Of all images of a request, and of all that the process decodes at a time: a small file can hold a picture that fills
-the memory."""
-_SHARE: Final = 1_000_000
-_free: Final = threading.BoundedSemaphore(MAX_PIXELS // _SHARE)  # of the process, as its memory is
-_queue: Final = threading.Lock()
+"""Of all images of a request: a small file can hold a picture that fills the memory."""
+_INSIDE: Final = Path(__file__).with_name("inside_images.py")
+_SECONDS: Final = 30.0
+_MEMORY: Final = 1 << 30
+_turn: Final = threading.BoundedSemaphore(2)  # Two requests' images are decoded at once: each may take that memory.
 _SIGNATURES: Final = ((b"\xff\xd8\xff", "jpeg"), (b"\x89PNG", "png"), (b"GIF8", "gif"), (b"RIFF", "webp"))
 _DUMPED: Final = ("MultiModalMessage", "UserMessage")
 
@@ -60,26 +63,38 @@ class EncodedImage(Image):
         return f"data:image/{kind};base64,{self._text}"
 
 
-def check_image(data: bytes, allowed: int) -> int:
-    """The number of an image's pixels, after it was decoded once to see that it can be; above `allowed` it is not
-    decoded. Takes up to seconds, and waits where other threads decode `MAX_PIXELS` together.
+def check_images(texts: Sequence[str]) -> list[int | None]:
+    """Decode images, given as base64, once and in a process of their own, to see that they can be. Takes up to seconds.
+
+    Returns:
+        The pixels of each image up to the first that cannot be used: None, where it cannot be decoded; else all of them
+        together are more than `MAX_PIXELS`.
+    """
+    return [pixels for pixels, _ in _decoded(texts, converts=False)]
+
+
+def read_image(text: str) -> EncodedImage:
+    """An image of any format, given as base64; one that clients and endpoints may not know becomes PNG. As
+    `check_images`.
 
     Raises:
-        Exception: it cannot be decoded. Pillow's decoders raise what they please.
+        ValueError: it cannot be decoded, or has more than `MAX_PIXELS`.
     """
-    opened = PILImage.open(io.BytesIO(data), formats=FORMATS)
-    pixels = opened.width * opened.height
-    if pixels <= allowed:
-        share = math.ceil(pixels / _SHARE)
-        with _queue:  # one by one, or two that wait for each other's share would wait for ever
-            for _ in range(share):
-                _free.acquire()
-        try:
-            opened.load()
-            opened.close()
-        finally:
-            _free.release(share)
-    return pixels
+    [(pixels, png)] = _decoded([text], converts=True)
+    if pixels is None or pixels > MAX_PIXELS:
+        raise ValueError("it cannot be decoded" if pixels is None else f"it has more than {MAX_PIXELS} pixels")
+    return EncodedImage(png or text)
+
+
+def _decoded(texts: Sequence[str], *, converts: bool) -> list[tuple[int | None, str | None]]:
+    asked = {"images": texts, "allowed": MAX_PIXELS, "formats": FORMATS, "converts": converts}
+    try:
+        with _turn:
+            return json.loads(wait_apart(_INSIDE, json.dumps(asked).encode(), seconds=_SECONDS, memory=_MEMORY))
+    except ApartError:
+        if len(texts) == 1:
+            return [(None, None)]
+        return [found for text in texts for found in _decoded([text], converts=converts)]  # One of them did it.
 
 
 def with_images(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import Counter
@@ -73,11 +74,10 @@ async def apart(program: Path, data: bytes, *, seconds: float, memory: int, most
     if deaths[call] >= _MOST_DEATHS:
         raise ApartError(late=False)
     turn = _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE))
-    limits = (str(os.getpid()), str(memory), str(int(seconds) + 2))
-    arguments = ("-I", "-S", "-c", _BOOT, *limits, str(program), *(path for path in sys.path if path))
     async with turn:
+        command = _command(program, seconds, memory)
         process = await asyncio.create_subprocess_exec(
-            sys.executable, *arguments, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}, cwd="/", start_new_session=True
+            *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}, cwd="/", start_new_session=True
         )
         try:
             async with asyncio.timeout(seconds):
@@ -95,6 +95,27 @@ async def apart(program: Path, data: bytes, *, seconds: float, memory: int, most
                 os.killpg(process.pid, signal.SIGKILL)
             # It cannot refuse; the watcher of the loop reaps it also where this is cancelled once more.
             await process.wait()
+
+
+def wait_apart(program: Path, data: bytes, *, seconds: float, memory: int) -> bytes:
+    """`apart` for threads, which wait: of a program that has no children, and says as much as its memory allows.
+
+    Raises:
+        ApartError: it came to no result.
+    """
+    command = _command(program, seconds, memory)
+    try:
+        ended = subprocess.run(command, input=data, stdout=PIPE, stderr=DEVNULL, env={}, cwd="/", timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise ApartError(late=True) from None
+    if ended.returncode:
+        raise ApartError(late=False)
+    return ended.stdout
+
+
+def _command(program: Path, seconds: float, memory: int) -> list[str]:
+    limits = (str(os.getpid()), str(memory), str(int(seconds) + 2))
+    return [sys.executable, "-I", "-S", "-c", _BOOT, *limits, str(program), *(path for path in sys.path if path)]
 
 
 async def _result(process: Process, data: bytes, most: int) -> bytes:

@@ -1,64 +1,77 @@
-"""Images are decoded once, to see that they can be, and not too many at a time."""
+"""Images are decoded once, to see that they can be, in a process that may die of them."""
 
 from __future__ import annotations
 
+import base64
 import io
-import threading
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from drsai_backend.models import images
+from drsai_backend.models.images import MAX_PIXELS, check_images, read_image
+
+# It decodes as the real program does, and dies of images that say so.
+DYING = """
+import base64, json, os, runpy
+def main(data):
+    if any(b"die of me" in base64.b64decode(text) for text in json.loads(data)["images"]):
+        os.abort()
+    return runpy.run_path({real!r})["main"](data)
+"""
 
 
-class Counted(threading.BoundedSemaphore):
-    """Knows how many shares were in use together."""
-
-    def __init__(self, value: int) -> None:
-        super().__init__(value)
-        self.free = self.least = value
-        self._counting = threading.Lock()
-
-    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        got = super().acquire(blocking, timeout)
-        with self._counting:
-            self.free -= 1
-            self.least = min(self.least, self.free)
-        return got
-
-    def release(self, n: int = 1) -> None:
-        with self._counting:
-            self.free += n
-        super().release(n)
-
-
-def file(width: int, height: int) -> bytes:
+def file(width: int, height: int, kind: str = "PNG", more: bytes = b"") -> str:
     written = io.BytesIO()
-    Image.new("L", (width, height)).save(written, "PNG")
-    return written.getvalue()
+    Image.new("L", (width, height)).save(written, kind)
+    return base64.b64encode(written.getvalue() + more).decode()
 
 
-def test_many_at_once_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = Counted(3)
-    monkeypatch.setattr(images, "_free", free)
-    large, small = file(1500, 1200), file(10, 10)  # two shares, and one
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda data: images.check_image(data, 2_000_000), [large, small] * 12))
-    assert found == [1_800_000, 100] * 12
-    assert (free.free, free.least) == (3, 0)
+def test_images_are_counted_up_to_the_first_that_cannot_be_used() -> None:
+    assert check_images([file(30, 20), file(10, 10, "JPEG"), file(5, 5, "WEBP"), file(1, 1, "GIF")]) == [
+        600,
+        100,
+        25,
+        1,
+    ]
+    assert check_images([file(30, 20), file(1500, 1200)[:1000], file(1, 1)]) == [600, None]
+    assert check_images([file(1, 1, "BMP")]) == [None]
+    large = file(5_001, 5_000)
+    assert check_images([large, large, file(1, 1)]) == [5_001 * 5_000] * 2
 
 
-def test_what_is_too_large_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = Counted(3)
-    monkeypatch.setattr(images, "_free", free)
-    assert images.check_image(file(1500, 1200), 1_000_000) == 1_800_000
-    assert free.least == 3
+def test_a_bomb_is_not_decoded() -> None:
+    """Decoded, it would take more memory than its process may have."""
+    side = 40_000
+    assert check_images([file(side, side)]) == [side * side]
+    assert side * side > MAX_PIXELS
 
 
-def test_what_cannot_be_decoded_gives_its_share_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = Counted(3)
-    monkeypatch.setattr(images, "_free", free)
-    with pytest.raises(Exception, match="truncated"):
-        images.check_image(file(1500, 1200)[:1000], 2_000_000)
-    assert free.free == 3
+def test_what_kills_its_decoder_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dying = tmp_path / "dying.py"
+    dying.write_text(DYING.format(real=str(images._INSIDE)))
+    monkeypatch.setattr(images, "_INSIDE", dying)
+    deadly = file(2, 2, more=b"die of me")
+    assert check_images([file(3, 1), file(1, 1)]) == [3, 1]
+    assert check_images([file(3, 1), deadly, file(1, 1)]) == [3, None, 1]
+    with pytest.raises(ValueError, match="cannot be decoded"):
+        read_image(deadly)
+
+
+def test_what_takes_too_long_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = tmp_path / "slow.py"
+    slow.write_text("import time\ndef main(data):\n    time.sleep(60)\n")
+    monkeypatch.setattr(images, "_INSIDE", slow)
+    monkeypatch.setattr(images, "_SECONDS", 0.5)
+    assert check_images([file(3, 1)]) == [None]
+
+
+def test_other_formats_become_png() -> None:
+    kept = file(4, 2, "JPEG")
+    assert read_image(kept).to_base64() == kept
+    made = read_image(file(4, 2, "BMP"))
+    assert (made.image.format, made.image.size) == ("PNG", (4, 2))
+    for broken in ("", "no base64", file(9, 9)[:40]):
+        with pytest.raises(ValueError, match="cannot be decoded"):
+            read_image(broken)

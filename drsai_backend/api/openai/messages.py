@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, WithJsonSchema
 
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.images import FORMATS, MAX_PIXELS, EncodedImage, check_image
+from drsai_backend.models.images import FORMATS, MAX_PIXELS, EncodedImage, check_images
 from drsai_backend.runs.messages import USER_LAST, continued
 from drsai_backend.runs.requests import InputMessage
 from drsai_backend.teams.client_tools.definitions import (
@@ -151,7 +151,9 @@ def read_messages(given: Sequence[Message], raw: Sequence[JsonObject]) -> tuple[
 def read_history(given: Sequence[Message]) -> list[InputMessage]:
     """The conversation, which may end with any message. Decodes images, as `read_messages`, and raises as it does."""
     images = Images()
-    return [_read(message, index, images) for index, message in enumerate(given)]
+    messages = [_read(message, index, images) for index, message in enumerate(given)]
+    images.check()
+    return messages
 
 
 def _read(message: Message, index: int, images: Images) -> InputMessage:
@@ -249,25 +251,34 @@ def _read_parts(message: Message, path: str, images: Images) -> str | list[str |
 
 
 class Images:
-    """Checks the images of one request, of as many pixels as one may have."""
+    """The images of one request."""
 
     def __init__(self) -> None:
-        self._pixels = MAX_PIXELS
+        self._texts: list[str] = []
+        self._paths: list[str] = []
 
     def read(self, source: object, path: str) -> Image:
-        text, data = _image_data(source, path)
-        try:
-            self._pixels -= check_image(data, self._pixels)
-        except Exception:  # noqa: BLE001  # Pillow's decoders raise what they please on broken data
-            complaint = f"`{path}` is not a readable image ({', '.join(FORMATS)})"
-            raise InvalidRequest(complaint, param=path) from None
-        if self._pixels < 0:
-            raise InvalidRequest(f"the images up to `{path}` have more than {MAX_PIXELS} pixels", param=path)
+        text = _image_text(source, path)
+        self._texts.append(text)
+        self._paths.append(path)
         return EncodedImage(text)
 
+    def check(self) -> None:
+        """Raises:
+        InvalidRequest: one of those that were read cannot be decoded, or together they are too large.
+        """
+        found = check_images(self._texts) if self._texts else []
+        for path, pixels in zip(self._paths, found, strict=False):
+            if pixels is None:
+                complaint = f"`{path}` is not a readable image ({', '.join(FORMATS)})"
+                raise InvalidRequest(complaint, param=path)
+        if sum(pixels or 0 for pixels in found) > MAX_PIXELS:
+            path = self._paths[len(found) - 1]
+            raise InvalidRequest(f"the images up to `{path}` have more than {MAX_PIXELS} pixels", param=path)
 
-def _image_data(source: object, path: str) -> tuple[str, bytes]:
-    """An image's file as base64 and as bytes."""
+
+def _image_text(source: object, path: str) -> str:
+    """An image's file as base64."""
     url = cast(JsonObject, source).get("url") if isinstance(source, dict) else source
     if not isinstance(url, str):
         raise InvalidRequest(f"`{path}.url` must be a string", param=path)
@@ -279,6 +290,7 @@ def _image_data(source: object, path: str) -> tuple[str, bytes]:
         raise InvalidRequest(f"`{path}` must be a URL of the form data:image/…;base64,…", param=path)
     try:
         text = url[head.end() :]
-        return text, base64.b64decode(text, validate=True)
+        base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise InvalidRequest(f"`{path}` is not valid base64", param=path) from None
+    return text

@@ -16,7 +16,7 @@ from typing import Final
 from autogen_core import Image
 from autogen_core.models import FunctionExecutionResultMessage, LLMMessage, UserMessage
 
-from drsai_backend.models.images import MAX_PIXELS, EncodedImage, check_image
+from drsai_backend.models.images import read_image
 
 MAX_IMAGES: Final = 8
 """Images of tools that one request shows: the newest."""
@@ -92,7 +92,6 @@ class SeenImages:
 
 def _checked(data: bytes) -> Image | None:
     try:
-        pixels = check_image(data, MAX_PIXELS)
-    except Exception:  # noqa: BLE001  # Pillow's decoders raise what they please on broken data
+        return read_image(base64.b64encode(data).decode())
+    except ValueError:
         return None
-    return EncodedImage(base64.b64encode(data).decode()) if pixels <= MAX_PIXELS else None

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import io
 import json
 import mimetypes
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from autogen_core import Image
 from autogen_core.tools import ImageResultContent, TextResultContent
 from mcp_types import (
     AudioContent,
@@ -27,13 +25,11 @@ from mcp_types import (
     TextContent,
     TextResourceContents,
 )
-from PIL import Image as Pictures
 
+from drsai_backend.models.images import read_image
 from drsai_backend.tools.results import FileOutput
 
 Part: TypeAlias = TextResultContent | ImageResultContent | FileOutput
-MOST_PIXELS: Final = 40_000_000
-"""Pixels of an image that is unpacked."""
 
 
 async def of_call(result: CallToolResult) -> list[Part]:
@@ -97,16 +93,9 @@ async def _file(path: str, data: str, kind: str) -> Part:
 
 async def _image(data: str, kind: str) -> Part:
     try:
-        return ImageResultContent(content=await asyncio.to_thread(_unpacked, data))
-    except (ValueError, OSError, Pictures.DecompressionBombError, SyntaxError) as error:
-        return _text(f"[image, {kind}: it cannot be shown: {str(error)[:200]}]")
-
-
-def _unpacked(data: str) -> Image:
-    picture = Pictures.open(io.BytesIO(base64.b64decode(data, validate=True)))
-    if picture.width * picture.height > MOST_PIXELS:
-        raise ValueError(f"it has more than {MOST_PIXELS} pixels")
-    return Image(picture)
+        return ImageResultContent(content=await asyncio.to_thread(read_image, data))
+    except ValueError as error:
+        return _text(f"[image, {kind}: it cannot be shown: {error}]")
 
 
 def _text(text: str) -> TextResultContent:

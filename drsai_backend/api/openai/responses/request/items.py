@@ -137,6 +137,7 @@ def read_items(items: Sequence[Placed]) -> ReadItems:
                 read.approval = item
             case _:
                 pass
+    images.check()
     return read
 
 
