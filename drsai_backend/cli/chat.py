@@ -33,6 +33,7 @@ from drsai_backend.errors import ConfigurationError, Conflict, DrSaiError, NotFo
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import RunEnded
 from drsai_backend.runs.threads.views import ThreadDetail, ThreadSummary
+from drsai_backend.runs.transcript import FOR_OTHERS
 
 HELP: Final = """\
   /threads   your latest conversations
@@ -84,10 +85,11 @@ def chat(
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """How an answer ended. `error` is one line."""
+    """How an answer ended. `error` is one line, `asked` the question that it waits with."""
 
     status: RunStatus
     error: str | None = None
+    asked: JsonObject | None = None
 
 
 class _Local:
@@ -139,7 +141,7 @@ class _Local:
                 error, failure = event.error_message, handle.failure
                 if error is not None and failure is not None and not isinstance(failure, DrSaiError):
                     error = f"{error} ({type(failure).__name__}: {failure})"
-                yield _Ended(event.status, error)
+                yield _Ended(event.status, error, event.input_request)
 
     async def stop(self) -> bool:
         """End the run under way; `say` then comes to its end. False: this cannot be done from here."""
@@ -197,7 +199,8 @@ class _Remote:
                         if choice.delta.content:
                             yield Piece(str(details.get("source") or model), choice.delta.content)
                         if choice.finish_reason is not None:
-                            ended = _Ended(RunStatus(details.get("status", "completed")))
+                            status = RunStatus(details.get("status", "completed"))
+                            ended = _Ended(status, asked=details.get("input_request"))
         except openai.APIError as error:
             ended = _Ended(RunStatus.ERROR, self.explain(error))
         yield ended
@@ -320,7 +323,9 @@ class _Chat:
         elif ended.status is RunStatus.RUNNING:
             self._console.print("[yellow]Left.[/] [dim]The server continues the run; the thread keeps its answer.[/]")
         elif ended.status is RunStatus.AWAITING_INPUT:
-            self._console.print("[yellow]Your next message is the answer.[/]")
+            for_others = (ended.asked or {}).get(FOR_OTHERS)
+            text = "Your next message waits for the answer." if for_others else "Your next message is the answer."
+            self._console.print(f"[yellow]{text}[/]")
         self._console.print()
 
     def _command(self, text: str) -> None:

@@ -55,13 +55,25 @@ SAID_BEFORE: Final = "said_before"
 """In a stored question: what its client was shown while the turn that asks it was under way."""
 
 
+NUMBER: Final = "number"
+"""In a stored approval: what tells it from equal ones of other chats, in the histories of clients that name none."""
+FOR_OTHERS: Final = "for_others"
+"""In a stored question: who asked the team may not answer it."""
+
+
+def asked_text(question: JsonObject) -> str:
+    """What a chat window is shown of a question: its prompt, and the number of an approval."""
+    prompt, number = str(question.get("prompt") or ""), question.get(NUMBER)
+    return prompt if number is None else f"{prompt} (No. {number})"
+
+
 def asked_after(question: JsonObject | None, last: str | None) -> str:
-    """What a client is shown of a question after the message `last`: its prompt, unless that message ends with it, or
+    """What a client is shown of a question after the message `last`: its text, unless that message ends with it, or
     what was said beside calls of the client's tools; and before that what it has read of the turn; "": nothing."""
     if question is None:
         return ""
-    prompt = str(question.get("prompt") or "")
-    shown = "" if is_asked(prompt, last) else prompt
+    text = asked_text(question)
+    shown = "" if is_asked(text, last) else text
     if calls_of(question):
         shown = str(question.get("content") or "")
     before = str(question.get(SAID_BEFORE) or "")

@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, cast
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import MOST_ZEROS, JsonObject, zeros_of
 
@@ -87,11 +88,11 @@ class InputBroker:
     is given the earlier answers again. An answer is a dict of `source`, `content` and, where the question had one, its
     `key`; a decision has `decision`, `reason` and `arguments` too (see `parse_decision`); what a client's tools have
     returned is in `results`: `key` of the call, `called` (the tool's name for the model), `content` and `is_error`.
-    `asker` is the user who asked the team.
+    `asker` is who asked the team.
     """
 
     answers: list[JsonObject] = field(default_factory=list)
-    asker: str | None = None
+    asker: Principal | None = None
     _used: set[int] = field(default_factory=set)
     _listener: Listener | None = None
     _loop: asyncio.AbstractEventLoop | None = None
@@ -243,6 +244,16 @@ def parse_decision(text: str, input_request: Mapping[str, object]) -> JsonObject
         return answer
     forms = ", ".join(_FORMS.get(choice, repr(choice)) for choice in choices or ("approve", "deny", "edit"))
     raise InvalidRequest(f"the run waits for a decision; answer with one of: {forms}", param="messages")
+
+
+def is_decision(text: str, input_request: Mapping[str, object]) -> bool:
+    """Whether a plain text can be nothing but an answer to `input_request`: a decision, or one of its choices."""
+    if input_request.get("type") != "approval" and not input_request.get("choices"):
+        return False
+    try:
+        return bool(parse_decision(text, input_request))
+    except InvalidRequest:
+        return False
 
 
 def _rest(said: str, words: Sequence[str], *, bare: bool) -> str | None:

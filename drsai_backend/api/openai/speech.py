@@ -19,12 +19,16 @@ from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ThoughtE
 
 from drsai_backend.api.openai.thoughts import Thoughts
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import MessageDone, RunEnded, RunEvent, RunStarted, TextDelta, ThoughtDelta
-from drsai_backend.runs.transcript import is_asked
+from drsai_backend.runs.transcript import FOR_OTHERS, asked_text, is_asked
 
 _QUEUED: Final = (
     "This message waits in the queue and is worked on later: a question came first, and what you send next is the "
     "answer to it.\n\n"
+)
+_QUEUED_BEHIND_OTHERS: Final = (
+    "This message waits in the queue and is worked on later, when somebody else has answered this:\n\n"
 )
 
 
@@ -92,10 +96,10 @@ class Speech:
             case RunStarted():
                 return self.restart()
             case RunEnded(status=RunStatus.AWAITING_INPUT, input_request=dict() as asked):
-                source, prompt = str(asked.get("source") or "assistant"), str(asked.get("prompt") or "")
+                source = str(asked.get("source") or "assistant")
                 if asked.get("kind") == "client_tool" and event.queued_behind is None:
                     return self._beside_calls(source, str(asked.get("content") or ""))
-                return self._question(source, prompt, queued=event.queued_behind is not None)
+                return self._question(source, asked, queued=event.queued_behind is not None)
             case RunEnded():
                 return self.end()
             case _:
@@ -181,15 +185,17 @@ class Speech:
                 segment.held.clear()
         return self._drain()
 
-    def _question(self, source: str, prompt: str, *, queued: bool) -> list[Piece]:
+    def _question(self, source: str, asked: JsonObject, *, queued: bool) -> list[Piece]:
         """The question that the run ends with, unless a message that was shown ends with it already. `queued`: another
         run asks it, and the message that this answers waits behind that one."""
+        text = asked_text(asked)
         if queued:
-            return [Piece(source, _QUEUED + self._heading(source) + prompt, begins=True)]
+            waits = _QUEUED_BEHIND_OTHERS if asked.get(FOR_OTHERS) else _QUEUED
+            return [Piece(source, waits + self._heading(source) + text, begins=True)]
         pieces = self.end()
-        if is_asked(prompt, self.stored[-1].message.to_text() if self.stored else None):
+        if is_asked(text, self.stored[-1].message.to_text() if self.stored else None):
             return pieces
-        return [*pieces, Piece(source, self._heading(source) + prompt, begins=True)]
+        return [*pieces, Piece(source, self._heading(source) + text, begins=True)]
 
     def _beside_calls(self, source: str, text: str) -> list[Piece]:
         """What was said along with calls of the client's tools, unless it was shown as it came."""

@@ -15,13 +15,20 @@ from drsai_backend.database import DatabaseManager
 from drsai_backend.database.runs.commands import NewInput, ask, drop_queued, enqueue, revive, withdraw
 from drsai_backend.database.runs.loaded import append_messages
 from drsai_backend.database.runs.log import thread_of_run
-from drsai_backend.database.runs.reads import ThreadHead, head_of, read_head, read_run, read_run_messages
+from drsai_backend.database.runs.reads import (
+    ThreadHead,
+    head_of,
+    read_head,
+    read_run,
+    read_run_messages,
+    users_joined,
+)
 from drsai_backend.database.runs.values import Also, StoredInput
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE, SUSPENDED
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.definitions.stored.serving import StoredTeam
-from drsai_backend.errors import Conflict, IllegalTransition, InvalidRequest, NotFound, ThreadBusy
+from drsai_backend.errors import Conflict, Forbidden, IllegalTransition, InvalidRequest, NotFound, ThreadBusy
 from drsai_backend.runs.audited import started_as
 from drsai_backend.runs.commands.stored_request import STORED, to_json
 from drsai_backend.runs.recovery.recovery import Recovery
@@ -31,12 +38,14 @@ from drsai_backend.runs.start.parameters import Outlook
 from drsai_backend.runs.start.plan import fingerprint, last_messages
 from drsai_backend.runs.start.read import ResumeOptions
 from drsai_backend.runs.start.starter import RunStarter
+from drsai_backend.runs.threads.rights import may_answer, told_to_asker
 from drsai_backend.runs.warm import WarmThreads
 from drsai_backend.state import travel
 from drsai_backend.state.travel import Place
 from drsai_backend.teams.client_tools.definitions import calls_of
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.kept_calls import taken_back
+from drsai_backend.teams.suspension import is_decision
 from drsai_backend.webhooks.webhooks import Webhooks
 
 if TYPE_CHECKING:
@@ -209,6 +218,7 @@ class Commands:
 
         Raises:
             ThreadBusy: the policy is to refuse it, or the queue is full.
+            Forbidden: it is a decision about an approval, of somebody who may not decide.
             InvalidRequest: it is to steer a run of another team.
             TeamBuildError: the team's factory failed.
         """
@@ -220,6 +230,7 @@ class Commands:
             head = await self._db.database.read(lambda session: read_head(session, name))
             if head is None:
                 return None
+        await self._refuse_decision(request, head)
         if policy == "reject":
             raise ThreadBusy(f"a run is live on thread {name.thread_id!r}; try again when it has ended")
         if policy == "rollback":
@@ -290,6 +301,18 @@ class Commands:
         await self._db.database.write(go_back)
         self._warm.take(name)
 
+    async def _refuse_decision(self, request: RunRequest, head: ThreadHead) -> None:
+        """Refuse an "approve" of somebody who may not decide: in the queue, it would reach the model once others have
+        decided."""
+        question = head.input_request or {}
+        waits = head.status is RunStatus.AWAITING_INPUT and request.messages
+        if not waits or not is_decision(request.messages[-1].text, question):
+            return
+        joined = await self._db.database.read(lambda session: users_joined(session, head))
+        if not may_answer(request.principal, question, joined):
+            text = f"{told_to_asker(question)} This message is a decision: it was not taken."
+            raise Forbidden(text, param="messages")
+
     async def _withdraw_calls(self, request: RunRequest, head: ThreadHead) -> bool:
         """End a run that waits for its client's tools: with a message instead of the results, nobody will bring these
         any more. False: it waits for none."""
@@ -304,9 +327,11 @@ class Commands:
         Raises:
             TeamBuildError: the team's factory failed.
             ThreadBusy: the queue is full.
+            Forbidden: it is a decision about an approval, of somebody who may not decide.
         """
         head = await self._db.database.read(lambda session: read_head(session, request.name))
         if head is not None:
+            await self._refuse_decision(request, head)
             await self._withdraw_calls(request, head)
         for attempt in range(_ATTEMPTS):
             try:

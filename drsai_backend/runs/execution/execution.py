@@ -22,6 +22,8 @@ from drsai_backend.runs.execution.steering import Steering
 from drsai_backend.runs.execution.writer import RunWriter
 from drsai_backend.runs.failures import HandedOver, PauseRequested, RunInterrupted, failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
+from drsai_backend.runs.threads.rights import may_answer, told_to_asker
+from drsai_backend.runs.transcript import FOR_OTHERS, NUMBER
 from drsai_backend.state import ResumeRecord
 from drsai_backend.teams.client_tools.definitions import new_call_id
 from drsai_backend.teams.limits import LimitReached
@@ -212,9 +214,14 @@ class Execution:
             stored["tool_calls"] = [{"id": new_call_id(run_id, turn, number), **call} for number, call in calls]
             stored["content"] = question.content
         whom = {"by": question.by, "not_by": question.not_by}
-        if any(whom.values()):
-            whom["asker"] = self.writer.broker.asker
+        asker = self.writer.broker.asker
+        if any(whom.values()) and asker is not None:
+            whom["asker"] = asker.user_id
             stored |= {key: value for key, value in whom.items() if value is not None}
+            if not may_answer(asker, stored):
+                stored |= {"prompt": f"{question.prompt}\n\n{told_to_asker(stored)}", FOR_OTHERS: True}
+        if question.type == "approval":
+            stored[NUMBER] = stored["id"][:6]
         waits_for = question.by or f"user:{self.live.name.user_id}"
         return {"input_request": stored, "deadline": deadline, "waits_for": waits_for}
 

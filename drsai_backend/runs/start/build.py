@@ -94,7 +94,7 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
         context.meter.start_from(run["usage"] or {}, cast("list[CallRecord] | None", run["calls"]))
         turns, seconds = run["turns"], run["seconds"] + seconds
     bounds = Bounds(services.limits(given.factory).lowered(limits), context.meter, turns, seconds)
-    broker = InputBroker(list(plan.answers or []), asker=principal.user_id)
+    broker = InputBroker(list(plan.answers or []), asker=principal)
     context.meter.check = partial(_may_ask, bounds, broker)
     log_context.bind(log_context.current_request(), request.name.thread_id, run_id)
     team, members = await build_team_of(services, given.factory, context, request.team, held)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from drsai_backend.access.principal import Principal, Scope
@@ -82,6 +83,18 @@ def may_answer(who: Principal, question: Mapping[str, Any], steered_by: Collecti
     if question.get("not_by") == "asker" and (who.user_id in asked or who.acted_by in asked - {None}):
         return False
     return by is None or by in who.names
+
+
+def told_to_asker(question: Mapping[str, Any]) -> str:
+    """What a question that is not for who asked to answer tells them: who answers it, until when, and what becomes of
+    what they send meanwhile."""
+    asker, by, deadline = question.get("asker") or "whoever", question.get("by"), question.get("deadline")
+    until = "" if deadline is None else f" until {datetime.fromisoformat(deadline):%Y-%m-%d %H:%M:%S} UTC"
+    who = by or "Somebody else, with whom this thread is shared,"
+    return (
+        f"{who} decides this{until}, and not {asker}, who asked. What {asker} sends meanwhile is no answer: it waits "
+        "in the queue."
+    )
 
 
 def check_may_answer(who: Principal, question: Mapping[str, Any], steered_by: Collection[str] = ()) -> None:

@@ -124,6 +124,7 @@ def check_rows(thread: JsonObject, tables: Tables, document: str | None, limit: 
         "by",
         "not_by",
         "asker",
+        "number",
     )
     for row in tables[Run]:
         usage: JsonObject = row["usage"] or {}
