@@ -21,8 +21,8 @@ from pydantic import SecretStr
 from drsai_backend.config import Settings, usable_key
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.models.base import ModelProvider
-from drsai_backend.models.endpoints.answers import NotingOpenAI
 from drsai_backend.models.endpoints.bounded import client_of
+from drsai_backend.models.endpoints.chat import NotingOpenAI
 from drsai_backend.models.tokens import count_tokens, remaining_tokens
 
 DEFAULT_MODEL: Final = "gpt-4o-mini"

@@ -384,6 +384,7 @@ class RunModelClient(ChatCompletionClient):
             # `async for` does not close what it iterates; without this an abandoned answer keeps its connection.
             if stream is not None:
                 await stream.aclose()
+            await notes.close()
 
     def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
         """Tokens of a request, estimated (see `tokens`) where the exact count would need the network."""

@@ -4,14 +4,14 @@ a run's calls have used."""
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import Final, Literal, NamedTuple, TypeAlias, TypedDict
 
 from autogen_core.models import CreateResult, RequestUsage
-from openai import AsyncAzureOpenAI, AsyncOpenAI, AsyncStream
+from openai import AsyncStream
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
 
@@ -62,6 +62,7 @@ class CallNotes:
     lost: Counter[str] = field(default_factory=Counter[str])
     bounds: AnswerBounds = DEFAULT
     length: AnswerLength | None = None
+    stream: AsyncStream[ChatCompletionChunk] | None = None
 
     def begin(self) -> None:
         """A request is sent: its answer is measured anew."""
@@ -76,6 +77,12 @@ class CallNotes:
         """Raise EndpointFailed where an error says that what an endpoint has answered is no answer."""
         if self.length is not None and isinstance(error, _ODD):
             raise EndpointFailed(f"The model endpoint's answer cannot be read ({type(error).__name__}).") from None
+
+    async def close(self) -> None:
+        """End an answer that is still streamed, and its request: AutoGen's client leaves that to the collector."""
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            await stream.close()
 
     def failed(self) -> None:
         """The attempt came to nothing: what it has used counts, and the next one begins anew."""
@@ -188,57 +195,9 @@ def current_notes() -> CallNotes | None:
 
 @contextmanager
 def noting(notes: CallNotes) -> Generator[None]:
-    """While a call is sent: where what its answer says goes, if its client is a `NotingOpenAI`."""
+    """While a call is sent: where what its answer says goes, if its client notes it."""
     token = _current.set(notes)
     try:
         yield
     finally:
         _current.reset(token)
-
-
-class _Noting(AsyncOpenAI):
-    async def post(self, path: str, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - its overloads
-        """As the package's own."""
-        notes = _current.get()
-        if notes is not None:
-            notes.begin()
-            if options.get("stream_cls") is not None and path == "/chat/completions":
-                options["stream_cls"] = _NotingStream
-        answer = await super().post(path, **options)
-        if isinstance(answer, _NotingStream):
-            assert notes is not None
-            answer.notes = notes
-        elif notes is not None and isinstance(answer, ChatCompletion):
-            notes.take(answer)
-        return answer
-
-
-class NotingOpenAI(_Noting):
-    """The openai package's client; what answers say of themselves goes to the notes of the call."""
-
-
-class NotingAzure(_Noting, AsyncAzureOpenAI):
-    """The same for Azure."""
-
-
-class _NotingStream(AsyncStream[ChatCompletionChunk]):
-    notes: CallNotes
-
-    async def __anext__(self) -> ChatCompletionChunk:
-        length = self.notes.length
-        assert length is not None
-        if length.over:
-            await self.close()
-            raise StopAsyncIteration
-        try:
-            chunk = await super().__anext__()
-        except StopAsyncIteration:
-            length.check_begun()
-            raise
-        self.notes.take(chunk)
-        length.of_openai(chunk)
-        return chunk
-
-    async def __aiter__(self) -> AsyncIterator[ChatCompletionChunk]:
-        while (chunk := await anext(self, None)) is not None:
-            yield chunk

@@ -18,8 +18,8 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.models.base import ModelProvider
 from drsai_backend.models.calls.params import PARAMETERS
 from drsai_backend.models.demo import DemoChatCompletionClient
-from drsai_backend.models.endpoints.answers import NotingAzure, NotingOpenAI
 from drsai_backend.models.endpoints.bounded import client_of
+from drsai_backend.models.endpoints.chat import NotingAzure, NotingOpenAI
 from drsai_backend.models.openai import CONNECT_SECONDS, OPENAI_URL, PooledOpenAIClient
 from drsai_backend.models.profiles.schema import ENDPOINTS, KEYS, Profile
 

@@ -1,0 +1,174 @@
+"""The clients for OpenAI-compatible endpoints and Azure: the package sends, and what comes is read here.
+
+Authentication, retries, time-outs, proxies and addresses stay the package's, as do `beta`, `with_raw_response` and
+`with_streaming_response`; only `chat.completions.create` is another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, Final, cast
+
+import orjson
+from openai import APIConnectionError, APIError, APITimeoutError, AsyncAzureOpenAI, AsyncOpenAI, AsyncStream
+
+from openai import NotGiven, Omit  # isort: skip
+from openai._base_client import make_request_options  # what every call of the package makes its options with
+from openai.resources.chat import AsyncChat, AsyncCompletions
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from pydantic import BaseModel
+
+from drsai_backend.json_types import JsonObject
+from drsai_backend.models.endpoints.answers import CallNotes, current_notes
+from drsai_backend.models.endpoints.chunks import answer_of, chunk_of, events_in, loads
+
+_PATH: Final = "/chat/completions"
+_OPTIONS: Final = ("extra_headers", "extra_query", "extra_body", "timeout")
+_KNOWN: Final = inspect.signature(make_request_options).parameters
+_SECURITY: Final[JsonObject] = {"security": {"bearer_auth": True}} if "security" in _KNOWN else {}
+_HELPERS: Final = "x-stainless"
+"""Begins the headers by which the package's helpers know their requests, and want its own models."""
+_DRAIN_SECONDS: Final = 0.1
+_STREAM_FAILED: Final = "An error occurred during streaming"
+
+
+class _Completions(AsyncCompletions):
+    async def create(self, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - its overloads
+        """As the package's own: the same body, but not walked by type hints, and the same fields of an answer."""
+        headers: Mapping[str, Any] = options.get("extra_headers") or {}
+        if any(name.lower().startswith(_HELPERS) for name in headers):
+            return cast(object, await super().create(**options))
+        asked = make_request_options(**{name: options.pop(name) for name in _OPTIONS if name in options}, **_SECURITY)
+        body = {name: value for name, value in options.items() if not isinstance(value, NotGiven | Omit)}
+        stream = bool(body.get("stream"))
+        answer = await self._client.post(
+            _PATH, body=body, options=asked, cast_to=bytes, stream=stream, stream_cls=_ReadStream
+        )
+        if isinstance(answer, bytes):
+            read = answer_of(answer)
+            (current_notes() or CallNotes()).take(read)
+            return read
+        return answer
+
+
+class _Chat(AsyncChat):
+    @cached_property
+    def completions(self) -> AsyncCompletions:  # pyright: ignore[reportIncompatibleMethodOverride] - a cached property, too
+        """Where they are made."""
+        return _Completions(self._client)
+
+
+class _Noting(AsyncOpenAI):
+    @cached_property
+    def chat(self) -> AsyncChat:  # pyright: ignore[reportIncompatibleMethodOverride] - a cached property there, too
+        """Where chats are asked for."""
+        return _Chat(self)
+
+    async def post(self, path: str, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - its overloads
+        """As the package's own."""
+        notes = current_notes() or CallNotes()
+        notes.begin()
+        if path == _PATH and options.get("stream_cls") not in (None, _ReadStream):
+            options["stream_cls"] = _NotedStream
+        answer = await super().post(path, **options)
+        if isinstance(answer, _NotedStream):
+            answer.notes, notes.stream = notes, answer
+        elif isinstance(answer, ChatCompletion):
+            notes.take(answer)
+        return answer
+
+    def _build_request(self, options: Any, *, retries_taken: int = 0) -> Any:
+        """After Azure has taken its model's name out of the body, and with the fields of `extra_body`."""
+        body: object = options.json_data
+        if options.method == "post" and options.url.endswith(_PATH) and isinstance(body, Mapping):
+            options.json_data = dumps({**cast(JsonObject, body), **(options.extra_json or {})})
+            options.extra_json = None
+        return super()._build_request(options, retries_taken=retries_taken)
+
+
+class NotingOpenAI(_Noting):
+    """The openai package's client; what answers say of themselves goes to the notes of the call. It needs a
+    `bounded_client`, which gives events whole."""
+
+
+class NotingAzure(AsyncAzureOpenAI, _Noting):  # after Azure's: see `_build_request`
+    """The same for Azure."""
+
+
+class _NotedStream(AsyncStream[ChatCompletionChunk]):
+    notes: CallNotes
+
+    async def __anext__(self) -> ChatCompletionChunk:
+        length = self.notes.length
+        assert length is not None
+        if length.over:
+            await self.close()
+            raise StopAsyncIteration
+        try:
+            chunk = await super().__anext__()
+        except StopAsyncIteration:
+            length.check_begun()
+            raise
+        self.notes.take(chunk)
+        length.of_openai(chunk)
+        return chunk
+
+    async def __aiter__(self) -> AsyncIterator[ChatCompletionChunk]:
+        while (chunk := await anext(self, None)) is not None:
+            yield chunk
+
+
+class _ReadStream(_NotedStream):
+    async def __stream__(self) -> AsyncIterator[ChatCompletionChunk]:
+        response = self.response
+        try:
+            blocks = aiter(cast("AsyncIterator[bytes]", response.stream))
+            async for block in blocks:
+                for data in events_in(block):
+                    if data.startswith(b"[DONE]"):
+                        if response.http_version == "HTTP/1.1":
+                            await _drain(blocks)
+                        return
+                    yield chunk_of(self._checked(loads(data)))
+        except Exception as error:
+            # By name: the package uses httpx or httpx2.
+            names = {cls.__name__ for cls in type(error).__mro__}
+            if "TimeoutException" in names:
+                raise APITimeoutError(request=response.request) from error
+            if "RequestError" in names:
+                raise APIConnectionError(request=response.request) from error
+            raise
+        finally:
+            await response.aclose()
+
+    def _checked(self, data: Any) -> Any:
+        error: Any = cast(JsonObject, data).get("error") if isinstance(data, dict) else None
+        if not error:
+            return cast(object, data)
+        message: object = cast(JsonObject, error).get("message") if isinstance(error, dict) else None
+        told = message if message and isinstance(message, str) else _STREAM_FAILED
+        raise APIError(told, request=self.response.request, body=cast(object, error))
+
+
+async def _drain(blocks: AsyncIterator[bytes]) -> None:
+    """Read the end of an answer, so that its connection can be used again. One that does not come is not waited for."""
+    with suppress(Exception):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            async for _ in blocks:
+                pass
+
+
+def dumps(body: JsonObject) -> bytes:
+    """A request's body."""
+    given = {name: value for name, value in body.items() if not isinstance(value, Omit)}
+    return orjson.dumps(given, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_unset=True)
+    raise TypeError(f"{type(value).__name__} cannot be sent")

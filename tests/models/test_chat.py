@@ -1,0 +1,306 @@
+"""What endpoints answer is read as the openai package reads it, whatever the cuts; how it is sent, too."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import import_module
+from typing import Any
+
+import pytest
+from autogen_core import CancellationToken
+from autogen_core.models import UserMessage
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai import (
+    NOT_GIVEN,
+    APIConnectionError,
+    APITimeoutError,
+    AsyncAzureOpenAI,
+    AsyncOpenAI,
+    DefaultAsyncHttpxClient,
+    Timeout,
+)
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from pydantic import BaseModel
+
+from drsai_backend.errors import EndpointFailed
+from drsai_backend.models import RunModelClient
+from drsai_backend.models.endpoints.answers import UsageMeter
+from drsai_backend.models.endpoints.bounded import bounded_client
+from drsai_backend.models.endpoints.chat import NotingAzure, NotingOpenAI
+from drsai_backend.models.openai import PooledOpenAIClient
+from tests.models.test_run_client import INFO
+from tests.support.model_server import ModelServer, Raw, Reply
+from tests.support.other_endpoints import AzureServer
+from tests.support.recorded_streams import ANSWERS, STREAMS
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # AutoGen's, of answers that it finds odd
+HELLO = [UserMessage(content="Hello", source="user")]
+ASKED: Any = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+WIRE = 1 << 22
+
+
+class ByPackage(NotingOpenAI):
+    """The same client, whose answers the package reads."""
+
+    chat = AsyncOpenAI.chat
+
+
+def made(kind: type[AsyncOpenAI], url: str, **more: Any) -> AsyncOpenAI:
+    more = {"http_client": bounded_client(WIRE), "max_retries": 0, **more}
+    return kind(api_key="k", base_url=url, **more)
+
+
+def plain(value: Any) -> Any:
+    """A dump without what is not there: a bounded piece of a call has empty arguments."""
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items() if each not in (None, "")}
+    return [plain(each) for each in value] if isinstance(value, list) else value
+
+
+def error_of(error: Exception) -> Any:
+    """What a caller can tell errors apart by."""
+    if isinstance(error, EndpointFailed):
+        return EndpointFailed
+    return type(error), str(error), getattr(error, "body", None), getattr(error, "code", None)
+
+
+async def chunks_of(client: AsyncOpenAI) -> Any:
+    """The chunks of a stream and what ended it."""
+    found: list[Any] = []
+    try:
+        async for chunk in await client.chat.completions.create(**ASKED, stream=True):
+            extra = chunk.choices[0].delta.model_extra if chunk.choices else chunk.model_extra
+            found.append((plain(chunk.model_dump()), extra))
+    except Exception as error:  # noqa: BLE001 - compared
+        return found, type(error) if isinstance(error, ValueError | AttributeError) else error_of(error)
+    return found, None
+
+
+async def result_of(client: AsyncOpenAI, stream: bool) -> Any:
+    """What AutoGen's client makes of an answer, and what a run keeps of it."""
+    meter = UsageMeter()
+    run = RunModelClient(PooledOpenAIClient(client, model="m", model_info=INFO), meter=meter)
+    run._speaker = "ada"  # pyright: ignore[reportPrivateUsage]
+    said: list[Any] = []
+    try:
+        if stream:
+            async for item in run.create_stream(HELLO):
+                said.append(item)
+        else:
+            said.append(await run.create(HELLO))
+    except Exception as error:  # noqa: BLE001 - compared
+        return said, error_of(error)
+    return said, meter.as_dict(), meter.finishes
+
+
+@asynccontextmanager
+async def both(url: str) -> AsyncIterator[tuple[AsyncOpenAI, AsyncOpenAI]]:
+    async with made(NotingOpenAI, url) as ours, made(ByPackage, url) as theirs:
+        yield ours, theirs
+
+
+@pytest.mark.parametrize("name", STREAMS)
+async def test_a_stream_is_read_as_the_package_reads_it(server: ModelServer, name: str) -> None:
+    stream = STREAMS[name]
+    parts = [stream[at : at + 1000] for at in range(0, len(stream), 1000)]
+    server.script(None, lambda _: Raw(parts, "text/event-stream"))
+    async with both(server.base_url) as (ours, theirs):
+        assert await chunks_of(ours) == await chunks_of(theirs)
+        assert await result_of(ours, stream=True) == await result_of(theirs, stream=True)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_an_answer_is_read_as_the_package_reads_it(server: ModelServer, name: str) -> None:
+    server.script(None, lambda _: Raw([ANSWERS[name]]))
+    async with both(server.base_url) as (ours, theirs):
+        assert await result_of(ours, stream=False) == await result_of(theirs, stream=False)
+        if name.startswith("no"):
+            return
+        mine, other = [await client.chat.completions.create(**ASKED) for client in (ours, theirs)]
+        assert plain(mine.model_dump()) == plain(other.model_dump())
+        assert mine.model_extra == other.model_extra
+        assert mine.choices[0].message.model_extra == other.choices[0].message.model_extra
+
+
+class Fed(DefaultAsyncHttpxClient):
+    """A client whose answer is in memory, cut as the test wants it."""
+
+    parts: list[bytes] = []
+
+    def __init__(self, **options: Any) -> None:
+        roots = (kind.__module__.partition(".")[0] for kind in type(self).__mro__)
+        package = import_module(next(name for name in roots if name.startswith("httpx")))
+        parts = self.parts
+
+        class Body(package.AsyncByteStream):
+            async def __aiter__(self) -> AsyncIterator[bytes]:
+                for part in parts:
+                    yield part
+
+        def answer(_: Any) -> Any:
+            headers = {"content-type": "text/event-stream"}
+            return package.Response(200, headers=headers, stream=Body())
+
+        super().__init__(**options, transport=package.MockTransport(answer))
+
+
+async def fed(parts: list[bytes], kind: type[AsyncOpenAI] = NotingOpenAI) -> Any:
+    feeding = type("Feeding", (Fed,), {"parts": parts})
+    async with made(kind, "http://test/v1", http_client=bounded_client(WIRE, kind=feeding)) as client:
+        return await chunks_of(client)
+
+
+@given(st.sampled_from(sorted(STREAMS)), st.data())
+@settings(max_examples=150, deadline=None)
+async def test_the_cuts_of_the_bytes_change_nothing(name: str, data: st.DataObject) -> None:
+    stream = STREAMS[name]
+    cuts = sorted(data.draw(st.sets(st.integers(1, max(len(stream) - 1, 1)), max_size=12)))
+    parts = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    assert await fed(parts) == await fed([stream]) == await fed([bytes([each]) for each in stream], ByPackage)
+
+
+class Wire:
+    """An endpoint that sends what a test wants, and counts its connections. An answer has bytes, None for waiting until
+    the client leaves, and False for a connection that breaks."""
+
+    url = ""
+
+    def __init__(self) -> None:
+        self.answers: list[list[bytes | bool | None]] = []
+        self.connections = 0
+        self.left = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                [length] = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+                await reader.readexactly(int(length.split(b":")[1]))
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+                )
+                for part in self.answers.pop(0):
+                    if part is False:
+                        return
+                    if part is None:
+                        await reader.read()
+                        self.left.set()
+                        return
+                    assert isinstance(part, bytes)
+                    writer.write(b"%x\r\n%b\r\n" % (len(part), part) if part else b"0\r\n\r\n")
+                    await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.left.set()
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+async def wire() -> AsyncIterator[Wire]:
+    wire = Wire()
+    server = await asyncio.start_server(wire.serve, "127.0.0.1", 0)
+    wire.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    yield wire
+    server.close()
+
+
+PIECE = STREAMS["no [DONE]"].partition(b"\n\n")[0] + b"\n\n"
+DONE = b"data: [DONE]\n\n"
+
+
+async def test_a_connection_is_used_again(wire: Wire) -> None:
+    """Also where the end of an answer comes after [DONE], which is not waited for without end."""
+    wire.answers = [[PIECE, DONE, b""], [PIECE + DONE, b"data: {}\n\n", b""], [PIECE, DONE, None], [PIECE, b""]]
+    async with made(NotingOpenAI, wire.url) as client:
+        for number, connections in enumerate([1, 1, 1, 2]):
+            found, error = await chunks_of(client)
+            assert (len(found), error, wire.connections) == (1, None, connections), number
+        await asyncio.wait_for(wire.left.wait(), 10)
+
+
+@pytest.mark.parametrize(
+    ("end", "kind", "read"), [(None, APITimeoutError, 0.2), (False, APIConnectionError, 10)], ids=["silence", "break"]
+)
+async def test_a_stream_that_stops_is_an_error_of_the_connection(wire: Wire, end: Any, kind: Any, read: float) -> None:
+    wire.answers = [[PIECE, end]]
+    async with made(NotingOpenAI, wire.url, timeout=Timeout(10, read=read)) as client:
+        found, error = await chunks_of(client)
+        assert (len(found), error[0]) == (1, kind)
+
+
+@pytest.mark.parametrize("how", ["closed", "cancelled", "token", "abandoned"])
+async def test_whatever_ends_a_stream_ends_its_request(wire: Wire, how: str) -> None:
+    wire.answers = [[PIECE, None]]
+    async with made(NotingOpenAI, wire.url) as client:
+        run = RunModelClient(PooledOpenAIClient(client, model="m", model_info=INFO))
+        token = CancellationToken()
+        stream = run.create_stream(HELLO, cancellation_token=token)
+        assert await anext(stream) == "a"
+        if how == "closed":
+            await stream.aclose()
+        elif how == "abandoned":
+            del stream
+            gc.collect()
+        else:
+            waiting = asyncio.ensure_future(anext(stream))
+            await asyncio.sleep(0.05)
+            (waiting if how == "cancelled" else token).cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        await asyncio.wait_for(wire.left.wait(), 10)
+
+
+class Place(BaseModel):
+    name: str
+
+
+async def test_the_packages_helpers_give_its_own_models(server: ModelServer) -> None:
+    server.script(None, lambda _: Reply({"name": "Rome"}))
+    async with made(NotingOpenAI, server.base_url) as client:
+        parsed = await client.beta.chat.completions.parse(**ASKED, response_format=Place)
+        assert parsed.choices[0].message.parsed == Place(name="Rome")
+        for completions in (client.beta.chat.completions, client.chat.completions):
+            async with completions.stream(**ASKED, response_format=Place) as stream:
+                events = [event async for event in stream]
+                assert isinstance(events[0].chunk, ChatCompletionChunk)
+                assert (await stream.get_final_completion()).choices[0].message.parsed == Place(name="Rome")
+        raw = await client.chat.completions.with_raw_response.create(**ASKED)
+        assert isinstance(raw.parse(), ChatCompletion)
+        async with client.chat.completions.with_streaming_response.create(**ASKED) as response:
+            assert isinstance(await response.parse(), ChatCompletion)
+
+
+SENT: list[dict[str, Any]] = [
+    {},
+    {"tools": NOT_GIVEN, "stop": None, "temperature": 0.1, "seed": 2**62, "user": "ü\u2028"},
+    {"stream": False, "extra_body": {"chat_template_kwargs": {"a": [1]}, "model": "other"}, "extra_query": {"a": "1"}},
+    {"extra_headers": {"x-own": "a"}, "stream_options": {"include_usage": True}, "stream": True, "timeout": 5.0},
+    {"tools": [{"type": "function", "function": {"name": "a", "parameters": {}}}], "logit_bias": {"1": 2}},
+    {"messages": ({"role": "user", "content": ({"type": "text", "text": "a"},)},), "metadata": {"a": "b"}},
+]
+
+
+@pytest.mark.parametrize("number", range(len(SENT)))
+@pytest.mark.parametrize("azure", [False, True])
+async def test_a_request_is_sent_as_the_package_sends_it(number: int, azure: bool) -> None:
+    with (AzureServer if azure else ModelServer)(strict=False) as server:
+        options: dict[str, Any] = {"api_key": "k", "max_retries": 0}
+        if azure:
+            options |= {"azure_endpoint": server.base_url.removesuffix("/v1"), "api_version": "2024-10-21"}
+        else:
+            options["base_url"] = server.base_url
+        kinds: tuple[Any, Any] = (NotingAzure, AsyncAzureOpenAI) if azure else (NotingOpenAI, AsyncOpenAI)
+        for kind in kinds:
+            async with kind(http_client=bounded_client(WIRE), **options) as client:
+                answer = await client.chat.completions.create(**{**ASKED, **SENT[number]})
+                if SENT[number].get("stream"):
+                    assert [chunk async for chunk in answer]
+        mine, other = server.requests
+        for request in (mine, other):
+            del request.headers["user-agent"], request.headers["content-length"]  # Has the class's name.
+        assert (mine.body, mine.headers) == (other.body, other.headers)
