@@ -15,6 +15,7 @@ from benchmarks import (
     access,
     contexts,
     definitions,
+    endpoints,
     fallback,
     footprint,
     histories,
@@ -49,6 +50,7 @@ Part = Callable[[], Awaitable[Section]]
 def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], rounds: int) -> dict[str, Part]:
     """What can be measured, by name."""
     return {
+        "endpoint": lambda: endpoints.measure(server, 2 if quick else rounds, QUICK if quick else endpoints.MARKS),
         "tools": lambda: tools.measure(200 if quick else tools.CALLS),
         "tool_runs": lambda: tool_runs.measure(server, rounds, 20 if quick else tool_runs.LATENCY),
         "many_calls": lambda: many_calls.measure(server, 3 if quick else many_calls.RUNS),
