@@ -30,7 +30,7 @@ from drsai_backend.cli.database import show_url
 from drsai_backend.cli.isolated import isolation
 from drsai_backend.cli.logs import configure_logging
 from drsai_backend.cli.screen import make_console, print_rows
-from drsai_backend.cli.server import Connections, Server, websockets
+from drsai_backend.cli.server import Connections, Server
 from drsai_backend.config import Settings
 from drsai_backend.database import Database
 from drsai_backend.definitions import Means, load
@@ -109,7 +109,6 @@ async def _serve(
                 models=drsai.models,
             ),
             lifespan="off",  # the database is open already
-            ws=websockets(),
             ws_max_size=settings.max_body_bytes,
             log_config=None,
             access_log=access_log,

@@ -18,8 +18,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator
 from http import HTTPStatus
-from importlib.util import find_spec
-from typing import Final, Literal
+from typing import Final
 
 import h11
 import psutil
@@ -62,11 +61,6 @@ def connection_limit(wanted: int) -> int:
     limit = max(1, files * 3 // 4)
     _log.warning("%d connections at most: this process may open %d files (ulimit -n)", limit, files)
     return limit
-
-
-def websockets() -> Literal["none", "auto"]:
-    """How uvicorn is to take WebSockets: `none` where no package for them is installed."""
-    return "auto" if any(find_spec(name) is not None for name in ("websockets", "wsproto")) else "none"
 
 
 class Connections(ServerState):

@@ -97,18 +97,16 @@ def system_text(messages: Sequence[InputMessage]) -> str | None:
     return "\n\n".join(text for text in texts if text.strip()) if texts else None
 
 
-def input_messages(
-    team: BaseGroupChat, messages: Sequence[InputMessage], *, with_calls: bool = False
-) -> list[BaseChatMessage]:
+def input_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> list[BaseChatMessage]:
     """A request's messages as the thread stores them: its system messages, as one, and everything up to the last
     answer are marked as imported (see `teams.imported`), what follows is the task of the run. `team` has its state
     loaded.
 
-    Messages without content are left out. Calls of the client's tools are imported with their results where an agent
-    has these tools (`with_calls`), but for those that lack a result: no endpoint takes them so.
+    Messages without content are left out. Calls of the client's tools are imported with their results, but for those
+    that lack a result: no endpoint takes them so.
     """
     answered = max((index for index, each in enumerate(messages) if each.role in ("assistant", "tool")), default=-1)
-    imported = _imported(team, messages, answered + 1, with_calls=with_calls)
+    imported = _imported(team, messages, answered + 1)
     task = [each for each in messages[answered + 1 :] if each.role == "user"]
     task = [each for each in task if not each.is_empty] or task[-1:]
     given = [as_message(message) for message in task]
@@ -143,7 +141,7 @@ def history_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> l
         elif message.call_id not in known:
             param = f"messages[{index}].tool_call_id"
             raise InvalidRequest(f"`{param}`: the assistant's message before it has no such call", param=param)
-    found = _imported(team, messages, len(messages), with_calls=True)
+    found = _imported(team, messages, len(messages))
     if not found:
         raise InvalidRequest("`messages` say nothing: all of them are empty", param="messages")
     return found
@@ -155,9 +153,7 @@ def title_of(messages: Sequence[InputMessage]) -> str:
     return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"
 
 
-def _imported(
-    team: BaseGroupChat, messages: Sequence[InputMessage], end: int, *, with_calls: bool
-) -> list[BaseChatMessage]:
+def _imported(team: BaseGroupChat, messages: Sequence[InputMessage], end: int) -> list[BaseChatMessage]:
     """The system's messages, as one, and all other messages before `end`, marked as imported."""
     imported: list[BaseChatMessage] = []
     system = system_text(messages)
@@ -165,7 +161,7 @@ def _imported(
         imported.append(TextMessage(content=system, source="system", metadata=mark("system")))
     for index, message in enumerate(messages[:end]):
         results = results_after(messages, index)
-        if with_calls and message.calls and results.keys() == {call.id for call in message.calls}:
+        if message.calls and results.keys() == {call.id for call in message.calls}:
             imported += called(team, message.text, message.calls, results)
         elif message.role == "assistant":
             imported += answers(team, message.text)

@@ -5,7 +5,8 @@ Chat clients keep histories themselves, and send them whole to a thread that doe
 messages of the thread, marked in their metadata, and put into the agents' model contexts as if the team had had that
 conversation: an agent's own answers as `assistant`, those of others as it would have heard them. The client's system
 message is no part of this: it goes with every request of every agent (`RunModelClient.with_steps`). Calls of the
-client's tools are known to the agent that gets these tools, and to no other.
+client's tools are known to the agent that gets these tools, and to no other; where none gets them, all hear of them in
+words.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from autogen_core.models import (
     SystemMessage,
 )
 
+from drsai_backend.models.endpoints.message_rules import without_calls
 from drsai_backend.teams.client_tools.workbench import has_client_tools
 from drsai_backend.teams.runtime.wiring import container_of, manager_of
 from drsai_backend.teams.team_tree import is_a, leaf_agents, nested_teams, parts
@@ -73,6 +75,18 @@ def _as_model_messages(message: BaseChatMessage) -> LLMMessage:
         return FunctionExecutionResultMessage(content=[FunctionExecutionResult(**each) for each in kept])
     calls = [FunctionCall(**each) for each in kept]
     return AssistantMessage(content=calls, thought=message.to_model_text() or None, source=message.source)
+
+
+def in_words(messages: Sequence[BaseChatMessage]) -> list[BaseChatMessage]:
+    """The messages as a team hears them that has no agent for the client's tools: calls and results are texts."""
+    return [_in_words(each) if imported_role(each) in ("calls", "tool") else each for each in messages]
+
+
+def _in_words(message: BaseChatMessage) -> TextMessage:
+    [told] = without_calls([_as_model_messages(message)])
+    is_answer = isinstance(told, AssistantMessage)
+    source, role = (message.source, "assistant") if is_answer else ("user", "user")
+    return TextMessage(content=str(told.content), source=source, metadata=mark(role))
 
 
 def imported_role(message: object) -> Role | None:

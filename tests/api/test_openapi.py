@@ -152,8 +152,8 @@ def _parts(item: dict[str, Any]) -> list[Any]:
 
 
 def _sayable(value: Any) -> Any:
-    """A value without what is JSON and refused: NUL characters, and integers written as 1.0. Images, which nobody
-    draws at random, become text; so do refusals, which only assistants may write."""
+    """A value without what is JSON and refused: NUL characters, and integers written as 1.0. Images and files, which
+    nobody draws at random, become text; so do refusals, which only assistants may write."""
     if isinstance(value, str):
         return value.replace("\0", "")
     if isinstance(value, float) and value.is_integer():
@@ -161,8 +161,8 @@ def _sayable(value: Any) -> Any:
     if isinstance(value, list):
         return [_sayable(each) for each in value]
     if isinstance(value, dict):
-        if value.get("type") in ("input_image", "image_url", "image", "refusal"):
-            return {"type": "input_text" if value["type"] == "input_image" else "text", "text": "Hello"}
+        if value.get("type") in ("input_image", "input_file", "image_url", "image", "file", "refusal"):
+            return {"type": "input_text" if value["type"].startswith("input") else "text", "text": "Hello"}
         return {_sayable(key): _sayable(each) for key, each in value.items()}
     return value
 

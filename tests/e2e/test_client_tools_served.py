@@ -23,7 +23,7 @@ from drsai_backend import (
 from drsai_backend.datamodel import Run, UserInput
 from tests.e2e.conftest import Serve
 from tests.e2e.tool_calls import HELLO, SCHEMA, Joined, ask, call, lonely, returned, told, tool
-from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
+from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
 
 
 def _summing(context: RunContext) -> AssistantAgent:
@@ -138,8 +138,54 @@ async def test_a_history_with_calls_from_elsewhere(serve: Serve, model: ModelSer
     assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
     await ask(service, later)  # what was never answered is left out
     assert not any(each.get("tool_calls") for each in model.requests[-1].messages[4:])
-    with pytest.raises(openai.BadRequestError, match="takes tools of its clients"):
-        await ask(service, history, tools=openai.omit)
+
+
+async def test_a_history_that_ends_with_a_result_and_offers_no_tools(serve: Serve, model: ModelServer) -> None:
+    """In each API, for an agent that could be given tools, and for a team none of whose agents could: it hears of the
+    calls in words."""
+    model.script(None, lambda _: "Fine.")
+    service = await serve({"assistant": lonely, "ignoring": client_tools("ignore")(lonely)})
+    blind = await serve({"deaf": lonely}, model_function_calling=False)
+    function = {"name": "weather", "arguments": '{"city": "Bonn"}'}
+    asked = {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "function": function}]}
+    use = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Bonn"}}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "sun"}
+    bodies: dict[str, Any] = {
+        "/v1/chat/completions": {"messages": [*HELLO, asked, {"role": "tool", "tool_call_id": "c1", "content": "sun"}]},
+        "/v1/messages": {
+            "max_tokens": 9,
+            "messages": [*HELLO, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}],
+        },
+        "/v1/responses": {
+            "input": [
+                *HELLO,
+                {"type": "function_call", "call_id": "c1", **function},
+                {"type": "function_call_output", "call_id": "c1", "output": "sun"},
+            ]
+        },
+    }
+    for path, body in bodies.items():
+        for team in ("assistant", "ignoring", "deaf"):
+            http = blind.http if team == "deaf" else service.http
+            answer = await http.post(path, json={"model": team, **body})
+            assert answer.status_code == 200, answer.text
+            said = model.requests[-1].messages[1:]
+            if team != "deaf":
+                assert [each["role"] for each in said] == ["user", "assistant", "tool"]
+                assert said[1]["tool_calls"][0]["function"] == function
+            else:
+                assert [each["content"] for each in said[1:]] == [
+                    '[called weather({"city": "Bonn"})]',
+                    "[weather returned]\nsun",
+                ]
+    # A thread that is named, and whose turn has failed.
+    named: dict[str, Any] = {"extra_body": {"thread_id": "t"}}
+    model.script(None, [Reply(tool_calls=[call(city="Bonn")]), Failure(400), "Fine."])
+    history = [*HELLO, *returned(await ask(service, **named), "sun")]
+    with pytest.raises(openai.APIStatusError):
+        await ask(service, history, **named)
+    assert (await ask(service, history, tools=openai.omit, **named)).thread_id == "t"
+    assert told(model.requests[-1]) == ["sun"]
 
 
 async def test_calls_in_the_history_of_an_endpoint_that_wants_tools_declared(serve: Serve, model: ModelServer) -> None:

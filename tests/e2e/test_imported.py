@@ -174,15 +174,20 @@ async def test_a_client_without_threads(serve: Serve, model: ModelServer) -> Non
         ("system", "Be kind.\n\nRhyme."),
         ("assistant", "Hello!"),
         ("user", "one"),
+        ("assistant", None),
+        ("tool", "42"),
         ("assistant", "It is 42."),
         ("user", "two"),
         ("user", "three"),
     ]
+    assert model.requests[0].messages[4]["tool_calls"] == [call]
     rows = await service.drsai.db.get(AutoGenMessage)
     assert [(row.config["source"], row.config["metadata"].get("drsai.imported")) for row in rows] == [
         ("system", "system"),
         ("ann", "assistant"),
         ("user", "user"),
+        ("ann", "calls"),
+        ("ann", "tool"),
         ("ann", "assistant"),
         ("user", None),
         ("user", None),

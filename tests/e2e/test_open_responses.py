@@ -68,7 +68,7 @@ def text_of(response: Any) -> str:
 
 
 async def test_http(service: Service, model: ModelServer) -> None:
-    """basic-response, streaming-response, system-prompt, image-input, multi-turn, assistant-phase,
+    """basic-response, streaming-response, system-prompt, image-input, file-input, multi-turn, assistant-phase,
     previous-response-id."""
     assert text_of(await created(service, [message("user", "Say hello.")])) == "You said: Say hello."
     response = check_events(await streamed(service, [message("user", "Count.")]))
@@ -80,6 +80,11 @@ async def test_http(service: Service, model: ModelServer) -> None:
     image = {"type": "input_image", "image_url": tiny_image().data_uri}
     await created(service, [message("user", [{"type": "input_text", "text": "What is it?"}, image])])
     assert model.requests[-1].body["messages"][-1]["content"][1]["type"] == "image_url"
+
+    for data in ("data:text/plain;base64,QXByaWw6IDQy", "QXByaWw6IDQy"):
+        file = {"type": "input_file", "filename": "sales.txt", "file_data": data}
+        await created(service, [message("user", [{"type": "input_text", "text": "How much?"}, file])])
+        assert model.requests[-1].last == "How much?\n\nsales.txt\n\nApril: 42"
 
     history = [message("user", "I am Alice."), message("assistant", "Hello Alice!"), message("user", "Who am I?")]
     await created(service, history)

@@ -61,6 +61,7 @@ def test_metadata(wheel: Path) -> None:
     assert metadata["Version"] == drsai_backend.__version__
     assert metadata["License-Expression"] == "MIT"
     assert metadata["Requires-Python"] == ">=3.11"
+    assert "websockets<18,>=15" in metadata.get_all("Requires-Dist", []), "a plain install serves WebSockets"
     assert "drsai serve" in str(metadata.get_payload())
     assert b"drsai = drsai_backend.cli:main" in archive.read(f"{info}/entry_points.txt")
     assert b"The drsai_backend maintainers" in archive.read(f"{info}/licenses/LICENSE")

@@ -77,11 +77,22 @@ class PlainTextSource(Wire):
     data: str
 
 
-class DocumentBlock(Block):
-    """Plain text only."""
+class FileSource(Wire):
+    """A file, which is read where it is text."""
 
+    type: Literal["base64"]
+    media_type: str
+    data: str
+
+
+class ContentSource(Wire):
+    type: Literal["content"]
+    content: str | Annotated[list[TextBlock], Field(fail_fast=True)]
+
+
+class DocumentBlock(Block):
     type: Literal["document"]
-    source: PlainTextSource
+    source: Annotated[PlainTextSource | FileSource | ContentSource, Field(discriminator="type")]
     title: str | None = None
     context: str | None = None
 

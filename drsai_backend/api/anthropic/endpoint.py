@@ -39,6 +39,7 @@ from drsai_backend.api.openai.chat.endpoint import ChatRoute
 from drsai_backend.api.openai.chat.exchange import Exchange, describe_answers
 from drsai_backend.api.openai.chat.inputs import ChatCall
 from drsai_backend.api.openai.files.named import with_files
+from drsai_backend.api.openai.messages import has_images
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import DrSaiError, InvalidRequest
 from drsai_backend.json_types import JsonObject
@@ -186,7 +187,8 @@ class CountTokensRoute(ChatRoute):
 
 def _is_heavy(body: JsonObject) -> bool:
     messages: object = body.get("messages")
-    return isinstance(messages, list) and len(cast(list[object], messages)) > _FEW
+    said = cast(list[object], messages) if isinstance(messages, list) else []
+    return len(said) > _FEW or has_images(said)
 
 
 def _checked(kind: type[_Asked], body: JsonObject) -> _Asked:

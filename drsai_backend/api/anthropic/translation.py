@@ -11,8 +11,10 @@ from typing import Final
 
 from drsai_backend.api.anthropic.body import (
     AssistantMessage,
+    ContentSource,
     CustomTool,
     DocumentBlock,
+    FileSource,
     ImageBlock,
     MessagesBody,
     Prompt,
@@ -25,6 +27,7 @@ from drsai_backend.api.anthropic.body import (
     ToolUseBlock,
     UserMessage,
 )
+from drsai_backend.api.openai.files.contents import decoded, text_of
 from drsai_backend.errors import DrSaiError, InvalidRequest
 from drsai_backend.json_types import JsonObject
 
@@ -156,8 +159,10 @@ def _add_user(made: Translation, message: UserMessage, where: str) -> None:
         place = f"{where}.content[{index}]"
         if isinstance(block, ToolResultBlock):
             content = block.content
-            text = content if isinstance(content, str) else "\n\n".join(_said(part) for part in content or ())
-            made.add({"role": "tool", "tool_call_id": block.tool_use_id, "content": text}, place)
+            if not isinstance(content, str):
+                said = [_said(part, f"{place}.content[{at}]") for at, part in enumerate(content or ())]
+                content = "\n\n".join(said)
+            made.add({"role": "tool", "tool_call_id": block.tool_use_id, "content": content}, place)
             if block.is_error:
                 made.failed.add(block.tool_use_id)
         elif isinstance(block, ImageBlock):
@@ -165,7 +170,7 @@ def _add_user(made: Translation, message: UserMessage, where: str) -> None:
             parts.append({"type": "image_url", "image_url": {"url": url}})
             places.append(f"{place}.source")
         else:
-            parts.append({"type": "text", "text": _said(block)})
+            parts.append({"type": "text", "text": _said(block, place)})
             places.append(place)
     if parts:
         only_text = all(part["type"] == "text" for part in parts)
@@ -189,13 +194,20 @@ def _add_assistant(made: Translation, message: AssistantMessage, where: str) -> 
     made.add({**said, "tool_calls": calls} if calls else said, where)
 
 
-def _said(block: TextBlock | DocumentBlock | SearchResultBlock) -> str:
-    """What a block says, as text."""
+def _said(block: TextBlock | DocumentBlock | SearchResultBlock, place: str) -> str:
+    """What a block says, as text. Raises InvalidRequest: it is a file that is no text."""
     match block:
         case TextBlock():
             return block.text
-        case DocumentBlock():
-            return "\n\n".join(text for text in (block.title, block.context, block.source.data) if text)
+        case DocumentBlock(source=source):
+            match source:
+                case FileSource():
+                    said = text_of(decoded(source.data, f"{place}.source"), source.media_type, f"{place}.source")
+                case ContentSource():
+                    said = _text_of(source.content)
+                case _:
+                    said = source.data
+            return "\n\n".join(text for text in (block.title, block.context, said) if text)
         case SearchResultBlock():
             return "\n\n".join([f"{block.title} ({block.source})", *(part.text for part in block.content)])
 

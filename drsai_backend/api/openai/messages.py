@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
+import mimetypes
 import re
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal, TypeAlias, cast
@@ -12,6 +11,7 @@ from typing import Annotated, Final, Literal, TypeAlias, cast
 from autogen_core import FunctionCall, Image
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, WithJsonSchema
 
+from drsai_backend.api.openai.files.contents import IMAGES, decoded, text_of
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.images import FORMATS, MAX_PIXELS, EncodedImage, check_images
@@ -28,6 +28,7 @@ from drsai_backend.teams.client_tools.definitions import (
 NO_ID: Final = "function:"
 """What a call of one of the deprecated functions has in place of an id begins with; its name follows."""
 _DATA_URL: Final = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
+_FILE_URL: Final = re.compile(r"data:([^;,]*)[^,]*;base64,", re.IGNORECASE)
 _URL_SCHEMA: Final = {"type": "object", "properties": {"url": {"type": "string"}}}
 _KEY_SCHEMA: Final[JsonObject] = {
     "type": "string",
@@ -60,7 +61,20 @@ class ImagePart(Wire):
     image_url: Annotated[object, WithJsonSchema(_URL_SCHEMA)] = None
 
 
-Part: TypeAlias = Annotated[TextPart | RefusalPart | ImagePart, Field(discriminator="type")]
+class InlineFile(Wire):
+    """A file that a request brings along. `file_data`: its content in base64, by itself or in a `data:` URL."""
+
+    file_data: str | None = None
+    filename: str | None = None
+    file_url: str | None = None
+
+
+class FilePart(Wire):
+    type: Literal["file"]
+    file: InlineFile
+
+
+Part: TypeAlias = Annotated[TextPart | RefusalPart | ImagePart | FilePart, Field(discriminator="type")]
 
 
 Content: TypeAlias = str | Annotated[list[Part], Field(fail_fast=True)] | None
@@ -222,11 +236,11 @@ def read_results(messages: Sequence[InputMessage], places: Sequence[str] | None 
 
 
 def has_images(raw: Sequence[object]) -> bool:
-    """Whether a message brings anything but text."""
+    """Whether a message brings anything but text: images, or files."""
     for item in raw:
         content = cast(JsonObject, item).get("content") if isinstance(item, dict) else None
         for part in cast(list[object], content) if isinstance(content, list) else ():
-            if isinstance(part, dict) and "image_url" in part:
+            if isinstance(part, dict) and not {"image_url", "file", "source"}.isdisjoint(cast(JsonObject, part)):
                 return True
     return False
 
@@ -244,10 +258,29 @@ def _read_parts(message: Message, path: str, images: Images) -> str | list[str |
             parts.append(part.refusal)
         elif isinstance(part, ImagePart) and message.role == "user":
             parts.append(images.read(part.image_url, f"{where}.image_url"))
+        elif isinstance(part, FilePart) and message.role == "user":
+            parts.append(read_file(part.file, f"{where}.file", images))
         else:
-            only = "user messages may hold images" if isinstance(part, ImagePart) else "assistants may refuse"
+            refuses = isinstance(part, RefusalPart)
+            only = "assistants may refuse" if refuses else "user messages may hold images and files"
             raise InvalidRequest(f"`{where}`: only {only}", param=where)
     return parts if any(isinstance(part, Image) for part in parts) else "\n\n".join(cast(list[str], parts))
+
+
+def read_file(file: InlineFile, path: str, images: Images) -> str | Image:
+    """What a file of a request holds: its name and its text, or the image that it is. Raises InvalidRequest."""
+    if (data := file.file_data) is None:
+        reason = "a file needs `file_data`, or in a request over HTTP `file_id`"
+        if file.file_url is not None:
+            reason = "this server fetches no addresses for its clients; send the file as `file_data`"
+        raise InvalidRequest(f"`{path}`: {reason}", param=path)
+    head, name = _FILE_URL.match(data), file.filename or ""
+    kind = (head[1] if head is not None else mimetypes.guess_type(name)[0] or "").lower()
+    text = data if head is None else data[head.end() :]
+    if kind in IMAGES:
+        return images.read(f"data:{kind};base64,{text}", path)
+    said = text_of(decoded(text, path), kind, path)
+    return f"{name}\n\n{said}" if name else said
 
 
 class Images:
@@ -288,9 +321,6 @@ def _image_text(source: object, path: str) -> str:
     head = _DATA_URL.match(url)
     if head is None:
         raise InvalidRequest(f"`{path}` must be a URL of the form data:image/…;base64,…", param=path)
-    try:
-        text = url[head.end() :]
-        base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise InvalidRequest(f"`{path}` is not valid base64", param=path) from None
+    text = url[head.end() :]
+    decoded(text, path)
     return text

@@ -198,8 +198,7 @@ class Recogniser:
         `place`."""
         messages, seed = request.messages, seed_of(request.name.owner, request.team)
         length = asked_before(messages)
-        takes_tools = messages[-1].role == "user" or request.client_tools is not None
-        if request.history == "import" or length is None or not takes_tools:
+        if request.history == "import" or length is None:
             return None
         asked = replace(request, messages=messages[:length])
         if not request.resends and (await self._histories.digested(seed, asked.messages)).last is None:

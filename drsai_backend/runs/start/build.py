@@ -40,6 +40,7 @@ from drsai_backend.runs.start.read import Input, Services, StoredThread
 from drsai_backend.teams.client_tools.definitions import STORED_AS, ClientTools
 from drsai_backend.teams.client_tools.workbench import give_tools
 from drsai_backend.teams.context import BuiltTeam, RunContext, TeamFactory, build_team
+from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.limits import LimitReached, RunLimits
 from drsai_backend.teams.replay.provided import choosing, tool_run_of
 from drsai_backend.teams.replay.steps import OwnSteps, Step, TurnSteps
@@ -61,7 +62,7 @@ _CHEAP_MANAGERS = (RoundRobinGroupChatManager, SwarmGroupChatManager, GraphFlowM
 @dataclass(frozen=True, slots=True)
 class BuiltRun:
     """A team that is ready for the thread's state. `limits` are those of the request, `takes_tools` says whether an
-    agent is offered the client's tools, and `user_input` is the columns of its row, without the key."""
+    agent knows calls of the client's tools, and `user_input` is the columns of its row, without the key."""
 
     team: BaseGroupChat
     session: TeamSession
@@ -108,7 +109,7 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
         given.factory,
         services.tool_policy(given.factory),
         services.models.continues,
-        returned=bool(broker.results),
+        returned=bool(broker.results) or _has_calls(thread, plan),
     )
     live = LiveRun(run_id, request.name, request.team, int(at.timestamp()), allotted.speakers, ignored=allotted.ignored)
     if request.continues is not None:
@@ -121,8 +122,15 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
     await session.prepare()
     # Whether the way from the task to the first speaker is worth storing, because a model chose him.
     session.report_first_boundary = type(manager_of(team)) not in _CHEAP_MANAGERS
-    takes_tools = allotted.tools is not None
+    takes_tools = allotted.client is not None
     return BuiltRun(team, session, live, bounds, broker, steps, limits, takes_tools, context.input_values, at)
+
+
+def _has_calls(thread: StoredThread | None, plan: Plan) -> bool:
+    """Whether a conversation that was had elsewhere holds calls of the client's tools. A run that is resumed finds them
+    among its stored messages."""
+    stored = thread.state.configs if thread is not None and thread.state is not None else {}
+    return any(each.calls for each in plan.new) or any(imported_role(each) == "calls" for each in stored.values())
 
 
 async def build_team_of(

@@ -21,7 +21,7 @@ from drsai_backend.runs.start.plan import Plan
 from drsai_backend.runs.start.read import StoredThread
 from drsai_backend.state import Document
 from drsai_backend.state.store import decode_stored
-from drsai_backend.teams.imported import import_messages, imported_role, tell
+from drsai_backend.teams.imported import import_messages, imported_role, in_words, tell
 from drsai_backend.teams.kept_calls import NOBODY, is_kept, restore_calls
 from drsai_backend.teams.messages import Message, create_message, is_received, misfit
 from drsai_backend.teams.recording.recorder import dump_message, storable
@@ -87,9 +87,7 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
         return LoadedRun(None, document.resume.pending, rows, ())
     refuse_unseen_images(team, plan.new)
     given_now = check_types(team, () if repeats else plan.new)
-    new = list(
-        enumerate(input_messages(team, given_now, with_calls=built.takes_tools) if given_now else (), last_seq + 1)
-    )
+    new = list(enumerate(input_messages(team, given_now) if given_now else (), last_seq + 1))
     for seq, message in new:
         sign(message, plan.author)
         config = dump_message(message)
@@ -109,6 +107,7 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
     for kept, group in groupby(past, is_kept):
         messages = [*group]
         said = [each for each in messages if isinstance(each, BaseChatMessage)]
+        said = said if built.takes_tools else in_words(said)
         task += await (restore_calls(team, messages) if kept else import_messages(team, said))
     is_past = {id(each) for each in past}
     task += [each for _, each in given if id(each) not in is_past and isinstance(each, BaseChatMessage)]
@@ -119,9 +118,6 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
         if is_kept(message):
             recorder.know(None, message)
     recorder.next_seq = last_seq + len(new) + 1
-    if not task and not repeats and not built.takes_tools:
-        text = "the history ends with results of tools, and no agent behind this model takes tools of its clients"
-        raise InvalidRequest(text, param="messages")
     # A history that ends with the results of tools is no task: the team continues from what it was told.
     return LoadedRun(task or None, None, rows, [*note, *new])
 

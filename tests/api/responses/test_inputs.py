@@ -145,7 +145,6 @@ def test_ids_name_what_they_are_of() -> None:
     [
         ({"input": [{"type": "web_search_call"}]}, "input[0].type"),
         ({"input": [say("bob", "x")]}, "input[0].role"),
-        ({"input": [say("user", [{"type": "input_file", "file_id": "f"}])]}, "input[0].content[0].type"),
         ({"input": [say("user", 5)]}, "input[0].content"),
         ({"input": [say("user", "x")] * 101}, "input"),
         ({"input": "x", "tools": [{"type": "web_search"}]}, "tools[0].type"),
@@ -178,6 +177,7 @@ def test_what_is_refused_by_name(body: Any, param: str) -> None:
         ([say("user", " ")], "input"),
         ([say("system", [{"type": "input_image", "image_url": "data:image/png;base64,"}])], "input[0].content[0]"),
         ([say("user", [{"type": "input_image", "file_id": "f"}])], "input[0].content[0].file_id"),
+        ([say("user", [{"type": "input_file", "file_id": "f"}])], "input[0].content[0]"),
         ([say("user", [{"type": "input_image", "image_url": "https://x/y.png"}])], "input[0].content[0].image_url"),
         ([say("user", [{"type": "refusal", "refusal": "no"}])], "input[0].content[0]"),
     ],

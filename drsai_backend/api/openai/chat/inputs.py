@@ -42,7 +42,7 @@ _TOOL_BYTES: Final = 262_144
 _NAME: Final = "must be a string of 1 to 128 characters"
 _TEXTS: Final = {
     **TEXTS,
-    "messages.type": "is not supported; it must be 'text' or 'image_url'",
+    "messages.type": "is not supported; it must be 'text', 'image_url' or 'file'",
     "tools.type": "must be 'function' or 'custom'",
     "tools.function": "must be an object",
     "tools.name": _NAME,

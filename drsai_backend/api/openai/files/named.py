@@ -9,6 +9,7 @@ from typing import Final, cast
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.openai.files.contents import IMAGES, text_of
 from drsai_backend.errors import FileTooLarge, InvalidRequest
 from drsai_backend.files import Files
 from drsai_backend.json_types import JsonObject
@@ -17,7 +18,6 @@ MOST: Final = 8 * 1024 * 1024
 """Bytes that the files of one request may have together."""
 MOST_NAMED: Final = 200
 """Files that one request may name. Each is read by itself."""
-_IMAGES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _Named = tuple[list[object], int, str, str, str]
 
 
@@ -87,7 +87,7 @@ def _is_file(source: object) -> bool:
 
 
 def _shown(data: bytes, media_type: str, kind: str, where: str) -> JsonObject:
-    if media_type in _IMAGES:
+    if media_type in IMAGES:
         text = base64.b64encode(data).decode()
         if kind in ("image", "document"):
             return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": text}}
@@ -97,11 +97,5 @@ def _shown(data: bytes, media_type: str, kind: str, where: str) -> JsonObject:
         return {"type": "input_image", "image_url": url}
     if kind in ("image", "input_image"):
         raise InvalidRequest(f"`{where}`: the file is no PNG, JPEG, GIF or WebP image, but {media_type}", param=where)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        reason = f"only text (UTF-8) and images can be read here; the file is {media_type}"
-        raise InvalidRequest(f"`{where}`: {reason}", param=where)
+    text = text_of(data, media_type, where)
     return {"type": "input_text" if kind == "input_file" else "text", "text": text}

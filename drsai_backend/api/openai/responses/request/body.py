@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
 from pydantic import BeforeValidator, ConfigDict, Field, SecretStr, WithJsonSchema, field_validator
 
-from drsai_backend.api.openai.messages import ModelKey, Wire
+from drsai_backend.api.openai.messages import InlineFile, ModelKey, Wire
 from drsai_backend.api.openai.responses.request.tools import CHOICE, Tool, ToolChoice
 from drsai_backend.config import usable_key
 from drsai_backend.datamodel.thread import NAME_SCHEMA
@@ -43,7 +43,11 @@ class ImagePart(Wire):
     detail: str | None = None
 
 
-Part: TypeAlias = Annotated[TextPart | RefusalPart | ImagePart, Field(discriminator="type")]
+class FilePart(InlineFile):
+    type: Literal["input_file"]
+
+
+Part: TypeAlias = Annotated[TextPart | RefusalPart | ImagePart | FilePart, Field(discriminator="type")]
 
 
 class MessageItem(Wire):
@@ -258,7 +262,8 @@ _GONE: Final = "is not supported; leave it out"
 TEXTS: Final[dict[str, str]] = {
     "input.type": "is not an item that is taken here; it must be message, function_call, function_call_output, "
     "custom_tool_call, custom_tool_call_output, reasoning, item_reference, mcp_approval_request, "
-    "mcp_approval_response or compaction, and a part of a message input_text, output_text, refusal or input_image",
+    "mcp_approval_response or compaction, and a part of a message input_text, output_text, refusal, input_image or "
+    "input_file",
     "tools.type": "must be 'function' or 'custom': hosted tools are not run here, agents have tools of their own",
     "tool_choice": CHOICE,
     "max_tool_calls": "must be null: the agents' tool calls cannot be bounded; `max_turns` and `max_run_tokens` can",

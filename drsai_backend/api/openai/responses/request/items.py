@@ -12,11 +12,12 @@ from typing import Final, Literal, TypeAlias
 
 from autogen_core import FunctionCall, Image
 
-from drsai_backend.api.openai.messages import Images, read_results
+from drsai_backend.api.openai.messages import Images, read_file, read_results
 from drsai_backend.api.openai.responses.request.body import (
     ApprovalResponseItem,
     CallOutputItem,
     CustomCallItem,
+    FilePart,
     FunctionCallItem,
     ImagePart,
     Item,
@@ -177,6 +178,13 @@ def _read_content(
                     raise InvalidRequest(f"`{where}`: {reason}", param=f"{where}.file_id")
                 parts.append(images.read(part.image_url, f"{where}.image_url"))
                 raw.append({"type": "image_url", "image_url": {"url": part.image_url}})
+            case FilePart():
+                if item.role != "user":
+                    raise InvalidRequest(f"`{where}`: only user messages may hold files", param=where)
+                parts.append(content := read_file(part, where, images))
+                is_text = isinstance(content, str)
+                shown = {"text": content} if is_text else {"image_url": {"url": content.data_uri}}
+                raw.append({"type": "text" if is_text else "image_url", **shown})
     texts = [part for part in parts if isinstance(part, str)]
     return (parts if len(texts) < len(parts) else "\n\n".join(texts)), raw
 

@@ -1,0 +1,47 @@
+"""The content of a file as text for a model. What is no text is refused by its kind."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Final
+
+from drsai_backend.errors import InvalidRequest
+
+IMAGES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""The media types of files that are shown to models as images."""
+_NO_TEXT: Final = re.compile(r"audio/(?!.*mpegurl)|application/(pdf|rtf)\b|text/rtf\b")
+"""Media types of what is no text, though its bytes may be some. Not of Office: browsers give those to CSV, too."""
+_HEADS: Final = (
+    (re.compile(rb"(\xef\xbb\xbf)?\s*%PDF-"), "a PDF"),
+    (re.compile(rb"(\xef\xbb\xbf)?\s*\{\\rtf"), "a document of an office program (RTF)"),
+    (re.compile(rb"PK\x03\x04|\xd0\xcf\x11\xe0"), "a document of an office program, or an archive"),
+    (re.compile(rb"RIFF.{4}(WAVE|AVI )", re.DOTALL), "a recording"),
+)
+
+
+def decoded(text: str, where: str) -> bytes:
+    """The bytes of a file in base64. Raises InvalidRequest; `where` is its `param`."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise InvalidRequest(f"`{where}` is not valid base64", param=where) from None
+
+
+def text_of(data: bytes, media_type: str, where: str) -> str:
+    """Decode a file that is text in UTF-8, with or without a byte order mark.
+
+    Raises:
+        InvalidRequest: it is something else; `where` is its `param`.
+    """
+    kind = next((name for head, name in _HEADS if head.match(data)), None)
+    if kind is None and _NO_TEXT.match(media_type):
+        kind = media_type
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if kind is None and "\0" not in text:
+        return text
+    reason = f"only text (UTF-8) and images can be read here; the file is {kind or media_type or 'neither'}"
+    raise InvalidRequest(f"`{where}`: {reason}. Send what it says as text", param=where)
