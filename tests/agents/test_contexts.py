@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from autogen_agentchat.agents import AssistantAgent
 from autogen_core import FunctionCall
+from autogen_core.memory import ListMemory, MemoryContent
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import (
     AssistantMessage,
@@ -100,7 +101,13 @@ def unavoidable(said: Sequence[LLMMessage]) -> int:
     """System messages and the newest unit: the part that is shown in any case."""
     rest = [each for each in said if not isinstance(each, SystemMessage)]
     newest = rest[-2:] if rest and isinstance(rest[-1], FunctionExecutionResultMessage) else rest[-1:]
-    return tokens(newest) + tokens([each for each in said if isinstance(each, SystemMessage)])
+    return tokens(newest) + tokens(distinct(said))
+
+
+def distinct(said: Sequence[LLMMessage]) -> list[SystemMessage]:
+    """The system messages, of equal ones the newest."""
+    systems = [each for each in said if isinstance(each, SystemMessage)]
+    return [each for place, each in enumerate(systems) if each not in systems[place + 1 :]]
 
 
 @profile
@@ -111,7 +118,7 @@ async def test_a_buffer_cuts_between_units(said: list[LLMMessage], limit: int, k
         assert not separated(prompt)
     prompt = await context.get_messages()
     assert tokens(prompt) <= max(limit, unavoidable(said))
-    systems = [each for each in said if isinstance(each, SystemMessage)]
+    systems = distinct(said)
     assert prompt[: len(systems)] == systems
     rest = prompt[len(systems) :]
     assert [each for each in said if any(each is shown for shown in rest)] == rest, "in their order, each once"
@@ -121,6 +128,27 @@ async def test_a_buffer_cuts_between_units(said: list[LLMMessage], limit: int, k
     assert await fresh.get_messages() == prompt
     sent = conform(prompt, ALTERNATING)
     assert not separated(sent)
+
+
+@pytest.mark.parametrize("summarises", [False, True])
+async def test_what_a_memory_adds_in_each_turn_counts_once(summarises: bool) -> None:
+    """AutoGen's `memory=` adds a system message in each turn; the earlier questions that fit are still shown."""
+    memory = ListMemory()
+    await memory.add(MemoryContent(content="Answers in metres. " * 10, mime_type="text/plain"))
+    asked: list[Sequence[LLMMessage]] = []
+    client = ScriptedClient(lambda messages, _: asked.append(messages) or f"Answer {len(asked)}.")  # type: ignore[func-returns-value]
+    limit = 300
+    context: ChatCompletionContext = TokenBufferedContext(limit)
+    if summarises:
+        context = CompactionContext(limit, ScriptedClient(lambda m, _: "they talked"), share=0.9)
+    agent = AssistantAgent("ann", client, model_context=context, memory=[memory], system_message=None)
+    for turn in range(12):
+        await agent.run(task=f"Question {turn}?")
+    prompt = asked[-1]
+    assert sum(isinstance(each, SystemMessage) for each in prompt) == 1
+    questions = [each.content for each in prompt if isinstance(each, UserMessage)]
+    assert questions[-4:] == [f"Question {turn}?" for turn in range(8, 12)]
+    assert tokens(prompt) <= limit
 
 
 @profile

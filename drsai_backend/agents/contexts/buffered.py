@@ -79,9 +79,10 @@ class TokenBufferedContext(OutputsContext, Component[TokenBufferedConfig]):
     """The newest messages that fit into `max_tokens`.
 
     A call of tools and its results are shown together or not at all. System messages that were added to the context are
-    always shown, in front. The newest message, or the newest call with its results, is always shown too: only with
-    these may a prompt be longer than `max_tokens`. With `keep_first` the first message of the user is shown, if it fits
-    beside those. A prompt costs as much as it shows, however long the thread is.
+    always shown, in front; of equal ones the newest, as AutoGen's memories add one in each turn. The newest message, or
+    the newest call with its results, is always shown too: only with these may a prompt be longer than `max_tokens`.
+    With `keep_first` the first message of the user is shown, if it fits beside those. A prompt costs as much as it
+    shows, however long the thread is.
 
     The agent's own system message and the schemas of its tools are not part of a context: leave room for them.
 
@@ -137,7 +138,7 @@ class TokenBufferedContext(OutputsContext, Component[TokenBufferedConfig]):
     def _buffered(self, lowest: int, between: list[LLMMessage], limit: int) -> list[LLMMessage]:
         """System messages, the first one of the user, `between`, and the newest messages from `lowest` on."""
         messages = self._messages
-        pinned = list(self._systems)
+        pinned = list(self._systems.values())
         room = limit - sum(self._count_at(each, messages[each]) for each in pinned)
         room -= sum(map(self._count_message, between))
         newest = self._newest(lowest, room)

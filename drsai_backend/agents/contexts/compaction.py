@@ -142,7 +142,7 @@ class CompactionContext(TokenBufferedContext):
         """Tokens of the prompt if nothing more was left out. It looks at what no summary covers."""
         messages = self._messages
         first = self._first_user
-        shown = {*self._systems, *([self._summary_at] if self._summary_at is not None else [])}
+        shown = {*self._systems.values(), *([self._summary_at] if self._summary_at is not None else [])}
         if self.keep_first and first is not None and first < self._covered:
             shown.add(first)
         pinned = sum(self._count_at(each, messages[each]) for each in shown)

@@ -47,7 +47,9 @@ class GrowingContext(ChatCompletionContext):
         super().__init__(initial_messages)
         self._scanned: list[LLMMessage] | None = None
         self._scanned_to = 0
-        self._systems: list[int] = []
+        self._systems: dict[str, int] = {}
+        """Where the system messages are, by their texts: of equal ones the newest, as AutoGen's memories add theirs in
+        each turn."""
         self._first_user: int | None = None
 
     def _scan(self) -> None:
@@ -56,7 +58,7 @@ class GrowingContext(ChatCompletionContext):
         # The recorder and `load_state` put another list in place; `clear` a new one.
         if messages is not self._scanned or len(messages) < self._scanned_to:
             self._scanned, self._scanned_to = messages, 0
-            self._systems, self._first_user = [], None
+            self._systems, self._first_user = {}, None
             self._scan_anew()
         for position in range(self._scanned_to, len(messages)):
             self._scan_message(position, messages[position])
@@ -67,7 +69,8 @@ class GrowingContext(ChatCompletionContext):
 
     def _scan_message(self, position: int, message: LLMMessage) -> None:
         if isinstance(message, SystemMessage):
-            self._systems.append(position)
+            self._systems.pop(message.content, None)
+            self._systems[message.content] = position
         elif self._first_user is None and isinstance(message, UserMessage):
             self._first_user = position
 
