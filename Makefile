@@ -28,7 +28,7 @@ format: ## Put the code in shape
 test: ## All tests, on SQLite and PostgreSQL
 	$(BIN)/pytest
 
-clients: ## Real clients, each in an environment of its own, against a real server: 10 minutes at first, then 2
+clients: ## Real clients and coding agents, each in an environment of its own, against a real server: 10 minutes at first, then 2
 	$(BIN)/pytest -n 0 -rs tests/clients/contracts.py
 
 reference: ## docs/reference.md, from the docstrings

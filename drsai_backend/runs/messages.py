@@ -136,9 +136,9 @@ def history_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> l
                 param = f"messages[{index}].tool_calls"
                 text = f"`{param}` must be followed by the result of each call; there is none for {sorted(missing)[0]}"
                 raise InvalidRequest(text, param=param)
-        elif message.role != "tool":
+        elif message.role in ("user", "assistant"):
             known = set()
-        elif message.call_id not in known:
+        elif message.role == "tool" and message.call_id not in known:
             param = f"messages[{index}].tool_call_id"
             raise InvalidRequest(f"`{param}`: the assistant's message before it has no such call", param=param)
     found = _imported(team, messages, len(messages))
@@ -171,8 +171,8 @@ def _imported(team: BaseGroupChat, messages: Sequence[InputMessage], end: int) -
 
 
 def results_after(messages: Sequence[InputMessage], index: int) -> dict[str, str]:
-    """The results that follow a message directly, by the ids of their calls."""
-    rest = takewhile(lambda each: each.role == "tool", messages[index + 1 :])
+    """The results that follow a message directly, but for messages of the system, by the ids of their calls."""
+    rest = takewhile(lambda each: each.role in ("tool", "system"), messages[index + 1 :])
     return {each.call_id: each.text for each in rest if each.call_id is not None}
 
 

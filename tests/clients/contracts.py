@@ -53,10 +53,14 @@ def user_of(client: Client) -> str:
 
 
 @pytest.fixture(scope="session")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Report]]]:
-    """The reports of all scripts, which run beside each other."""
+def reports(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[Report]]]:
+    """The reports of the scripts that are asked for, which run beside each other."""
     with serving(tmp_path_factory.mktemp("clients")) as server, ThreadPoolExecutor(3) as pool:
-        chosen = [client for client in CLIENTS if node() or not client.needs_node]
+        cases = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+        asked = [case["client"] for case in cases]
+        chosen = [client for client in CLIENTS if client in asked and (node() or not client.needs_node)]
         keys = {client: server.key(user_of(client)) for client in chosen}
         yield {client.name: pool.submit(run, client, server.base_url, keys[client]) for client in chosen}
 

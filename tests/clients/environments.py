@@ -22,11 +22,14 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Client:
-    """`name` in reports and marks; its script; its pins: a file of `requirements`, or None for node's package.json."""
+    """`name` in reports and marks; its script; its pins: a file of `requirements`, or None for the package.json of the
+    folder `npm`, and there the name of its `package`."""
 
     name: str
     script: str
     requirements: str | None
+    npm: str = "node"
+    package: str = ""
 
     @property
     def needs_node(self) -> bool:
@@ -43,8 +46,11 @@ CLIENTS = [
     Client("litellm", "python/with_litellm.py", "litellm.txt"),
     Client("anthropic", "python/with_anthropic.py", "anthropic.txt"),
     Client("llama-index", "python/with_llama_index.py", "llama_index.txt"),
-    Client("openai node", "node/with_openai.mjs", None),
-    Client("ai sdk", "node/with_ai_sdk.mjs", None),
+    Client("openai node", "node/with_openai.mjs", None, package="openai"),
+    Client("ai sdk", "node/with_ai_sdk.mjs", None, package="ai"),
+    Client("claude code", "python/with_claude_code.py", None, "agents", "@anthropic-ai/claude-code"),
+    Client("claude-agent-sdk", "python/with_claude_agent_sdk.py", "claude_agent_sdk.txt"),
+    Client("codex", "python/with_codex.py", None, "agents", "@openai/codex"),
 ]
 
 
@@ -52,8 +58,8 @@ def version_of(client: Client) -> str:
     """The pinned release, for example "3.54.0"."""
     if client.requirements is not None:
         return (HERE / "requirements" / client.requirements).read_text(encoding="utf-8").split("==")[1].split()[0]
-    pins = json.loads((HERE / "node" / "package.json").read_text(encoding="utf-8"))["dependencies"]
-    return str(pins["ai" if client.name == "ai sdk" else "openai"])
+    pins = json.loads((HERE / client.npm / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    return str(pins[client.package])
 
 
 def node() -> str | None:
@@ -69,7 +75,10 @@ def command_of(client: Client) -> list[str]:
     """
     if not client.needs_node:
         return [str(_python(client.requirements or "")), str(HERE / client.script)]
-    folder = _made("node", [HERE / "node" / "package.json", HERE / "node" / "package-lock.json"], _install_node)
+    pins = [HERE / client.npm / "package.json", HERE / client.npm / "package-lock.json"]
+    folder = _made(client.npm, pins, _install_agents if client.npm == "agents" else _install_node)
+    if client.npm == "agents":
+        return [sys.executable, str(HERE / client.script), str(folder / "node_modules")]
     for file in (HERE / "node").glob("*.mjs"):  # node looks for packages beside the script
         shutil.copy(file, folder / file.name)
     return [node() or "node", str(folder / Path(client.script).name)]
@@ -103,6 +112,13 @@ def _install_node(folder: Path, pins: list[Path]) -> None:
     for file in pins:
         shutil.copy(file, folder / file.name)
     _run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], folder)
+
+
+def _install_agents(folder: Path, pins: list[Path]) -> None:
+    """Their programs are optional dependencies, one for each platform: npm is content without, and they are not."""
+    _install_node(folder, pins)
+    for program in ("@anthropic-ai/claude-code/cli-wrapper.cjs", "@openai/codex/bin/codex.js"):
+        _run([node() or "node", str(folder / "node_modules" / program), "--version"])
 
 
 def _run(command: list[str], folder: Path | None = None) -> None:

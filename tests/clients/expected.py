@@ -19,6 +19,8 @@ _KNOWN = [
 _HISTORY = {"messages": _KNOWN, "system": ["You are solo.", "Be kind."]}
 _CHAIN = {"messages": _KNOWN, "system": ["You are solo."]}
 _ONCE = {"text": "Slow answer 1.", "asked": "1"}
+_WORK = {"answer": "Done: OK", "passes": True, "note": "add() adds.\n"}
+_IN_ONE_THREAD = {"results": [True] * 6, "runs of its threads": [2]}
 _STREAM_TEXT = "Answer: Hello again, in pieces."
 
 
@@ -234,6 +236,15 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "bad_value": {"class": True, "status": 400},
         "failing_model": {"raised": True, "asked": "1"},
     },
+    "claude code": {
+        "plain": True,
+        "tools_parallel": _WORK,
+        "tools_search": "The tool said Found the tool WebFetch..",
+        "history": _IN_ONE_THREAD,
+    },
+    "claude-agent-sdk": {"plain": True, "tools_parallel": _WORK, "history": _IN_ONE_THREAD},
+    # It asks that nothing be stored: each of its turns is on a thread of its own, which is gone with the turn.
+    "codex": {"plain": True, "tools_parallel": _WORK, "history": {"results": [True] * 6}},
 }
 
 

@@ -1,7 +1,7 @@
 """The model behind the teams, as a process: `python -m tests.clients.model` prints its base URL and serves until its
 standard input ends.
 
-It is the strict scripted server of the tests, and answers by what it is asked:
+It is the strict scripted server of the tests, and answers by what it is asked (coding agents: see `coding`):
 
 | the last message | the answer |
 | --- | --- |
@@ -26,6 +26,7 @@ import sys
 from collections import Counter
 from typing import Any
 
+from tests.clients import coding
 from tests.support.model_server import Answer, Failure, ModelRequest, ModelServer, Reply, ToolCall
 
 PERSON = {"name": "Ada", "age": 36}
@@ -39,6 +40,8 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 def answer(request: ModelRequest) -> Answer:
+    if (done := coding.answer_of(request)) is not None:
+        return done
     last, text = request.messages[-1], request.last
     if last["role"] == "tool":
         results: list[str] = []

@@ -17,7 +17,8 @@ FEATURES = {
     "stream": "stream stream_usage stream_helper frames",
     "group chat": "group group_stream",
     "history": "history history_thread regenerate approval chain conversations",
-    "own tools": "tools tools_stream tools_parallel tools_missing_result tools_unused functions run_tools handoff",
+    "own tools": "tools tools_stream tools_parallel tools_missing_result tools_unused tools_search functions run_tools "
+    "handoff",
     "structured": "structured structured_native structured_by_function json_object",
     "parameters": "parameters cut_off not_possible",
     "errors": "unknown_key unknown_model bad_value failing_stream",

@@ -133,7 +133,7 @@ async def test_choices_and_what_is_wrong(serve: Serve, model: ModelServer) -> No
         ({"given": "x", "tool_choice": {"type": "function", "name": "time"}}, "tool_choice"),
         ({"given": "x", "tools": [], "tool_choice": "required"}, "tool_choice"),
         ({"given": "x", "tools": [two, two]}, "tools[1].name"),
-        ({"given": "x", "extra_body": {"tools": [{"type": "web_search"}]}}, "tools[0].type"),
+        ({"given": "x", "extra_body": {"tools": [{"type": "web\nsearch"}]}}, "tools[0].type"),
         ({"given": "x", "extra_body": {"model": "refusing"}}, "tools"),
         ({"given": [output, output], **before}, "input[1].call_id"),
         ({"given": [{**output, "call_id": output["call_id"] + "9"}], **before}, "input[0].call_id"),
@@ -156,6 +156,38 @@ async def test_choices_and_what_is_wrong(serve: Serve, model: ModelServer) -> No
         model="ignoring", input="x", tools=[WEATHER], tool_choice="auto", top_p=0.5
     )
     assert raw.headers["x-ignored-fields"] == "tools, tool_choice"
+
+
+async def test_tools_that_nobody_here_has(serve: Serve, model: ModelServer) -> None:
+    """They are left aside, and named, unless they are demanded."""
+    service = await serve()
+    model.script(None, lambda asked: calls("Bonn") if asked.last == ASKS and "weather" in asked.tools else "Sunny.")
+    group = {"type": "namespace", "name": "agents", "description": "Agents.", "tools": [WEATHER]}
+    search = {"type": "web_search", "external_web_access": True}
+    given = {"model": "assistant", "input": ASKS, "tools": [group, WEATHER, search], "tool_choice": "auto"}
+    answer = await service.http.post("/v1/responses", json=given)
+    assert answer.headers["x-ignored-fields"] == "tools[0] (namespace), tools[2] (web_search)"
+    assert "weather" in model.requests[0].tools
+    assert not {"agents", "web_search"} & {*model.requests[0].tools}
+    body = answer.json()
+    assert [each["name"] for each in body["tools"]] == ["weather"]
+    output = {"type": "function_call_output", "call_id": body["output"][0]["call_id"], "output": "sun"}
+    alone = {"model": "assistant", "input": [output], "tools": [search], "previous_response_id": body["id"]}
+    answer = await service.http.post("/v1/responses", json=alone)
+    assert answer.json()["output"][0]["content"][0]["text"] == "Sunny."
+    asked, both = len(model.requests), [{"type": "function", "name": "weather"}, {"type": "web_search"}]
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": both}
+    for choice in ("none", allowed, both[0]):
+        answer = await service.http.post("/v1/responses", json={**given, "tool_choice": choice})
+        asked += 1
+        assert (answer.status_code, len(model.requests)) == (200, asked)
+    for choice in ("required", {**allowed, "mode": "required"}, {"type": "web_search"}):
+        answer = await service.http.post(
+            "/v1/responses", json={**given, "tools": [WEATHER, search], "tool_choice": choice}
+        )
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"], "'web_search'" in error["message"]) == (400, "tool_choice", True)
+    assert len(model.requests) == asked
 
 
 async def test_after_calls_that_were_answered(serve: Serve, model: ModelServer) -> None:

@@ -41,7 +41,7 @@ TEXTS: Final = {
     "user_profile_id": _GONE,
     "thinking": "must be enabled with a `budget_tokens` of at least 1024, adaptive, or disabled",
     "system": "must be a text, or a list of text blocks",
-    "tools.type": "must be 'custom': tools of Anthropic's own servers, or that only its models know, are not offered",
+    "tools.type": "must be 'custom', or the type of a tool of Anthropic's own, which is left aside",
     "tools.name": _TOOL_NAME,
     "tool_choice": "must be of type 'auto', 'any', 'none', or 'tool' with a `name`",
     "messages.type": "is not supported here; docs/http.md lists the blocks that are",
@@ -117,7 +117,16 @@ class ToolUseBlock(Block):
     input: JsonObject
 
 
-ResultPart: TypeAlias = Annotated[TextBlock | DocumentBlock | SearchResultBlock, Field(discriminator="type")]
+class ToolReferenceBlock(Block):
+    """A tool that a search of the client's has found; the request has it among its `tools`."""
+
+    type: Literal["tool_reference"]
+    tool_name: str
+
+
+ResultPart: TypeAlias = Annotated[
+    TextBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock, Field(discriminator="type")
+]
 
 
 class ToolResultBlock(Block):
@@ -163,6 +172,15 @@ class CustomTool(Wire):
     allowed_callers: list[Literal["direct"]] | None = None
 
 
+class ForeignTool(Wire):
+    """A tool that Anthropic's servers run, or that only its models know. Nobody here has it, so it is left aside."""
+
+    model_config = ConfigDict(extra="allow", regex_engine="python-re")
+
+    type: str = Field(pattern=r"^(?!custom\Z)[a-zA-Z0-9_.-]{1,64}\Z")
+    name: str | None = None
+
+
 class ToolChoice(Wire):
     type: Literal["auto", "any", "none", "tool"]
     name: str | None = _optional(description="With `tool`.")
@@ -200,7 +218,9 @@ class Prompt(Wire):
     model: str = Field(min_length=1, max_length=255, description="The team that is to answer.")
     messages: list[Message] = Field(min_length=1, fail_fast=True, description="The conversation.")
     system: SystemText | None = None
-    tools: list[CustomTool] | None = _optional(description="The client's own tools.", max_length=128, fail_fast=True)
+    tools: list[CustomTool | ForeignTool] | None = _optional(
+        description="The client's own tools.", max_length=128, fail_fast=True
+    )
     tool_choice: ToolChoice | None = _optional(description="Of the client's own tools.")
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None

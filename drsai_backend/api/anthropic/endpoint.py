@@ -95,10 +95,11 @@ class _MessagesExchange(Exchange):
         return [*ignored, *self.translation.aside]
 
     def streamed(self, handle: Handle) -> EventWriter:
-        return EventWriter(handle, self.translation, thinks=self.thinks, after=self.after)
+        name = self.name(handle)
+        return EventWriter(handle, self.translation, thinks=self.thinks, after=self.after, name=name)
 
     def whole(self, handle: Handle) -> MessageWriter:
-        return MessageWriter(handle, thinks=self.thinks, after=self.after)
+        return MessageWriter(handle, thinks=self.thinks, after=self.after, name=self.name(handle))
 
     def aside(self, call: ChatCall, kind: str) -> SideMessage:
         return SideMessage(call.request.team, kind)

@@ -15,6 +15,7 @@ from drsai_backend.api.anthropic.body import (
     CustomTool,
     DocumentBlock,
     FileSource,
+    ForeignTool,
     ImageBlock,
     MessagesBody,
     Prompt,
@@ -23,6 +24,7 @@ from drsai_backend.api.anthropic.body import (
     TextBlock,
     ThinkingBlock,
     ToolChoice,
+    ToolReferenceBlock,
     ToolResultBlock,
     ToolUseBlock,
     UserMessage,
@@ -116,10 +118,12 @@ def translate_prompt(asked: Prompt) -> Translation:
             _add_assistant(made, message, where)
         elif (text := _text_of(message.content)).strip():
             made.add({"role": "system", "content": text}, where)
+    foreign = [tool for tool in asked.tools or () if isinstance(tool, ForeignTool)]
     if asked.tools:
-        made.body["tools"] = [_tool(tool, index, made) for index, tool in enumerate(asked.tools)]
+        tools = [_tool(tool, index, made) for index, tool in enumerate(asked.tools)]
+        made.body["tools"] = [tool for tool in tools if tool is not None]
     if asked.tool_choice is not None:
-        _add_choice(made, asked.tool_choice)
+        _add_choice(made, asked.tool_choice, foreign)
     return made
 
 
@@ -194,7 +198,7 @@ def _add_assistant(made: Translation, message: AssistantMessage, where: str) -> 
     made.add({**said, "tool_calls": calls} if calls else said, where)
 
 
-def _said(block: TextBlock | DocumentBlock | SearchResultBlock, place: str) -> str:
+def _said(block: TextBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock, place: str) -> str:
     """What a block says, as text. Raises InvalidRequest: it is a file that is no text."""
     match block:
         case TextBlock():
@@ -210,13 +214,19 @@ def _said(block: TextBlock | DocumentBlock | SearchResultBlock, place: str) -> s
             return "\n\n".join(text for text in (block.title, block.context, said) if text)
         case SearchResultBlock():
             return "\n\n".join([f"{block.title} ({block.source})", *(part.text for part in block.content)])
+        case ToolReferenceBlock():
+            return f"Found the tool {block.tool_name}."
 
 
 def _text_of(content: SystemText) -> str:
     return content if isinstance(content, str) else "\n\n".join(block.text for block in content)
 
 
-def _tool(tool: CustomTool, index: int, made: Translation) -> JsonObject:
+def _tool(tool: CustomTool | ForeignTool, index: int, made: Translation) -> JsonObject | None:
+    """A tool of the client's; None: it is none, and left aside."""
+    if isinstance(tool, ForeignTool):
+        made.aside.append(f"tools[{index}] ({tool.type})")
+        return None
     if tool.defer_loading:
         made.aside.append(f"tools[{index}].defer_loading")
     description = tool.description or ""
@@ -227,7 +237,11 @@ def _tool(tool: CustomTool, index: int, made: Translation) -> JsonObject:
     return {"type": "function", "function": function | ({} if tool.strict is None else {"strict": tool.strict})}
 
 
-def _add_choice(made: Translation, choice: ToolChoice) -> None:
+def _add_choice(made: Translation, choice: ToolChoice, foreign: Sequence[ForeignTool]) -> None:
+    for tool in foreign:
+        if choice.type == "any" or (choice.type == "tool" and choice.name == tool.name):
+            text = f"`tool_choice` demands {tool.type!r}, which nobody here has: agents have tools of their own"
+            raise InvalidRequest(f"{text}; say 'auto'", param="tool_choice")
     if choice.type == "tool":
         if not choice.name:
             raise InvalidRequest("`tool_choice.name` is required", param="tool_choice.name")

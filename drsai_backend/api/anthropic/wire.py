@@ -62,8 +62,8 @@ def _event(name: str, fields: JsonObject) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), dumps({"type": name, **fields}))
 
 
-def _message(handle: Handle) -> JsonObject:
-    return {**_empty(handle.run_id, handle.team), "thread_id": handle.thread_id}
+def _message(handle: Handle, name: str) -> JsonObject:
+    return {**_empty(name or handle.run_id, handle.team), "thread_id": handle.thread_id}
 
 
 def _empty(name: str, model: str) -> JsonObject:
@@ -162,8 +162,10 @@ class _Blocks:
 class EventWriter:
     """Writes the events of one streamed message. `thinks`: what the models think is told."""
 
-    def __init__(self, handle: Handle, translation: Translation, *, thinks: bool, after: str = "") -> None:
-        self._handle = handle
+    def __init__(
+        self, handle: Handle, translation: Translation, *, thinks: bool, after: str = "", name: str = ""
+    ) -> None:
+        self._message = _message(handle, name)
         self._translation = translation
         self._speech = Speech(marks=handle.speakers > 1, thoughts=thinks, after=after)
         self._whole = CompletionWriter(handle, after=after)
@@ -171,7 +173,7 @@ class EventWriter:
 
     def opening(self) -> bytes:
         """The first event. What was used is known at the end only."""
-        return _event("message_start", {"message": _message(self._handle)})
+        return _event("message_start", {"message": self._message})
 
     def frames(self, events: Iterable[RunEvent]) -> bytes:
         """The events of a message, in order; empty when nothing of them can be shown yet."""
@@ -202,9 +204,9 @@ class EventWriter:
 class MessageWriter(CompletionWriter):
     """Gathers the events of one message that is not streamed."""
 
-    def __init__(self, handle: Handle, *, thinks: bool, after: str = "") -> None:
+    def __init__(self, handle: Handle, *, thinks: bool, after: str = "", name: str = "") -> None:
         super().__init__(handle, after=after)
-        self._message = _message(handle)
+        self._message = _message(handle, name)
         self._thinks = thinks
 
     def body(self, ended: RunEnded) -> JsonObject:

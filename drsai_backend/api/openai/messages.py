@@ -146,20 +146,26 @@ class History(Wire):
     messages: list[Message] = Field(min_length=1, fail_fast=True)
 
 
-def read_messages(given: Sequence[Message], raw: Sequence[JsonObject]) -> tuple[list[InputMessage], list[JsonObject]]:
-    """The conversation, and those messages as they came (`raw`), one for one. Decodes images, which takes a while: call
-    it in a thread when there are any.
+def read_messages(
+    given: Sequence[Message], raw: Sequence[JsonObject]
+) -> tuple[list[InputMessage], list[JsonObject], list[ToolOutput]]:
+    """The conversation, those messages as they came (`raw`), one for one, and the results of the client's tools that
+    it ends with. The system's messages come first, wherever they stand: they hold for the whole conversation. Decodes
+    images, which takes a while: call it in a thread when there are any.
 
     Raises:
         InvalidRequest: `param` names what cannot be used, as in `messages[0].content[1].image_url`.
     """
-    messages = read_history(given)
-    last, path = messages[-1], f"messages[{len(given) - 1}]"
+    sent = read_history(given)
+    order = [index for index, each in enumerate(sent) if each.role == "system"]
+    order += [index for index, each in enumerate(sent) if each.role != "system"]
+    messages = [sent[index] for index in order]
+    last, path = messages[-1], f"messages[{order[-1]}]"
     if last.role not in ("user", "tool") and continued(messages) is None:
         raise InvalidRequest(USER_LAST, param=f"{path}.role")
     if last.role == "user" and isinstance(last.content, str) and not last.content.strip():
         raise InvalidRequest(f"`{path}.content` must not be empty", param=f"{path}.content")
-    return messages, list(raw)
+    return messages, [raw[index] for index in order], read_results(sent)
 
 
 def read_history(given: Sequence[Message]) -> list[InputMessage]:

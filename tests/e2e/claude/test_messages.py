@@ -166,6 +166,30 @@ async def test_which_tools_may_be_called(claude: Claude, model: ModelServer) -> 
         await ask(client, "Weather?", tools=[WEATHER], tool_choice={"type": "tool", "name": "nothing"})
 
 
+async def test_tools_that_nobody_here_has(claude: Claude, model: ModelServer) -> None:
+    """They are left aside, and named; one that a search of the client's has found is offered as any other."""
+    client, _ = await claude()
+    found: Any = {**WEATHER, "defer_loading": True}
+    foreign: Any = [{"type": "bash_20250124", "name": "bash"}, {"type": "web_search_20250305", "name": "web_search"}]
+    calls = [ToolCall("find", {"city": "all"})]
+    model.script(None, lambda asked: Reply(tool_calls=calls) if asked.last == "Which tools?" else "Found.")
+    find: Any = {**WEATHER, "name": "find"}
+    given: Any = [{"role": "user", "content": "Which tools?"}]
+    raw = await client.messages.with_raw_response.create(
+        model="assistant", max_tokens=9, messages=given, tools=[find, *foreign], tool_choice={"type": "auto"}
+    )
+    assert raw.headers["x-ignored-fields"] == "tools[1] (bash_20250124), tools[2] (web_search_20250305)"
+    assert not {"bash", "web_search"} & {*model.requests[0].tools}
+    answer = await raw.parse()
+    result = {"type": "tool_result", "tool_use_id": answer.content[0].id}
+    result["content"] = [{"type": "tool_reference", "tool_name": "weather"}]
+    given += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": [result]}]
+    assert text_of(await ask(client, *given, tools=[find, found])) == "Found."
+    assert model.requests[1].messages[-1]["content"] == "Found the tool weather."
+    assert {"find", "weather"} <= {*model.requests[1].tools}
+    assert text_of(await ask(client, "Hello", tools=foreign, tool_choice={"type": "auto"})) == "Found."
+
+
 async def test_a_history_keeps_its_roles(claude: Claude, model: ModelServer) -> None:
     client, _ = await claude()
     picture = io.BytesIO()

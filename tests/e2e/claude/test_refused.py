@@ -15,13 +15,17 @@ from drsai_backend.datamodel.owner import Owner
 from tests.e2e.claude.conftest import WEATHER, Claude, ask
 from tests.support.model_server import Failure, ModelServer
 
+SEARCH: Any = {"type": "web_search_20250305", "name": "web_search"}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"extra_body": {"top_k": 5}}, "top_k"),
     ({"container": "c"}, "container"),
     ({"extra_body": {"mcp_servers": [{}]}}, "mcp_servers"),
     ({"extra_body": {"temperature": 1.5}}, "temperature"),
     ({"thinking": {"type": "enabled", "budget_tokens": 5}}, "thinking"),
-    ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
+    ({"tools": [{"type": "web search", "name": "web_search"}]}, "tools[0].type"),
+    ({"tools": [{"name": "look"}]}, "tools[0].input_schema"),
+    ({"tools": [WEATHER, SEARCH], "tool_choice": {"type": "any"}}, "tool_choice"),
+    ({"tools": [WEATHER, SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}}, "tool_choice"),
     ({"tools": [{**WEATHER, "name": "a b"}]}, "tools[0].name"),
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),

@@ -21,6 +21,7 @@ from drsai_backend.errors import DrSaiError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Engine, Handle, RunEnded, RunEvent
 from drsai_backend.runs.side_calls.side_calls import SideAnswer
+from drsai_backend.teams.client_tools.definitions import run_of_call
 
 
 class StreamWriter(Protocol):
@@ -72,6 +73,14 @@ class Exchange:
         """The answer that is continued: its client has it, and is told the rest."""
         return self.call.request.continues or ""
 
+    def name(self, handle: Handle) -> str:
+        """What the answer's id is made of. A run that asks for calls of the client's tools has several answers, and
+        clients take two of one id for one."""
+        for result in self.call.request.tool_results:
+            if run_of_call(result.call_id) == handle.run_id:
+                return f"run_{result.call_id.removeprefix('call_')}"
+        return handle.run_id
+
     async def start(self, engine: Engine, call: ChatCall) -> Handle:
         """Start its run, `call` being that of whoever asks. Raises as `Engine.start`."""
         return await engine.start(call.request)
@@ -82,11 +91,12 @@ class Exchange:
 
     def streamed(self, handle: Handle) -> StreamWriter:
         """What writes the answer as a stream."""
-        return ChunkWriter(handle, include_usage=self.call.include_usage, after=self.after)
+        usage = self.call.include_usage
+        return ChunkWriter(handle, include_usage=usage, after=self.after, name=self.name(handle))
 
     def whole(self, handle: Handle) -> WholeWriter:
         """What writes the answer in one piece."""
-        return CompletionWriter(handle, after=self.after)
+        return CompletionWriter(handle, after=self.after, name=self.name(handle))
 
     def aside(self, call: ChatCall, kind: str) -> SideWriter:
         """What writes the answer of no run; `kind` is what the request was taken for."""

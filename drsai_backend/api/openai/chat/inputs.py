@@ -15,7 +15,7 @@ from drsai_backend.api.http.errors import refusal
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.openai.chat.parameters import TEXTS, ParameterFields, kept_fields, model_params
 from drsai_backend.api.openai.chat.tools import CALL_CHOICE, CHOICE, CallChoice, Function, Tool, ToolChoice, read_tools
-from drsai_backend.api.openai.messages import Message, ModelKey, Wire, has_images, read_messages, read_results
+from drsai_backend.api.openai.messages import Message, ModelKey, Wire, has_images, read_messages
 from drsai_backend.config import usable_key
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest
@@ -168,14 +168,13 @@ def _parse(body: JsonObject, scope: Scope) -> ChatCall:
     key = _header(scope, "Idempotency-Key")
     thread_id = _thread_of(chat, scope)
     owner = None if chat.thread_owner is None else check_name(chat.thread_owner, "thread_owner")
-    messages, raw = read_messages(chat.messages, body["messages"])
+    messages, raw, results = read_messages(chat.messages, body["messages"])
     tools = None
     if tool_fields:
         tools = read_tools(chat.tools, chat.tool_choice, chat.functions, chat.function_call)
     for own in (STORED_AS, CONTINUES):
         if own in (chat.model_extra or {}):
             raise InvalidRequest(f"`{own}` is a name of this server's own", param=own)
-    results = read_results(messages)
     if (answer := continued(messages)) is not None:
         messages, raw = messages[:-1], raw[:-1]
     request = RunRequest(

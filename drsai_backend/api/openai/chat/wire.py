@@ -72,11 +72,11 @@ def failure(ended: RunEnded) -> DrSaiError:
 class _Writer:
     """What both kinds of answer have in common."""
 
-    def __init__(self, handle: Handle, kind: str, after: str) -> None:
+    def __init__(self, handle: Handle, kind: str, after: str, name: str) -> None:
         self._run_id = handle.run_id
         self._speech = Speech(marks=handle.speakers > 1, thoughts=True, after=after)
         self._shared = {
-            "id": f"chatcmpl-{handle.run_id}",
+            "id": f"chatcmpl-{name or handle.run_id}",
             "object": kind,
             "created": handle.created,
             "model": handle.team,
@@ -100,8 +100,8 @@ class _Writer:
 class ChunkWriter(_Writer):
     """Writes the frames of one streamed answer. What is the same in all of them is serialised once."""
 
-    def __init__(self, handle: Handle, *, include_usage: bool, after: str = "") -> None:
-        super().__init__(handle, "chat.completion.chunk", after)
+    def __init__(self, handle: Handle, *, include_usage: bool, after: str = "", name: str = "") -> None:
+        super().__init__(handle, "chat.completion.chunk", after, name)
         self._include_usage = include_usage
         self._head = b"data: " + dumps(self._shared)[:-1] + b',"choices":['
         self._before = self._head + b'{"index":0,"delta":{"content":'
@@ -159,8 +159,8 @@ class ChunkWriter(_Writer):
 class CompletionWriter(_Writer):
     """Gathers the events of one answer that is not streamed."""
 
-    def __init__(self, handle: Handle, *, after: str = "") -> None:
-        super().__init__(handle, "chat.completion", after)
+    def __init__(self, handle: Handle, *, after: str = "", name: str = "") -> None:
+        super().__init__(handle, "chat.completion", after, name)
         self._text: list[str] = []
         self._thoughts: list[str] = []
         self.ended: RunEnded | None = None

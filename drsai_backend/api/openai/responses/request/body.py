@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 from pydantic import BeforeValidator, ConfigDict, Field, SecretStr, WithJsonSchema, field_validator
 
 from drsai_backend.api.openai.messages import InlineFile, ModelKey, Wire
-from drsai_backend.api.openai.responses.request.tools import CHOICE, Tool, ToolChoice
+from drsai_backend.api.openai.responses.request.tools import CHOICE, HostedTool, Tool, ToolChoice
 from drsai_backend.config import usable_key
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.json_types import JsonObject
@@ -215,7 +215,7 @@ class ResponseBody(InputBody):
     max_output_tokens: int | None = _optional(ge=1, le=_INT32, description="Of each of the agents' model calls.")
     reasoning: Reasoning | None = None
     text: TextOptions | None = None
-    tools: list[Tool] | None = _optional(
+    tools: list[Tool | HostedTool] | None = _optional(
         description="The client's own tools, beside those of the agents.", max_length=128, fail_fast=True
     )
     tool_choice: ToolChoice | None = _optional(description="Of the client's own tools.")
@@ -264,7 +264,7 @@ TEXTS: Final[dict[str, str]] = {
     "custom_tool_call, custom_tool_call_output, reasoning, item_reference, mcp_approval_request, "
     "mcp_approval_response or compaction, and a part of a message input_text, output_text, refusal, input_image or "
     "input_file",
-    "tools.type": "must be 'function' or 'custom': hosted tools are not run here, agents have tools of their own",
+    "tools.type": "must be 'function', 'custom', or the type of a hosted tool, which is left aside",
     "tool_choice": CHOICE,
     "max_tool_calls": "must be null: the agents' tool calls cannot be bounded; `max_turns` and `max_run_tokens` can",
     "top_logprobs": "must be 0: there are no log probabilities",

@@ -20,7 +20,7 @@ from drsai_backend.api.openai.responses.request.body import (
     texts_of,
 )
 from drsai_backend.api.openai.responses.request.items import Placed, ReadItems
-from drsai_backend.api.openai.responses.request.tools import shown_tool
+from drsai_backend.api.openai.responses.request.tools import Tool, shown_tool
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import InputMessage
@@ -97,7 +97,7 @@ def record_of(asked: ResponseBody, conversation: str | None, system: str | None,
     record["tool_choice"] = choice.model_dump(mode="json") if isinstance(choice, BaseModel) else choice
     record |= {"safety_identifier": asked.safety_identifier, "prompt_cache_key": asked.prompt_cache_key}
     record["user"] = asked.user
-    record["tools"] = [shown_tool(tool) for tool in asked.tools or ()] or None
+    record["tools"] = [shown_tool(tool) for tool in asked.tools or () if isinstance(tool, Tool)] or None
     record["conversation"] = None if conversation is None else {"id": conversation}
     if asked.reasoning is not None:
         record["reasoning"] = {
@@ -138,11 +138,13 @@ def with_system(read: ReadItems, text: str | None) -> tuple[list[InputMessage], 
 
 
 def check_last(read: ReadItems, place: str) -> None:
-    """Raises InvalidRequest unless the newest item is a user's message that says something, or a tool's result."""
-    if not read.messages or read.messages[-1].role not in ("user", "tool"):
+    """Raises InvalidRequest unless the newest item, but for the system's, is a user's message that says something, or a
+    tool's result."""
+    last = next((each for each in reversed(read.messages) if each.role != "system"), None)
+    if last is None or last.role not in ("user", "tool"):
         text = f"the last item of `{place}` must be a message of the user's, or the result of a tool"
         raise InvalidRequest(text, param=place)
-    if read.messages[-1].role == "user" and read.messages[-1].is_empty:
+    if last.role == "user" and last.is_empty:
         raise InvalidRequest(f"the last message of `{place}` must not be empty", param=place)
 
 

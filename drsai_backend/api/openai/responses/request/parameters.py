@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 from drsai_backend.api.openai.responses.request.body import ResponseBody
+from drsai_backend.api.openai.responses.request.tools import hosted_tools
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelParams
@@ -73,7 +74,7 @@ _NAMES: Final = {
 
 def left_aside(asked: ResponseBody, ignored: Sequence[str] = ()) -> list[str]:
     """The names of the fields that nothing is done with; `ignored`: what a handle says of its run's parameters."""
-    aside = [_NAMES.get(name, name) for name in ignored]
+    aside = [*(_NAMES.get(name, name) for name in ignored), *hosted_tools(asked.tools)]
     if "tools" in aside and asked.tool_choice is not None:
         aside.append("tool_choice")
     if asked.reasoning is not None and (asked.reasoning.summary or asked.reasoning.generate_summary):

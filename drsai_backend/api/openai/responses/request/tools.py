@@ -21,7 +21,7 @@ _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
 
 
 class Tool(Wire):
-    """A tool of the client's. Hosted tools are not run here: agents have tools of their own."""
+    """A tool of the client's."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -33,6 +33,15 @@ class Tool(Wire):
     format: JsonObject | None = Field(default=None, description="Of a custom tool's input.")
 
 
+class HostedTool(Wire):
+    """A tool of another kind: one that OpenAI's servers run, or a group of tools. Nobody here has it, so it is left
+    aside."""
+
+    model_config = ConfigDict(extra="allow", regex_engine="python-re")
+
+    type: str = Field(pattern=r"^(?!(?:function|custom|allowed_tools)\Z)[a-zA-Z0-9_.-]{1,64}\Z")
+
+
 class NamedTool(Wire):
     type: Literal["function", "custom"]
     name: _Name
@@ -41,23 +50,27 @@ class NamedTool(Wire):
 class AllowedTools(Wire):
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: list[NamedTool]
+    tools: list[NamedTool | HostedTool]
 
 
-ToolChoice: TypeAlias = (
-    Literal["auto", "none", "required"] | Annotated[NamedTool | AllowedTools, Field(discriminator="type")]
-)
+ToolChoice: TypeAlias = Literal["auto", "none", "required"] | NamedTool | AllowedTools | HostedTool
 CHOICE: Final = "must be 'auto', 'none', 'required', a function or custom tool by its name, or allowed_tools"
 
 
-def read_tools(tools: Sequence[Tool] | None, choice: ToolChoice | None) -> ClientTools | None:
-    """What a request says of the client's tools; None: it has none.
+def read_tools(tools: Sequence[Tool | HostedTool] | None, choice: ToolChoice | None) -> ClientTools | None:
+    """What a request says of the client's tools; None: it has none. Hosted tools are left aside.
 
     Raises:
-        InvalidRequest: two tools have the same name, or the choice names one that is not there; `param` names it.
+        InvalidRequest: two tools have the same name, or the choice names one that is not there, or demands a hosted
+            one; `param` names it.
     """
     names: set[str] = set()
+    own = [tool for tool in tools or () if isinstance(tool, Tool)]
     for place, tool in enumerate(tools or ()):
+        if isinstance(tool, HostedTool):
+            if choice == "required":
+                raise _not_here(tool)
+            continue
         if tool.name in names:
             text = f"`tools[{place}].name` is {tool.name!r}, as that of another tool is"
             raise InvalidRequest(text, param=f"tools[{place}].name")
@@ -69,7 +82,17 @@ def read_tools(tools: Sequence[Tool] | None, choice: ToolChoice | None) -> Clien
             raise InvalidRequest(text, param="tool_choice")
     if mode == "required" and not (names if only is None else only):
         raise InvalidRequest("`tool_choice` demands a tool, and the request has none", param="tool_choice")
-    return ClientTools(tuple(map(_tool, tools)), mode, only) if tools else None
+    return ClientTools(tuple(map(_tool, own)), mode, only) if own else None
+
+
+def hosted_tools(tools: Sequence[Tool | HostedTool] | None) -> list[str]:
+    """The places and types of the tools that are left aside."""
+    return [f"tools[{place}] ({tool.type})" for place, tool in enumerate(tools or ()) if isinstance(tool, HostedTool)]
+
+
+def _not_here(tool: HostedTool) -> InvalidRequest:
+    text = f"`tool_choice` demands {tool.type!r}, which nobody here has: agents have tools of their own; say 'auto'"
+    return InvalidRequest(text, param="tool_choice")
 
 
 def _tool(tool: Tool) -> ClientTool:
@@ -90,7 +113,12 @@ def _choice(choice: ToolChoice | None) -> tuple[Choice, tuple[str, ...] | None]:
         case str():
             return choice, None
         case AllowedTools():
-            return choice.mode, tuple(tool.name for tool in choice.tools)
+            for tool in choice.tools:
+                if isinstance(tool, HostedTool) and choice.mode == "required":
+                    raise _not_here(tool)
+            return choice.mode, tuple(tool.name for tool in choice.tools if isinstance(tool, NamedTool))
+        case HostedTool():
+            raise _not_here(choice)
         case NamedTool():
             return "required", (choice.name,)
 
