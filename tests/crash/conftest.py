@@ -51,6 +51,10 @@ class Serving:
     def start(self) -> None:
         """Start a process and wait until it answers."""
         self.launch()
+        self.until_up()
+
+    def until_up(self) -> None:
+        """Wait until the process answers."""
         self._url = self.process.base_url()
 
     def restart(self) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.chaos import databases
 from tests.crash.conftest import Serving
+from tests.support import invariants
 from tests.support.commands import ROOT, Commands
+from tests.support.postgres import Hold
 
 INNOCENT = 20
 TEAMS = str(ROOT / "tests/support/teams/poisoned.py")
@@ -91,6 +98,52 @@ def test_only_the_run_that_kills_is_given_up(poisoned: Poisoned) -> None:
     for name in ended.keys() ^ runs.keys():
         said = [text for _, _, text in poisoned.messages(name)]
         assert said == ["Work.", *(f"{who} has spoken" for who in ("first", "second", "third"))]
+
+
+def test_servers_that_have_suspects_at_once(commands: Commands, migrated_postgres: str, tmp_path: Path) -> None:
+    """Each finds those that both know, in the same order, and one that only it knows. They take them at the same
+    moment. None harms a server, or is run by two at once."""
+    databases.audit(migrated_postgres)
+    first, _ = servers = [Poisoned(commands, migrated_postgres, tmp_path) for _ in range(2)]
+    for number, server in enumerate(servers):
+        server.environment["POISON_OWN"] = f"own{number}"
+        server.start()
+    names = [*(f"innocent-{number}" for number in range(4)), "poison-0", "poison-1", "own0", "own1"]
+    for number, name in enumerate(names):
+        servers[number % 2].begin(name)
+    for deaths in (1, 2):
+        until(lambda deaths=deaths: len(first.seen()) == len(names) * deaths)
+        for server in servers:
+            server.process.kill()  # Before one finds that the other is gone.
+        for server in servers:
+            server.process.wait()
+        with Hold(migrated_postgres, "thread", "EXCLUSIVE") if deaths == 2 else nullcontext() as hold:
+            for server in servers:
+                server.launch()
+            for server in servers:
+                server.until_up()
+            if hold is not None:
+                asyncio.run(hold.until_wait(4))  # Each wants the first run of both halves of what it has found.
+    until(lambda: len(first.seen()) == len(names) * 3)
+    taken = [int(count) for each in servers for count in re.findall(r"(\d+) suspects are resumed", each.process.stderr)]
+    assert sum(taken) == len(names), "both have taken the same"
+    apart = {psutil.Process(pid) for pid in first.seen()[-len(names) :]}
+    assert {server.process.pid for server in servers} <= {each.pid for child in apart for each in child.parents()}
+    first.word.write_text("work")
+    until(first.are_over)
+    assert all(server.process.running and server.process.pid not in first.seen() for server in servers)
+    ended = {name: run["error_message"] for name, run in first.runs().items() if run["status"] != "completed"}
+    assert ended.keys() == {"poison-0", "poison-1"}
+    assert all(text.startswith("The run was given up: 2 processes that ran nothing") for text in ended.values())
+    held: dict[tuple[int, int], list[str]] = {}
+    for row in databases.query(migrated_postgres, "SELECT * FROM chaos_lease WHERE owner IS NOT NULL ORDER BY id"):
+        held.setdefault((row["thread_key"], row["epoch"]), []).append(row["owner"])
+    for owners in held.values():
+        once = [owner for owner, _ in groupby(owners)]
+        assert len(once) == len(set(once)), "one who had lost the lease had it again"
+    turns = databases.query(migrated_postgres, "SELECT thread_key, turn FROM chaos_turn")
+    assert len(turns) == len({tuple(turn.values()) for turn in turns})
+    invariants.check(migrated_postgres)
 
 
 def test_a_run_whose_servers_are_killed_is_never_given_up(poisoned: Poisoned) -> None:

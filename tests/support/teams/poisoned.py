@@ -3,7 +3,7 @@ by real processes.
 
 What stands in the file `POISON` is what they do: without it both wait in that turn, so that a process has all runs on
 board; "kill" has the poisonous one kill its process, "load" the one that does so while it is built, and this and "work"
-let the others go on as well.
+let the others go on as well. `POISON_OWN` is one more name of the first team, which other servers do not know.
 """
 
 from __future__ import annotations
@@ -76,3 +76,5 @@ def _built() -> RoundRobinGroupChat:
 
 
 teams = {"innocent": lambda: _team(Waiting), "poison": lambda: _team(Killing), "loaded": _built}
+if "POISON_OWN" in os.environ:
+    teams[os.environ["POISON_OWN"]] = teams["innocent"]
