@@ -36,6 +36,7 @@ from drsai_backend.api.openai.models import model_routes
 from drsai_backend.api.openai.responses.routes import response_routes
 from drsai_backend.api.openai.responses.service import Responses
 from drsai_backend.api.openai.responses.socket import ResponsesSocket
+from drsai_backend.api.pages import page_routes
 from drsai_backend.api.shares import share_routes
 from drsai_backend.api.threads import run_routes, thread_routes
 from drsai_backend.api.tools import tool_routes
@@ -86,6 +87,8 @@ def create_app(
         summary="Multi-agent group chats behind Chat Completions.",
         lifespan=lifespan,
         redirect_slashes=False,
+        docs_url=None,  # FastAPI's pages load their scripts from other hosts.
+        redoc_url=None,
         dependencies=[Depends(known_parameters)],  # for routers that are included: its own routes have it
     )
     app.state.access = access
@@ -125,6 +128,7 @@ def create_app(
         routes.extend(key_routes(keys, engine.webhooks, bodies).routes)
         routes.extend(user_routes(Users(engine, keys, settings)).routes)
     routes.extend(health_routes(engine, "offline demo model" if is_demo else None).routes)
+    routes.extend(page_routes())
     install_error_handlers(app)
     install_document(app, needs_key=access.needs_key)
     # The last one added is the outermost.

@@ -102,6 +102,14 @@ class Access:
             caller.require(needed)
         return caller
 
+    async def authenticate_again(self, connection: Connection, needed: Scope) -> Principal | None:
+        """`authenticate`, of an answer or a connection that takes long. An application's own way to refuse is an
+        Unauthenticated, too."""
+        try:
+            return await self.authenticate(connection, needed)
+        except HTTPException as error:
+            raise Unauthenticated(error.detail) from None
+
     def acting(self, caller: Principal | None, connection: Connection, named: str | None) -> Principal:
         """As whom the caller asks. `named`: the user that the request names itself.
 
@@ -135,10 +143,12 @@ class Access:
                 return header, name
         return "", None
 
-    async def principal(self, connection: Connection, needed: Scope, named: str | None) -> Principal:
-        """`authenticate` and `acting`, for a request whose query names the user, if anything does. Whom a gateway acts
-        as needs the scope, too: `admin` they have not."""
-        who = self.acting(await self.authenticate(connection, needed), connection, named)
+    def principal(
+        self, caller: Principal | None, connection: Connection, needed: Scope, named: str | None
+    ) -> Principal:
+        """`acting`, for a request whose query names the user, if anything does. Whom a gateway acts as needs the scope,
+        too: `admin` they have not."""
+        who = self.acting(caller, connection, named)
         who.require(needed)
         return who
 
@@ -197,11 +207,13 @@ def allowed(scope: Scope, *, named: bool = True) -> Any:
     """A dependency that is the `Principal` who asks, and has the scope; see `needed_scope`. `named`: the query may name
     the user."""
 
-    async def who_asks(request: Request, user: NamedUser = None) -> Principal:
-        return await access_of(request).principal(request.scope, scope, user)
+    authenticated = allowed_caller(scope)  # Before it is looked at what the query says.
 
-    async def themselves(request: Request) -> Principal:
-        return await access_of(request).principal(request.scope, scope, None)
+    async def who_asks(request: Request, caller: Principal | None = authenticated, user: NamedUser = None) -> Principal:
+        return access_of(request).principal(caller, request.scope, scope, user)
+
+    async def themselves(request: Request, caller: Principal | None = authenticated) -> Principal:
+        return access_of(request).principal(caller, request.scope, scope, None)
 
     return _declaring(scope, who_asks if named else themselves)
 
@@ -215,10 +227,7 @@ def asked_again(request: Request, scope: Scope, who: Principal) -> Callable[[], 
 
     async def again() -> Principal:
         access = access_of(request)
-        try:
-            caller = await access.authenticate(request.scope, scope)
-        except HTTPException as error:  # An application's own way to say it.
-            raise Unauthenticated(error.detail) from None
+        caller = await access.authenticate_again(request.scope, scope)
         if caller is None:
             return who
         found = access.acting(caller, request.scope, None if who.acted_by is None else who.user_id)

@@ -18,6 +18,7 @@ from drsai_backend.api.http.parameters import Limit, after_of, new_router
 from drsai_backend.database.registered_tools import CURSOR_PATTERN, CallCounts, StoredTool, read_counts
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
+from drsai_backend.tools.literals import masked
 from drsai_backend.tools.registered.registry import ToolRegistry, ToolSpec
 from drsai_backend.tools.registered.statistics import quantile
 
@@ -170,7 +171,7 @@ def _tool_object(registry: ToolRegistry, tool: StoredTool, counts: CallCounts | 
         "object": "tool",
         "type": tool.kind,
         "version": tool.version,
-        "config": tool.definition,
+        "config": masked(tool.definition),
         "secrets": registry.secret_names(tool),
         "created_at": int(tool.created_at.timestamp()),
         "created_by": tool.created_by,

@@ -33,7 +33,6 @@ from drsai_backend.errors import ConfigurationError, Conflict, DrSaiError, NotFo
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import RunEnded
 from drsai_backend.runs.threads.views import ThreadDetail, ThreadSummary
-from drsai_backend.runs.transcript import FOR_OTHERS
 
 HELP: Final = """\
   /threads   your latest conversations
@@ -323,9 +322,8 @@ class _Chat:
         elif ended.status is RunStatus.RUNNING:
             self._console.print("[yellow]Left.[/] [dim]The server continues the run; the thread keeps its answer.[/]")
         elif ended.status is RunStatus.AWAITING_INPUT:
-            for_others = (ended.asked or {}).get(FOR_OTHERS)
-            text = "Your next message waits for the answer." if for_others else "Your next message is the answer."
-            self._console.print(f"[yellow]{text}[/]")
+            what = "waits for the answer" if (ended.asked or {}).get("for_others") else "is the answer"
+            self._console.print(f"[yellow]Your next message {what}.[/]")
         self._console.print()
 
     def _command(self, text: str) -> None:

@@ -9,14 +9,14 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 import yaml
 
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.json_types import JsonObject
+from drsai_backend.tools.literals import FieldPath
 
-FieldPath: TypeAlias = tuple[str | int, ...]
 MAX_BYTES: Final = 1_000_000
 """Of a file."""
 _MAX_NODES: Final = 100_000

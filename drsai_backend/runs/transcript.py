@@ -55,15 +55,10 @@ SAID_BEFORE: Final = "said_before"
 """In a stored question: what its client was shown while the turn that asks it was under way."""
 
 
-NUMBER: Final = "number"
-"""In a stored approval: what tells it from equal ones of other chats, in the histories of clients that name none."""
-FOR_OTHERS: Final = "for_others"
-"""In a stored question: who asked the team may not answer it."""
-
-
 def asked_text(question: JsonObject) -> str:
-    """What a chat window is shown of a question: its prompt, and the number of an approval."""
-    prompt, number = str(question.get("prompt") or ""), question.get(NUMBER)
+    """What a chat window is shown of a question: its prompt, and the number of an approval, which tells it from an
+    equal one of another chat where clients name none."""
+    prompt, number = str(question.get("prompt") or ""), question.get("number")
     return prompt if number is None else f"{prompt} (No. {number})"
 
 

@@ -248,12 +248,10 @@ def parse_decision(text: str, input_request: Mapping[str, object]) -> JsonObject
 
 def is_decision(text: str, input_request: Mapping[str, object]) -> bool:
     """Whether a plain text can be nothing but an answer to `input_request`: a decision, or one of its choices."""
-    if input_request.get("type") != "approval" and not input_request.get("choices"):
-        return False
-    try:
-        return bool(parse_decision(text, input_request))
-    except InvalidRequest:
-        return False
+    with contextlib.suppress(InvalidRequest):
+        wants_one = input_request.get("type") == "approval" or input_request.get("choices")
+        return bool(wants_one and parse_decision(text, input_request))
+    return False
 
 
 def _rest(said: str, words: Sequence[str], *, bare: bool) -> str | None:

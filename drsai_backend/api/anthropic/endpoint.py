@@ -171,10 +171,9 @@ class CountTokensRoute(ChatRoute):
         await _spoken(self._count, scope, receive, send)
 
     async def _count(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        check_query(scope, _QUERY)
         caller = await self._access.authenticate(scope, self.scope)
-        who = self._access.acting(caller, scope, None)
-        who.require(self.scope)
+        check_query(scope, _QUERY)
+        who = self._access.principal(caller, scope, self.scope, None)
         async with (
             self._bodies.read(scope, receive) as body,
             with_files(self._bodies, self._engine.files, body, partial(self._named_in, caller, body, scope)),

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from drsai_backend.api.http.errors import error_body, error_response, refused_parameter
 from drsai_backend.api.http.json import json_response
+from drsai_backend.api.http.parameters import KeyFirstRoute
 from drsai_backend.errors import DrSaiError
 from drsai_backend.json_types import JsonObject
 
@@ -35,7 +35,7 @@ def detailed_response(error: DrSaiError) -> Response:
     return json_response(with_detail(error), response.status_code, kept)
 
 
-class DetailRoute(APIRoute):
+class DetailRoute(KeyFirstRoute):
     """A route whose errors have `detail`."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

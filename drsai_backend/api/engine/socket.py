@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, cast
 from uuid import uuid4
@@ -29,9 +29,8 @@ from drsai_backend.api.engine.errors import with_detail
 from drsai_backend.api.engine.tasks import ExecuteBody, Tasks, state_of
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.errors import InternalError, Overloaded, refusal
-from drsai_backend.api.http.json import dumps
 from drsai_backend.api.http.middleware import Hosts
-from drsai_backend.api.http.sockets import POLICY_VIOLATION, SocketClosed, check_place, refuse
+from drsai_backend.api.http.sockets import SocketClosed, SocketEndpoint, SocketSession
 from drsai_backend.errors import DrSaiError, Unauthenticated
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.steps.events import Mark
@@ -66,7 +65,7 @@ _MESSAGES: Final[TypeAdapter[_Execute | _Resume | _Cancel | _Ping]] = TypeAdapte
 )
 
 
-class TaskSocket:
+class TaskSocket(SocketEndpoint):
     """The endpoint. `hosts`: those that are served, None: any; `origins` of web pages that may connect."""
 
     def __init__(
@@ -79,47 +78,33 @@ class TaskSocket:
         *,
         heartbeat: float = HEARTBEAT,
     ) -> None:
+        super().__init__(tasks.engine, access, hosts, origins)
         self.tasks = tasks
         self.bodies = bodies
-        self.access = access
         self.heartbeat = heartbeat
-        self._hosts = hosts
-        self._origins = origins
 
-    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
-        if (await receive())["type"] != "websocket.connect":
-            return
-        asking: Connection = {**scope, "type": "http", "method": "GET"}
-        try:
-            check_place(scope, self._hosts, self._origins)
-            self.tasks.engine.check_open()
-            await self.access.authenticate(asking, Scope.CHAT)
-        except DrSaiError as error:
-            await refuse(scope, send, error)
-            return
-        await send({"type": "websocket.accept"})
-        session = _Session(self, asking, send)
-        with suppress(SocketClosed):
-            await session.serve(receive)
+    def session(self, access: Access, asking: Connection, caller: Principal | None, send: Send) -> SocketSession:
+        """See `SocketEndpoint.session`."""
+        return _Session(self, access, asking, caller, send)
 
 
 async def _next(receive: Receive) -> JsonObject:
     return cast("JsonObject", await receive())
 
 
-class _Session:
+class _Session(SocketSession):
     """One connection."""
 
-    def __init__(self, socket: TaskSocket, asking: Connection, send: Send) -> None:
+    def __init__(
+        self, socket: TaskSocket, access: Access, asking: Connection, caller: Principal | None, send: Send
+    ) -> None:
+        super().__init__(access, asking, caller, send)
         self._socket = socket
-        self._asking = asking
-        self._send = send
-        self._sending = asyncio.Lock()
         self._told: dict[str, asyncio.Task[None]] = {}
         self._said = asyncio.Event()
 
     async def serve(self, receive: Receive) -> None:
-        """Answer messages until the client leaves, or may not ask any more."""
+        """See `SocketSession.serve`."""
         beating = asyncio.create_task(self._beat())
         reading = asyncio.create_task(_next(receive))
         try:
@@ -127,7 +112,6 @@ class _Session:
                 await asyncio.wait({reading, beating}, return_when=asyncio.FIRST_COMPLETED)
                 if beating.done():
                     beating.result()
-                    return
                 message = reading.result()
                 if message["type"] == "websocket.disconnect":
                     return
@@ -157,8 +141,7 @@ class _Session:
             task_id = getattr(asked, "task_id", None)
             await self._act(who, asked)
         except Unauthenticated as error:
-            await self._fail(error)
-            await self._end()
+            await self.end(error)
             return False
         except DrSaiError as error:
             await self._fail(error, task_id)
@@ -234,42 +217,23 @@ class _Session:
                 del self._told[task_id]
 
     async def _beat(self) -> None:
-        """Say that the connection lives while there is nothing to say, and look whether who asks still may. Ends when
-        they may not."""
+        """Say that the connection lives while there is nothing to say."""
         while True:
             self._said.clear()
             await asyncio.sleep(self._socket.heartbeat)
-            try:
-                await self._who(Scope.CHAT)
-            except Unauthenticated as error:
-                await self._fail(error)
-                await self._end()
-                return
-            except DrSaiError:
-                continue  # the database is away
             if not self._said.is_set():
                 await self._write({"type": "heartbeat", "time": datetime.now(UTC).isoformat()})
 
     async def _who(self, needed: Scope) -> Principal:
-        access = self._socket.access
-        who = access.acting(await access.authenticate(self._asking, needed), self._asking, None)
-        who.require(needed)
-        return who
+        return self.access.principal(await self.access.authenticate(self.asking, needed), self.asking, needed, None)
 
     async def _fail(self, error: DrSaiError, task_id: str | None = None) -> None:
-        about: JsonObject = {} if task_id is None else {"task_id": task_id}
-        await self._write({"type": "error", **about, "status": error.status, **with_detail(error)})
+        await self._write({**self.failure(error), **({} if task_id is None else {"task_id": task_id})})
+
+    def failure(self, error: DrSaiError) -> JsonObject:
+        """See `SocketSession.failure`."""
+        return {"type": "error", "status": error.status, **with_detail(error)}
 
     async def _write(self, event: JsonObject) -> None:
         self._said.set()
-        await self._say({"type": "websocket.send", "text": dumps(event).decode()})
-
-    async def _end(self) -> None:
-        await self._say({"type": "websocket.close", "code": POLICY_VIOLATION})
-
-    async def _say(self, message: JsonObject) -> None:
-        async with self._sending:
-            try:
-                await self._send(message)
-            except (OSError, RuntimeError) as error:  # how servers say that the client has left
-                raise SocketClosed from error
+        await self.write(event)

@@ -25,6 +25,17 @@ _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _OF_BROWSERS: Final = (b"host", b"origin", b"sec-fetch-site", b"authorization", b"api-key", b"x-api-key")
 
 
+_SECURITY: Final = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+"""Of every answer: what a browser shows of it, a user's file even, runs and loads nothing, and stands in no frame."""
+
+
 class Hosts:
     """The names that a request's `Host` may have: the loopback ones, those given, and addresses that are no names.
 
@@ -91,9 +102,10 @@ def _without_port(host: str) -> str:
 
 @dataclass(frozen=True)
 class RequestGuard:
-    """Gives every answer an `X-Request-Id`: the request's own, where it has a sane one. Refuses what must not reach a
-    route: a host that is none of `hosts` (None: any is served), two lengths of one body, which a proxy and this server
-    could read as different requests, and changes by pages of other origins than `origins`."""
+    """Gives every answer an `X-Request-Id`, the request's own where it has a sane one, and the headers of `_SECURITY`
+    that it has not set itself. Refuses what must not reach a route: a host that is none of `hosts` (None: any is
+    served), two lengths of one body, which a proxy and this server could read as different requests, and changes by
+    pages of other origins than `origins`."""
 
     app: ASGIApp
     hosts: Hosts | None
@@ -119,7 +131,10 @@ class RequestGuard:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+                given = message.get("headers", ())
+                own = {name for name, _ in given}
+                missing = (each for each in _SECURITY if each[0] not in own)
+                message["headers"] = [*given, *missing, (b"x-request-id", request_id)]
             await send(message)
 
         if error is None and lengths > 1:

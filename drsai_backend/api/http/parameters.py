@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from pydantic import AfterValidator
 from starlette.types import Scope
 
+from drsai_backend.api.auth import needed_scope
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InvalidRequest
@@ -78,11 +79,24 @@ async def known_parameters(request: Request) -> None:
     check_query(request.scope, _query_parameters(route.dependant))
 
 
+class KeyFirstRoute(APIRoute):
+    """A route that looks who asks before it looks at what: who has no key learns nothing of its parameters."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.dependant.dependencies.sort(key=lambda each: needed_scope(each.call) is None)
+
+
 def new_router(prefix: str = "", *, tags: Sequence[str], dependencies: Sequence[Dependency] = ()) -> APIRouter:
     """A router whose routes are the application's as they are. Those of a router that an application includes are made
     anew with its dependencies, at the first request, which takes as long as to make them.
     """
-    return APIRouter(prefix=prefix, tags=list(tags), dependencies=[Depends(known_parameters), *dependencies])
+    return APIRouter(
+        prefix=prefix,
+        tags=list(tags),
+        dependencies=[Depends(known_parameters), *dependencies],
+        route_class=KeyFirstRoute,
+    )
 
 
 def _query_parameters(dependant: Dependant) -> Iterator[str]:

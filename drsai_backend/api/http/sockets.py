@@ -1,24 +1,130 @@
-"""WebSockets: who may open one, and how one is refused."""
+"""WebSockets: who may open one, how one is refused, and that one ends once who has opened it may not ask any more."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Final
 
+from starlette.types import Receive, Send
 from starlette.types import Scope as Connection
-from starlette.types import Send
 
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api import events
+from drsai_backend.api.auth import Access
 from drsai_backend.api.http.body import header_of
 from drsai_backend.api.http.errors import HostNotAllowed, error_body
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.http.middleware import Hosts, check_origin
-from drsai_backend.errors import DrSaiError
+from drsai_backend.errors import DrSaiError, InsufficientScope, Unauthenticated
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs import Engine
 
 POLICY_VIOLATION: Final = 1008
 
 
 class SocketClosed(Exception):
     """Nobody is listening any more."""
+
+
+class SocketSession:
+    """One connection, that its opener may use for as long as their key, token or login holds."""
+
+    def __init__(self, access: Access, asking: Connection, caller: Principal | None, send: Send) -> None:
+        self.access = access
+        self.asking = asking
+        """The request that asked for the upgrade: who asks is found by requests."""
+        self._caller = caller
+        self._send = send
+        self._sending = asyncio.Lock()
+
+    async def serve(self, receive: Receive) -> None:
+        """Answer messages until the client leaves."""
+        raise NotImplementedError
+
+    def failure(self, error: DrSaiError) -> JsonObject:
+        """What an error is told as."""
+        return {"type": "error", "status": error.status, **error_body(error)}
+
+    async def run(self, receive: Receive) -> None:
+        """`serve`, until its opener may not ask any more: that cuts an answer, too, of a run that goes on."""
+        parts = {asyncio.create_task(self.serve(receive)), asyncio.create_task(self._look())}
+        try:
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                each.result()
+        finally:
+            for each in parts:
+                each.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(events.CHECK_SECONDS)
+            try:
+                found = await self.access.authenticate_again(self.asking, Scope.CHAT)
+                if self._caller is not None and (found is None or found.owner != self._caller.owner):
+                    raise Unauthenticated("another user asks now")
+            except (Unauthenticated, InsufficientScope) as error:
+                await self.end(error)
+                return
+            except DrSaiError:
+                continue  # The database is away.
+
+    async def fail(self, error: DrSaiError) -> None:
+        """Say that something has failed. Raises SocketClosed."""
+        await self.write(self.failure(error))
+
+    async def write(self, event: JsonObject) -> None:
+        """Tell the client something. Raises SocketClosed."""
+        await self._say({"type": "websocket.send", "text": dumps(event).decode()})
+
+    async def end(self, error: DrSaiError) -> None:
+        """Close the connection, and say why. Raises SocketClosed."""
+        await self.fail(error)
+        await self._say({"type": "websocket.close", "code": POLICY_VIOLATION})
+
+    async def _say(self, message: JsonObject) -> None:
+        async with self._sending:
+            try:
+                await self._send(message)
+            except (OSError, RuntimeError) as error:  # how servers say that the client has left
+                raise SocketClosed from error
+
+
+class SocketEndpoint:
+    """A WebSocket that whoever has the scope `chat` may open.
+
+    Args:
+        hosts: those that are served; None: any.
+        origins: of web pages that may connect. Others may not: a browser asks nobody before it opens a WebSocket.
+    """
+
+    def __init__(self, engine: Engine, access: Access, hosts: Hosts | None, origins: Collection[str]) -> None:
+        self._engine = engine
+        self._access = access
+        self._hosts = hosts
+        self._origins = origins
+
+    def session(self, access: Access, asking: Connection, caller: Principal | None, send: Send) -> SocketSession:
+        """A connection that was accepted."""
+        raise NotImplementedError
+
+    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
+        if (await receive())["type"] != "websocket.connect":
+            return
+        asking: Connection = {**scope, "type": "http", "method": "GET"}
+        try:
+            check_place(scope, self._hosts, self._origins)
+            self._engine.check_open()
+            caller = await self._access.authenticate(asking, Scope.CHAT)
+        except DrSaiError as error:
+            await refuse(scope, send, error)
+            return
+        await send({"type": "websocket.accept"})
+        with suppress(SocketClosed):
+            await self.session(self._access, asking, caller, send).run(receive)
 
 
 def check_place(scope: Connection, hosts: Hosts | None, origins: Collection[str]) -> None:

@@ -12,7 +12,6 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DrSaiError
 from drsai_backend.json_types import MOST_ZEROS, JsonObject, zeros_of
 from drsai_backend.runs.events import MessageDone, RunEnded
-from drsai_backend.runs.transcript import FOR_OTHERS
 
 _HOW: Final = {
     "approve": '`answer`: "approve", "deny: the reason", or {"decision": "edit", "arguments": {…}}',
@@ -36,10 +35,9 @@ def told(
     if status is RunStatus.RUNNING:
         note = f"The run is not over yet. To go on waiting, {again} and no message."
     elif status is RunStatus.AWAITING_INPUT and question is not None:
-        how = f"To answer, {again} and {how_to_answer(question)}."
-        if question.get(FOR_OTHERS):
-            how = f"To see whether it is decided, {again} and no message."
-        note = f"The team asks: {question.get('prompt', '')}\n{how}"
+        answer = f"To answer, {again} and {how_to_answer(question)}."
+        wait = f"To see whether it is decided, {again} and no message."
+        note = f"The team asks: {question.get('prompt', '')}\n{wait if question.get('for_others') else answer}"
     elif status is RunStatus.ERROR and ended is not None:
         note = f"The run failed: {ended.error_message or ended.error_code}. To try again, {again} and a message."
     elif status is RunStatus.STOPPED and ended is not None:

@@ -33,9 +33,10 @@ class McpRoute(APIRoute):
         self._server: Any = None
 
     async def _answer(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        caller = await self._access.authenticate(scope, Scope.CHAT)
         check_query(scope, ("user",))
         named = user_of(QueryParams(scope["query_string"]).get("user"))
-        who = await self._access.principal(scope, Scope.CHAT, named)
+        who = self._access.principal(caller, scope, Scope.CHAT, named)
         try:
             from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 

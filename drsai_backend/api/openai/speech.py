@@ -21,7 +21,7 @@ from drsai_backend.api.openai.thoughts import Thoughts
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import MessageDone, RunEnded, RunEvent, RunStarted, TextDelta, ThoughtDelta
-from drsai_backend.runs.transcript import FOR_OTHERS, asked_text, is_asked
+from drsai_backend.runs.transcript import asked_text, is_asked
 
 _QUEUED: Final = (
     "This message waits in the queue and is worked on later: a question came first, and what you send next is the "
@@ -190,7 +190,7 @@ class Speech:
         run asks it, and the message that this answers waits behind that one."""
         text = asked_text(asked)
         if queued:
-            waits = _QUEUED_BEHIND_OTHERS if asked.get(FOR_OTHERS) else _QUEUED
+            waits = _QUEUED_BEHIND_OTHERS if asked.get("for_others") else _QUEUED
             return [Piece(source, waits + self._heading(source) + text, begins=True)]
         pieces = self.end()
         if is_asked(text, self.stored[-1].message.to_text() if self.stored else None):

@@ -11,13 +11,13 @@ from typing import Final, cast
 from drsai_backend.definitions.check import parse_definitions, suggestion, wrong_names
 from drsai_backend.definitions.convert import books, entity, functions
 from drsai_backend.definitions.convert.base import Draft, Format, agent_name
-from drsai_backend.definitions.convert.secrets import MAX_SECRETS, Secrets, TooManySecrets
 from drsai_backend.definitions.convert.writing import Converted, escaped, halves, write_data
 from drsai_backend.definitions.schema import Definitions
 from drsai_backend.definitions.source import DefinitionError, FieldPath, Problem, Source, parse, read_text
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.builtin import NAMES
 from drsai_backend.tools.http.tool import PREFIX
+from drsai_backend.tools.literals import MAX_SECRETS, Secrets, TooManySecrets
 
 __all__ = ["FORMATS", "Converted", "convert", "convert_file"]
 

@@ -12,10 +12,10 @@ from typing import Any, Final, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from drsai_backend.definitions.check import explained
-from drsai_backend.definitions.convert.secrets import Secrets
 from drsai_backend.definitions.schema import MAX_TOOLS
 from drsai_backend.definitions.source import DefinitionError, FieldPath, Problem, Source
 from drsai_backend.json_types import JsonObject
+from drsai_backend.tools.literals import Secrets
 
 _SHOWN: Final = 400
 """Characters of a value in a note."""

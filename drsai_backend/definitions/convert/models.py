@@ -7,10 +7,10 @@ from typing import Final, get_args
 from pydantic import ValidationError
 
 from drsai_backend.definitions.convert.base import Draft
-from drsai_backend.definitions.convert.secrets import reference_of
 from drsai_backend.definitions.source import FieldPath
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.profiles.schema import KEYS, Profile, Provider
+from drsai_backend.tools.literals import reference_of
 
 PROVIDERS: Final[tuple[str, ...]] = tuple(each for each in get_args(Provider) if each not in ("demo", "default"))
 _SAME: Final = {

@@ -23,7 +23,6 @@ from drsai_backend.runs.execution.writer import RunWriter
 from drsai_backend.runs.failures import HandedOver, PauseRequested, RunInterrupted, failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.threads.rights import may_answer, told_to_asker
-from drsai_backend.runs.transcript import FOR_OTHERS, NUMBER
 from drsai_backend.state import ResumeRecord
 from drsai_backend.teams.client_tools.definitions import new_call_id
 from drsai_backend.teams.limits import LimitReached
@@ -219,9 +218,9 @@ class Execution:
             whom["asker"] = asker.user_id
             stored |= {key: value for key, value in whom.items() if value is not None}
             if not may_answer(asker, stored):
-                stored |= {"prompt": f"{question.prompt}\n\n{told_to_asker(stored)}", FOR_OTHERS: True}
+                stored |= {"prompt": f"{question.prompt}\n\n{told_to_asker(stored)}", "for_others": True}
         if question.type == "approval":
-            stored[NUMBER] = stored["id"][:6]
+            stored["number"] = stored["id"][:6]
         waits_for = question.by or f"user:{self.live.name.user_id}"
         return {"input_request": stored, "deadline": deadline, "waits_for": waits_for}
 

@@ -100,7 +100,4 @@ def told_to_asker(question: Mapping[str, Any]) -> str:
 def check_may_answer(who: Principal, question: Mapping[str, Any], steered_by: Collection[str] = ()) -> None:
     """Raises Forbidden unless `may_answer`."""
     if not may_answer(who, question, steered_by):
-        by = question.get("by")
-        whom = [] if by is None else [f"by {by}"]
-        whom += ["by somebody else than who asked"] if question.get("not_by") == "asker" else []
-        raise Forbidden(f"this is to be answered {' and '.join(whom)}: you may not answer it", param="id")
+        raise Forbidden(f"{told_to_asker(question)} You may not answer it.", param="id")

@@ -15,6 +15,7 @@ from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import NotFound
 from drsai_backend.json_types import JsonObject
+from drsai_backend.tools.literals import masked
 from drsai_backend.tools.registered.registry import ToolRegistry, ToolSpec
 from drsai_backend.tools.registered.statistics import quantile
 
@@ -141,7 +142,7 @@ class ToolCalls:
             name=tool.name,
             type=tool.kind,
             version=tool.version,
-            config=tool.definition,
+            config=masked(tool.definition),
             secrets=self._registry.secret_names(tool),
             created_at=tool.created_at,
             created_by=tool.created_by,

@@ -21,6 +21,7 @@ from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.calling import call_tool
+from drsai_backend.tools.literals import checked
 from drsai_backend.tools.registered.base import ToolKind
 from drsai_backend.tools.registered.counted import CountedTool, CountedWorkbench
 from drsai_backend.tools.registered.statistics import CallStatistics
@@ -82,7 +83,9 @@ class ToolRegistry:
         kind = self._kind(spec.kind)
         self._check(spec)
         # In a thread: a config may have a long schema.
-        config = await in_thread(partial(kind.check, spec.name, spec.config, spec.secrets))
+        replaced = await self.get(who, spec.name) if replaces else None
+        given = checked(spec.config, None if replaced is None else replaced.definition)
+        config = await in_thread(partial(kind.check, spec.name, given, spec.secrets))
         await kind.check_credentials(spec.name, config, spec.secrets, tenant=who.tenant)
         sealed = self._db.secrets.encrypt(json.dumps(dict(spec.secrets))) if spec.secrets else None
         write = partial(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -40,6 +41,16 @@ async def test_without_a_valid_key(lasting: World, method: str, path: str, neede
         assert _error(response) == (401, "invalid_api_key"), who
         assert response.headers["www-authenticate"].startswith("Bearer")
         assert who is None or lasting.keys.get(who, who) not in response.text
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(("method", "path", "needed"), GUARDED)
+@pytest.mark.parametrize("query", [{"zzz": "1"}, {"user": "\n"}, {"user": ["a", "b"]}, {"limit": "x", "owner": "\x1b"}])
+async def test_the_key_is_checked_before_the_query(
+    lasting: World, method: str, path: str, needed: Scope, query: dict[str, Any]
+) -> None:
+    response = await lasting.ask("revoked", method, path, params=query)
+    assert _error(response) == (401, "invalid_api_key")
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -122,7 +133,10 @@ async def test_a_gateway_stays_in_its_tenant_and_gives_no_right_away(world: Worl
     as_eve = {"headers": {"X-OpenWebUI-User-Email": "eve"}}
     assert _error(await world.ask("gateway", "get", "/v1/threads/{thread_id}", **as_eve)) == (404, "not_found")
     body = {**HELLO, "thread_id": "t"}
-    chat = {"headers": {"Authorization": f"Bearer {world.keys['gateway']}", **as_eve["headers"]}, "json": body}
+    chat: dict[str, Any] = {
+        "headers": {"Authorization": f"Bearer {world.keys['gateway']}", **as_eve["headers"]},
+        "json": body,
+    }
     assert (await world.http.post("/v1/chat/completions", **chat)).status_code == 200
     [thread] = (await world.drsai.list_threads("eve", tenant="acme")).items
     assert thread.thread_id == "t"

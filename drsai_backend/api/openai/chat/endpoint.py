@@ -89,8 +89,8 @@ class ChatRoute(APIRoute):
         return await parse_call(body, scope, self._bodies, max_messages=self._max_messages)
 
     async def _answer(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        check_query(scope, self.query)
         caller = await self._access.authenticate(scope, self.scope)
+        check_query(scope, self.query)
         async with (
             self._bodies.read(scope, receive) as body,
             with_files(self._bodies, self._engine.files, body, partial(self._named_in, caller, body, scope)),

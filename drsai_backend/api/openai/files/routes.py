@@ -144,9 +144,6 @@ def file_routes(engine: Engine, bodies: Bodies) -> APIRouter:
         headers = {
             "accept-ranges": "bytes",
             "content-disposition": f"attachment; filename*=UTF-8''{quote(info.filename, safe='')}",
-            # What a user has uploaded must not run as a page of this server's.
-            "x-content-type-options": "nosniff",
-            "content-security-policy": "sandbox",
         }
         asked = _range(request.headers.get("range"), info.bytes)
         if asked is None:

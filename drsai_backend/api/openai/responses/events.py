@@ -31,7 +31,6 @@ from drsai_backend.api.openai.speech import Piece, Speech
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import MessageDone, RunEnded, RunEvent, RunStarted
-from drsai_backend.runs.transcript import FOR_OTHERS
 from drsai_backend.teams.client_tools.definitions import calls_of
 
 BLOCK: Final = 2**20
@@ -234,7 +233,7 @@ class EventWriter:
         if calls := calls_of(asked):
             part = self.subject.run_id.removeprefix(items.RUN)
             return [call_item(part, place, call) for place, call in enumerate(calls)]
-        if asked.get("type") != "approval" or asked.get("kind") != "approval" or asked.get(FOR_OTHERS):
+        if asked.get("type") != "approval" or asked.get("kind") != "approval" or asked.get("for_others"):
             return []
         tool: JsonObject = asked.get("tool") or {}
         arguments: object = tool.get("arguments")

@@ -21,10 +21,9 @@ from starlette.types import Scope as Connection
 from drsai_backend import log_context
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Access, acting_as
-from drsai_backend.api.http.errors import InternalError, error_body
-from drsai_backend.api.http.json import dumps
+from drsai_backend.api.http.errors import InternalError
 from drsai_backend.api.http.middleware import Hosts
-from drsai_backend.api.http.sockets import POLICY_VIOLATION, SocketClosed, check_place, refuse
+from drsai_backend.api.http.sockets import SocketClosed, SocketEndpoint, SocketSession
 from drsai_backend.api.openai.responses.answers import told
 from drsai_backend.api.openai.responses.service import Responses
 from drsai_backend.api.openai.responses.stored.places import Call
@@ -43,13 +42,8 @@ class ConnectionLimit(DrSaiError, code="websocket_connection_limit_reached", sta
     """The connection has lasted for as long as one may."""
 
 
-class ResponsesSocket:
-    """The endpoint.
-
-    Args:
-        hosts: those that are served; None: any.
-        origins: of web pages that may connect. Others may not: a browser asks nobody before it opens a WebSocket.
-    """
+class ResponsesSocket(SocketEndpoint):
+    """The endpoint; see `SocketEndpoint`."""
 
     def __init__(
         self,
@@ -60,74 +54,61 @@ class ResponsesSocket:
         *,
         seconds: float = _SECONDS,
     ) -> None:
+        super().__init__(responses.engine, access, hosts, origins)
         self._responses = responses
-        self._access = access
-        self._hosts = hosts
-        self._origins = origins
         self._seconds = seconds
 
-    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
-        if (await receive())["type"] != "websocket.connect":
-            return
-        # Access looks at requests: this one is the GET that asks for the upgrade.
-        asking: Connection = {**scope, "type": "http", "method": "GET"}
-        try:
-            check_place(scope, self._hosts, self._origins)
-            self._responses.engine.check_open()
-            await self._access.authenticate(asking, Scope.CHAT)
-        except DrSaiError as error:
-            await refuse(scope, send, error)
-            return
-        await send({"type": "websocket.accept"})
-        session = _Session(self._responses, self._access, asking, send)
-        try:
-            await self._serve(session, receive)
-        except SocketClosed:
-            pass
-        finally:
-            session.close()
-
-    async def _serve(self, session: _Session, receive: Receive) -> None:
-        until = time.monotonic() + self._seconds
-        while True:
-            try:
-                async with asyncio.timeout(until - time.monotonic()):
-                    message = await receive()
-            except TimeoutError:
-                await session.fail(ConnectionLimit("this connection has lasted for an hour: open a new one"))
-                await session.end()
-                return
-            if message["type"] == "websocket.disconnect":
-                return
-            data: bytes | None = message.get("bytes")
-            if not await session.turn(message["text"].encode() if data is None else data):
-                return
+    def session(self, access: Access, asking: Connection, caller: Principal | None, send: Send) -> SocketSession:
+        """See `SocketEndpoint.session`."""
+        return _Session(self._responses, self._seconds, access, asking, caller, send)
 
 
-class _Session:
+class _Session(SocketSession):
     """One connection. `remembered`: the threads of responses that are not stored, by the ids of those."""
 
-    def __init__(self, responses: Responses, access: Access, asking: Connection, send: Send) -> None:
+    def __init__(
+        self,
+        responses: Responses,
+        seconds: float,
+        access: Access,
+        asking: Connection,
+        caller: Principal | None,
+        send: Send,
+    ) -> None:
+        super().__init__(access, asking, caller, send)
         self._responses = responses
-        self._access = access
-        self._asking = asking
-        self._send = send
+        self._until = time.monotonic() + seconds
         self._remembered: dict[str, str] = {}
         self._temporary: dict[str, Principal] = {}
         """Threads that go with the connection, and whose they are."""
+
+    async def serve(self, receive: Receive) -> None:
+        """See `SocketSession.serve`."""
+        try:
+            while True:
+                async with asyncio.timeout(self._until - time.monotonic()):
+                    message = await receive()
+                if message["type"] == "websocket.disconnect":
+                    return
+                data: bytes | None = message.get("bytes")
+                if not await self.turn(message["text"].encode() if data is None else data):
+                    return
+        except TimeoutError:
+            await self.end(ConnectionLimit("this connection has lasted for an hour: open a new one"))
+        finally:
+            self.close()
 
     async def turn(self, data: bytes) -> bool:
         """Answer one message. False: the connection is over."""
         log_context.bind(f"req_{uuid4().hex}")
         previous: object = None
         try:
-            caller = await self._access.authenticate(self._asking, Scope.CHAT)
+            caller = await self.access.authenticate(self.asking, Scope.CHAT)
             body = await self._responses.bodies.parse(data)
             previous = body.get("previous_response_id")
             await self._answer(caller, body)
         except Unauthenticated as error:  # its key was revoked meanwhile
-            await self.fail(error)
-            await self.end()
+            await self.end(error)
             return False
         except DrSaiError as error:
             self._forget(previous)
@@ -149,7 +130,7 @@ class _Session:
         if body.get("generate", True) is not True:
             raise InvalidRequest("`generate` must be true: nothing is prepared without an answer", param="generate")
         fields = {name: value for name, value in body.items() if name not in ("type", "generate")}
-        who = acting_as(self._access, self._asking, caller, None, body.get("user"))
+        who = acting_as(self.access, self.asking, caller, None, body.get("user"))
         await self._responses.engine.check_name(who, fields)
         asked = self._responses.read({**fields, "stream": True})
         started = await self._responses.create(Call(who, asked, remembered=self._remembered))
@@ -164,30 +145,13 @@ class _Session:
         async with aclosing(told(started, writer)) as batches:
             async for events in batches:
                 for event in events:
-                    await self._write(event)
+                    await self.write(event)
         if writer.ended is None or writer.snapshot()["status"] == "failed":
             self._forget(asked.previous_response_id)
 
     def _forget(self, previous: object) -> None:
         if isinstance(previous, str):
             self._remembered.pop(previous, None)
-
-    async def fail(self, error: DrSaiError) -> None:
-        """Say that a turn, or the connection, has failed."""
-        await self._write({"type": "error", "status": error.status, **error_body(error)})
-
-    async def _write(self, event: JsonObject) -> None:
-        await self._tell({"type": "websocket.send", "text": dumps(event).decode()})
-
-    async def end(self) -> None:
-        """Close the connection."""
-        await self._tell({"type": "websocket.close", "code": POLICY_VIOLATION})
-
-    async def _tell(self, message: JsonObject) -> None:
-        try:
-            await self._send(message)
-        except (OSError, RuntimeError) as error:  # how servers say that the client has left
-            raise SocketClosed from error
 
     def close(self) -> None:
         """What was not stored goes with the connection."""

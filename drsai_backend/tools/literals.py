@@ -1,16 +1,23 @@
 """Secrets that a configuration holds in clear: found by the names of their fields and by their own form.
 
 A secret that was found in one place is hidden wherever else it stands. The name of a variable takes its place.
+The config of a registered tool names its credentials (`{secret:NAME}`) and has none in its headers. What an older
+release has stored may have some: these go on to be sent, and are masked wherever they are shown.
 """
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final, cast
+from typing import Any, Final, TypeAlias, cast
+from urllib.parse import urlsplit
 
-from drsai_backend.definitions.source import FieldPath
+from drsai_backend.errors import InvalidRequest
+from drsai_backend.json_types import JsonObject
+from drsai_backend.tools.http.hiding import SHOWN
 
+FieldPath: TypeAlias = tuple[str | int, ...]
 _LEAST: Final = 6
 """Characters of a secret that is looked for elsewhere, too. Anything shorter is in all texts."""
 _WORDS: Final = (
@@ -45,6 +52,9 @@ _FORMS: Final = (
     re.compile(r"[?&](?:api_?key|appid|key|token|access_token|secret|sig|signature|password)=([^&#\s{}]+)", re.I),
 )
 """What looks like a secret wherever it stands: the group, or all of it."""
+_NAMED: Final = re.compile(r"\{[^{}]*\}")
+_RANDOM: Final = re.compile(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9_+/=]{24,}")
+"""As a header's value: what nobody would write who did not copy it."""
 
 
 def reference_of(value: object) -> str | None:
@@ -177,3 +187,53 @@ def _search(secrets: list[str]) -> re.Pattern[str] | None:
     """Finds any of them, the longest first: a secret may be the beginning of another one."""
     longest = sorted(secrets, key=len, reverse=True)
     return re.compile(f"({'|'.join(map(re.escape, longest))})") if longest else None
+
+
+# --- headers of a registered tool ------------------------------------------------------------------------------------
+
+
+def masked(config: JsonObject) -> JsonObject:
+    """A config as it may be shown."""
+    shown = copy.deepcopy(config)
+    for _, part, name in _headers(shown):
+        if _is_literal(name, part["headers"][name]):
+            part["headers"][name] = SHOWN
+    return shown
+
+
+def checked(config: JsonObject, stored: JsonObject | None) -> JsonObject:
+    """A config that somebody writes, in which what is masked is as it is `stored`.
+
+    Raises:
+        InvalidRequest: a header has a credential; or what is masked is not there, or would go to another server.
+    """
+    given = copy.deepcopy(config)
+    for path, part, name in _headers(given):
+        param = f"config.{path}headers.{name}"[:200]
+        text = "put it into `secrets`, and write `{secret:NAME}` in its place"
+        if part["headers"][name] == SHOWN:
+            of: JsonObject = ((stored or {}).get(path[:-1]) if path else stored) or {}
+            kept = {key.lower(): value for key, value in of.get("headers", {}).items()}.get(name.lower())
+            if kept is None or urlsplit(str(of.get("url")))[:2] != urlsplit(str(part.get("url")))[:2]:
+                raise InvalidRequest(f"`{param}`: no credential for this server is stored there: {text}", param=param)
+            part["headers"][name] = kept
+        elif _is_literal(name, part["headers"][name]):
+            raise InvalidRequest(f"`{param}` has a credential as it is: {text}", param=param)
+    return given
+
+
+def _headers(config: JsonObject) -> Iterator[tuple[str, JsonObject, str]]:
+    """The path of each part of a config with headers, the part, and a header's name. Nothing is checked yet."""
+    parts: list[tuple[str, Any]] = [("", config), *((f"{name}.", config.get(name)) for name in ("endpoint", "check"))]
+    for path, found in parts:
+        part = cast("JsonObject", found if isinstance(found, dict) else {})
+        headers: object = part.get("headers")
+        for name in cast("JsonObject", headers) if isinstance(headers, dict) else ():
+            yield path, part, name
+
+
+def _is_literal(name: str, value: object) -> bool:
+    """Whether a header has a credential by its name, unless one is named in it, or something that looks like one."""
+    rest = _NAMED.sub("", str(value))
+    named = "value" if "{secret:" in str(value) else name  # Beside a named one, only its form tells another.
+    return bool(Secrets({named: rest}).found) or _RANDOM.fullmatch(rest.strip()) is not None
