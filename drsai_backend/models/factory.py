@@ -18,6 +18,7 @@ from drsai_backend.models.demo import DemoChatCompletionClient
 from drsai_backend.models.embeddings import Embeddings
 from drsai_backend.models.endpoints.bounded import bounds_of
 from drsai_backend.models.endpoints.continuation import ContinueRules
+from drsai_backend.models.endpoints.forms import MessageForms
 from drsai_backend.models.endpoints.message_rules import MessageRules
 from drsai_backend.models.facts import ModelFacts, facts_of
 from drsai_backend.models.fallback.asker import Asker
@@ -43,6 +44,7 @@ class ModelClientFactory:
 
     Attributes:
         embeddings: those of the configured endpoint.
+        forms: messages as they are sent to endpoints, in a quarter of `warm_bytes`.
         rules: which messages endpoints take; of all clients of this process, those of team factories too.
         continues: how their models continue answers.
 
@@ -54,13 +56,14 @@ class ModelClientFactory:
     def __init__(
         self, settings: Settings, provider: ModelProvider | None = None, database: Database | None = None
     ) -> None:
-        self._provider = provider or (None if settings.is_demo else OpenAIProvider(settings))
+        self.forms = MessageForms(settings.warm_bytes // 4)
+        self._provider = provider or (None if settings.is_demo else OpenAIProvider(settings, self.forms))
         self._demo = DemoChatCompletionClient(settings.demo_delay)
         self.embeddings = Embeddings(settings)
         self.rules = MessageRules(settings.model_messages, bounds_of(settings))
         self.continues = ContinueRules(settings.model_continues)
         self.profiles = Profiles() if settings.models is None else load_profiles(settings.models)
-        self._clients = Providers(settings, self._provider)
+        self._clients = Providers(settings, self._provider, self.forms)
         for name, profile in self.profiles.profiles.items():
             self._clients.check(name, profile)
         self._targets: dict[str, Target] = {}

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import lru_cache
-from typing import Final, cast
+from functools import lru_cache, partial
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
-from autogen_core.models import LLMMessage, ModelFamily, ModelInfo
+from autogen_core.models import LLMMessage, ModelFamily, ModelInfo, SystemMessage, UserMessage
 from autogen_core.tools import Tool, ToolSchema
 from autogen_ext.models.openai import (
     BaseOpenAIChatCompletionClient,
     OpenAIClientConfigurationConfigModel,
     _model_info,  # AutoGen's table of models is exported nowhere else
 )
+from autogen_ext.models.openai._openai_client import CreateParams, to_oai_type  # what each call converts with
 from openai import AsyncOpenAI, Timeout
 from pydantic import SecretStr
 
 from drsai_backend.config import Settings, usable_key
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models.base import ModelProvider
 from drsai_backend.models.endpoints.bounded import client_of
 from drsai_backend.models.endpoints.chat import NotingOpenAI
+from drsai_backend.models.endpoints.forms import MessageForms
 from drsai_backend.models.tokens import count_tokens, remaining_tokens
 
 DEFAULT_MODEL: Final = "gpt-4o-mini"
@@ -44,10 +47,15 @@ class OpenAIProvider(ModelProvider):
 
     All clients share one connection pool, so that the 64 most recently used (model, key) pairs cost little and dropping
     one disturbs no run.
+
+    Args:
+        settings: the endpoint and what its models can do.
+        forms: messages as they are sent; None: they are converted for each call.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, forms: MessageForms | None = None) -> None:
         self._settings = settings
+        self._forms = forms
         self._model = settings.model or DEFAULT_MODEL
         self._url = settings.openai_base_url or OPENAI_URL
         self._pool: AsyncOpenAI | None = None
@@ -79,6 +87,7 @@ class OpenAIProvider(ModelProvider):
             model=model,
             model_info=self.model_info(model),
             context_size=self._settings.model_context,
+            forms=self._forms,
         )
 
     def model_info(self, model: str) -> ModelInfo:
@@ -114,13 +123,20 @@ class PooledOpenAIClient(BaseOpenAIChatCompletionClient):
     component_provider_override = "autogen_ext.models.openai.OpenAIChatCompletionClient"
 
     def __init__(
-        self, client: AsyncOpenAI, *, model: str, model_info: ModelInfo, context_size: int | None = None
+        self,
+        client: AsyncOpenAI,
+        *,
+        model: str,
+        model_info: ModelInfo,
+        context_size: int | None = None,
+        forms: MessageForms | None = None,
     ) -> None:
         super().__init__(client=client, create_args={"model": model}, model_info=model_info)
         # AutoGen would warn whenever a gateway answers with another name of the model than its own table has.
         self._resolved_model = None
         self._model = model
         self._context_size = context_size
+        self._forms = forms
 
     @property
     def context_length(self) -> int | None:
@@ -139,6 +155,38 @@ class PooledOpenAIClient(BaseOpenAIChatCompletionClient):
     def remaining_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
         """Tokens left of the context size; see `drsai_backend.models.tokens`."""
         return remaining_tokens(self.count_tokens(messages, tools=tools), self._model, self._context_size)
+
+    def _process_create_args(  # pyright: ignore[reportIncompatibleMethodOverride] - handed on
+        self, messages: Sequence[LLMMessage], *options: Any
+    ) -> CreateParams:
+        """AutoGen's own, but for the messages that are converted one by one: those are not converted again. What
+        AutoGen does with several is done by it: system messages in front, the last message, and whatever is odd."""
+        first = next((at for at, each in enumerate(messages) if not isinstance(each, SystemMessage)), len(messages))
+        middle = messages[first:-1]
+        if self._forms is None or not middle or not self._is_plain(messages[first:]):
+            return super()._process_create_args(messages, *options)
+        params = super()._process_create_args([*messages[:first], messages[-1]], *options)
+        how: JsonObject = {
+            "model": params.create_args.get("model", "unknown"),
+            "model_family": self._model_info["family"],
+            "prepend_name": self._add_name_prefixes,
+            "include_name_in_message": self._include_name_in_message,
+        }
+        known: list[Any] = self._forms.of(middle, str(how), partial(to_oai_type, **how))
+        merged = next((at for at, each in enumerate(params.messages) if each["role"] != "system"), len(params.messages))
+        at = first if self._model_info.get("multiple_system_messages") else merged
+        params.messages[at:at] = known
+        return params
+
+    def _is_plain(self, messages: Sequence[LLMMessage]) -> bool:
+        """Whether each of them is converted by itself, and none is refused."""
+        several, sees = self._model_info.get("multiple_system_messages", False), self._model_info["vision"]
+        return all(
+            several
+            if isinstance(each, SystemMessage)
+            else sees or not isinstance(each, UserMessage) or isinstance(each.content, str)
+            for each in messages
+        )
 
     def _to_config(self) -> OpenAIClientConfigurationConfigModel:
         return OpenAIClientConfigurationConfigModel(

@@ -118,7 +118,7 @@ class Engine(StoredThreads):
         """Plain model calls beside the threads; they need no lease and no database."""
         self.worker_id = new_worker_id()
         self._settings = settings
-        self._warm = WarmThreads(settings.warm_threads, settings.warm_bytes)
+        self._warm = WarmThreads(settings.warm_threads, settings.warm_bytes - models.forms.most)
         lease = timedelta(seconds=settings.lease_seconds)
         self._limits = RunLimits(settings.max_turns, settings.max_run_seconds, settings.max_run_tokens)
         self._resources = Resources(lambda work: self._running.spawn(work))

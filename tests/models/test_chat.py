@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -294,6 +295,8 @@ async def test_a_request_is_sent_as_the_package_sends_it(number: int, azure: boo
             options |= {"azure_endpoint": server.base_url.removesuffix("/v1"), "api_version": "2024-10-21"}
         else:
             options["base_url"] = server.base_url
+            if "admin_api_key" in inspect.signature(AsyncOpenAI).parameters:
+                options["admin_api_key"] = "another"  # Newer releases say of each call which key it takes.
         kinds: tuple[Any, Any] = (NotingAzure, AsyncAzureOpenAI) if azure else (NotingOpenAI, AsyncOpenAI)
         for kind in kinds:
             async with kind(http_client=bounded_client(WIRE), **options) as client:

@@ -13,18 +13,17 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final, cast
 
-import orjson
 from openai import APIConnectionError, APIError, APITimeoutError, AsyncAzureOpenAI, AsyncOpenAI, AsyncStream
 
 from openai import NotGiven, Omit  # isort: skip
 from openai._base_client import make_request_options  # what every call of the package makes its options with
 from openai.resources.chat import AsyncChat, AsyncCompletions
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from pydantic import BaseModel
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.endpoints.answers import CallNotes, current_notes
 from drsai_backend.models.endpoints.chunks import answer_of, chunk_of, events_in, loads
+from drsai_backend.models.endpoints.forms import dumps
 
 _PATH: Final = "/chat/completions"
 _OPTIONS: Final = ("extra_headers", "extra_query", "extra_body", "timeout")
@@ -85,7 +84,8 @@ class _Noting(AsyncOpenAI):
         """After Azure has taken its model's name out of the body, and with the fields of `extra_body`."""
         body: object = options.json_data
         if options.method == "post" and options.url.endswith(_PATH) and isinstance(body, Mapping):
-            options.json_data = dumps({**cast(JsonObject, body), **(options.extra_json or {})})
+            merged: JsonObject = {**cast(JsonObject, body), **(options.extra_json or {})}
+            options.json_data = dumps({name: each for name, each in merged.items() if not isinstance(each, Omit)})
             options.extra_json = None
         return super()._build_request(options, retries_taken=retries_taken)
 
@@ -160,15 +160,3 @@ async def _drain(blocks: AsyncIterator[bytes]) -> None:
         async with asyncio.timeout(_DRAIN_SECONDS):
             async for _ in blocks:
                 pass
-
-
-def dumps(body: JsonObject) -> bytes:
-    """A request's body."""
-    given = {name: value for name, value in body.items() if not isinstance(value, Omit)}
-    return orjson.dumps(given, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", exclude_unset=True)
-    raise TypeError(f"{type(value).__name__} cannot be sent")

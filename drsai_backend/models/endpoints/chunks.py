@@ -41,7 +41,8 @@ class Part:
     @property
     def model_extra(self) -> JsonObject:
         """The fields that the package does not name."""
-        return {name: value for name, value in vars(self).items() if name not in self._names}
+        fields = vars(self)
+        return {name: fields[name] for name in fields.keys() - self._names}
 
     def model_dump(self) -> JsonObject:
         """The object as it came, with what was set since."""

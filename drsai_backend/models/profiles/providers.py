@@ -20,6 +20,7 @@ from drsai_backend.models.calls.params import PARAMETERS
 from drsai_backend.models.demo import DemoChatCompletionClient
 from drsai_backend.models.endpoints.bounded import client_of
 from drsai_backend.models.endpoints.chat import NotingAzure, NotingOpenAI
+from drsai_backend.models.endpoints.forms import MessageForms
 from drsai_backend.models.openai import CONNECT_SECONDS, OPENAI_URL, PooledOpenAIClient
 from drsai_backend.models.profiles.schema import ENDPOINTS, KEYS, Profile
 
@@ -44,10 +45,12 @@ class Providers:
     Args:
         settings: the key and endpoint that `openai` profiles have which name none.
         default: the process's own provider, for `provider: default`; None: the demo model.
+        forms: messages as they are sent; None: they are converted for each call.
     """
 
-    def __init__(self, settings: Settings, default: ModelProvider | None) -> None:
+    def __init__(self, settings: Settings, default: ModelProvider | None, forms: MessageForms | None = None) -> None:
         self._settings = settings
+        self._forms = forms
         self._default = default
         self._pools: dict[tuple[str, ...], AsyncOpenAI | NotingAnthropic] = {}
 
@@ -125,6 +128,7 @@ class Providers:
             model=model,
             model_info=self.model_info(profile),
             context_size=profile.limits.context,
+            forms=self._forms,
         )
         client._create_args.update(_arguments(profile.parameters))  # pyright: ignore[reportPrivateUsage] - AutoGen's own place for them
         return client

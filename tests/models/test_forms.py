@@ -1,0 +1,158 @@
+"""Messages as they are sent, kept from call to call: always equal to a fresh conversion."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+from typing import Any, cast
+
+from autogen_core import FunctionCall, Image
+from autogen_core.models import (
+    AssistantMessage,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+    ModelFamily,
+    SystemMessage,
+    UserMessage,
+)
+from autogen_ext.models.openai import BaseOpenAIChatCompletionClient
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai import AsyncOpenAI
+from PIL import Image as PILImage
+
+from drsai_backend.config import Settings
+from drsai_backend.models import ModelClientFactory, RunModelClient
+from drsai_backend.models.endpoints.forms import Form, MessageForms, dumps
+from drsai_backend.models.images import EncodedImage
+from drsai_backend.models.openai import PooledOpenAIClient
+from drsai_backend.runs.engine import Engine
+from tests.models.conftest import MakeFactory
+from tests.models.test_run_client import INFO
+from tests.support.model_server import ModelServer
+
+PIXEL = base64.b64encode(b"\x89PNG, as far as anybody looks").decode()
+texts = st.sampled_from(["", " ", "Hello", "Grüße \u2028", "Hello ", "a" * 300])
+names = st.sampled_from(["ada", "bob", "user"])
+calls = st.builds(
+    FunctionCall, id=st.sampled_from(["1", "2"]), name=names, arguments=st.sampled_from(["{}", '{"a": 1}'])
+)
+results = st.builds(
+    FunctionExecutionResult, content=texts, name=names, call_id=st.sampled_from(["1", "2"]), is_error=st.booleans()
+)
+images = st.sampled_from([EncodedImage(PIXEL), Image(PILImage.new("RGB", (1, 1)))])
+said = st.one_of(
+    st.builds(UserMessage, content=st.one_of(texts, st.lists(st.one_of(texts, images), min_size=1)), source=names),
+    st.builds(
+        AssistantMessage,
+        content=st.one_of(texts, st.lists(calls, min_size=1)),
+        source=names,
+        thought=st.one_of(st.none(), texts),
+    ),
+    st.builds(FunctionExecutionResultMessage, content=st.lists(results)),
+)
+prompts = st.builds(SystemMessage, content=texts)
+contexts = st.one_of(
+    st.builds(lambda first, then: [*first, *then], st.lists(prompts, max_size=2), st.lists(said, max_size=8)),
+    st.lists(st.one_of(prompts, said), max_size=6),
+).filter(bool)
+clients = st.fixed_dictionaries(
+    {
+        "model": st.sampled_from(["gpt-4o", "claude-3-5-haiku", "gemini-1.5-pro", "mistral-large", "m"]),
+        "family": st.sampled_from([ModelFamily.UNKNOWN, ModelFamily.GPT_4O, ModelFamily.MISTRAL, "other"]),
+        "vision": st.booleans(),
+        "multiple": st.booleans(),
+        "prefix": st.booleans(),
+        "names": st.booleans(),
+    }
+)
+FORMS = MessageForms(20_000)
+"""Shared by all examples, whose messages come again under other rules; few fit in."""
+
+
+def pair(how: dict[str, Any]) -> tuple[Any, Any]:
+    """Our client and AutoGen's."""
+    info: Any = {**INFO, "family": how["family"], "vision": how["vision"]}
+    info["multiple_system_messages"] = how["multiple"]
+    pool = AsyncOpenAI(api_key="k", base_url="http://127.0.0.1:9")
+    ours = PooledOpenAIClient(pool, model=how["model"], model_info=info, forms=FORMS)
+    stock = BaseOpenAIChatCompletionClient(pool, create_args={"model": how["model"]}, model_info=info)
+    for each in (ours, stock):
+        each._add_name_prefixes = how["prefix"]  # pyright: ignore[reportPrivateUsage]
+        each._include_name_in_message = how["names"]  # pyright: ignore[reportPrivateUsage]
+    return ours, stock
+
+
+def converted(client: Any, messages: list[LLMMessage], extra: dict[str, Any]) -> Any:
+    """What a client makes of messages, what it leaves of them, and what is sent."""
+    messages = copy.deepcopy(messages)
+    try:
+        params = client._process_create_args(messages, (), "auto", None, extra)
+    except (ValueError, IndexError) as error:  # IndexError: AutoGen's, of Claude models without a message
+        return str(error)
+    left = [each.model_dump(mode="json") for each in messages]
+    return params.messages, params.create_args, left, json.loads(dumps({"messages": params.messages, "n": 1}))
+
+
+@given(clients, st.lists(contexts, min_size=1, max_size=3), st.sampled_from([{}, {"model": "claude-3-opus"}]))
+@settings(max_examples=300, deadline=None)
+def test_they_are_equal_to_a_fresh_conversion(
+    how: dict[str, Any], asked: list[list[LLMMessage]], extra: dict[str, Any]
+) -> None:
+    ours, stock = pair(how)
+    for messages in asked:
+        made = converted(ours, messages, extra)
+        assert made == converted(stock, messages, extra)
+        assert isinstance(made, str) or made[3]["messages"] == made[0]
+
+
+def context(number: int) -> list[LLMMessage]:
+    user: LLMMessage = UserMessage(content=f"What is {number}?", source="user")
+    return [user, AssistantMessage(content=f"It is {number}.", source="ada")]
+
+
+async def test_a_message_is_converted_once(server: ModelServer, factory: MakeFactory) -> None:
+    """A call converts what is new, also where the messages are other objects with the same content."""
+    made = factory()
+    client = cast(PooledOpenAIClient, made.create("m"))
+    before: set[int] = set()
+    messages: list[LLMMessage] = [SystemMessage(content="Be kind.")]
+    for number in range(5):
+        messages = [*copy.deepcopy(messages), *context(number)]
+        params = client._process_create_args(messages, (), "auto", None, {})  # pyright: ignore[reportPrivateUsage]
+        forms = {id(each) for each in params.messages if isinstance(each, Form)}
+        assert (len(forms), len(forms - before)) == (2 * number + 1, 2 if number else 1)
+        before = forms
+        await RunModelClient(client, rules=made.rules).create(messages)
+        assert server.requests[-1].messages == params.messages
+
+
+def test_they_are_bounded() -> None:
+    def convert(message: LLMMessage) -> Any:
+        return [{"role": "user", "content": message.content}]
+
+    forms = MessageForms(100_000)
+    for number in range(1000):
+        many = [UserMessage(content=f"{number} {each}" * 50, source="user") for each in range(3)]
+        assert forms.of(many, "m", convert) == [convert(each)[0] for each in many]
+        kept = [size for held in (forms._new, forms._old) for _, size in held.values()]  # pyright: ignore[reportPrivateUsage]
+        assert sum(kept) <= 100_000
+    assert len(kept) > 10
+    large = UserMessage(content="x" * 60_000, source="user")
+    for most in (100_000, 0):
+        forms = MessageForms(most)
+        assert forms.of([large], "m", convert)[0] is not forms.of([large], "m", convert)[0]
+
+
+def test_they_are_counted_with_the_warm_threads() -> None:
+    settings = Settings(openai_base_url="http://127.0.0.1:9/v1", warm_bytes=1_000_000)  # pyright: ignore[reportArgumentType]
+    models = ModelClientFactory(settings)
+    engine = Engine(cast(Any, {}), cast(Any, FakeDatabase()), models, settings)
+    warm = engine._warm  # pyright: ignore[reportPrivateUsage]
+    assert warm.maxsize + models.forms.most == 1_000_000
+
+
+class FakeDatabase:
+    database = None
