@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 import openai
 
 from drsai_backend.errors import DrSaiError
+from drsai_backend.models.endpoints.refused import words_of
+from drsai_backend.tools.literals import Secrets
 
 
 class RunInterrupted(Exception):
@@ -26,28 +29,42 @@ class PauseRequested(BaseException):
     """Somebody has paused the run, and it has come to a turn boundary."""
 
 
+_TEXTS: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str, str], ...]] = (
+    (RunInterrupted, "run_interrupted", "The run was interrupted: the server was shut down."),
+    (openai.APITimeoutError, "model_timeout", "The model endpoint did not answer in time."),
+    (openai.APIConnectionError, "model_unreachable", "The model endpoint cannot be reached."),
+    (
+        (openai.AuthenticationError, openai.PermissionDeniedError),
+        "model_auth",
+        "The model endpoint refused the API key (HTTP {status}).",
+    ),
+    (openai.RateLimitError, "model_rate_limit", "The model endpoint's rate limit or quota is used up (HTTP 429)."),
+    (openai.APIStatusError, "model_error", "The model endpoint answered with HTTP {status}."),
+    (openai.OpenAIError, "model_error", "The model endpoint's answer cannot be used ({name})."),
+    (TimeoutError, "timeout", "Something the team waited for did not answer in time."),
+)
+"""The code and the text of each kind of error; the first one that fits."""
+
+
 def safe_message(error: BaseException) -> tuple[str, str]:
-    """`(code, text)` of a failed run. The text names what kind of thing failed, never what an exception carries:
-    texts of foreign exceptions hold URLs, keys, file names and whole tracebacks."""
+    """`(code, text)` of a failed run. The text names what kind of thing failed, and what a model endpoint says of a
+    request that it refuses; never what another exception carries: texts of foreign exceptions hold URLs, keys, file
+    names and whole tracebacks."""
     if isinstance(error, DrSaiError):
         return error.code, error.message
-    if isinstance(error, RunInterrupted):
-        return "run_interrupted", "The run was interrupted: the server was shut down."
-    if isinstance(error, openai.APITimeoutError):
-        return "model_timeout", "The model endpoint did not answer in time."
-    if isinstance(error, openai.APIConnectionError):
-        return "model_unreachable", "The model endpoint cannot be reached."
-    if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
-        return "model_auth", f"The model endpoint refused the API key (HTTP {error.status_code})."
-    if isinstance(error, openai.RateLimitError):
-        return "model_rate_limit", "The model endpoint's rate limit or quota is used up (HTTP 429)."
-    if isinstance(error, openai.APIStatusError):
-        return "model_error", f"The model endpoint answered with HTTP {error.status_code}."
-    if isinstance(error, openai.OpenAIError):
-        return "model_error", f"The model endpoint's answer cannot be used ({type(error).__name__})."
-    if isinstance(error, TimeoutError):
-        return "timeout", "Something the team waited for did not answer in time."
-    return "run_failed", f"{type(error).__name__} was raised."
+    status = getattr(error, "status_code", None)
+    if (words := words_of(error)) is not None:
+        return "model_error", f"The model endpoint refuses the request (HTTP {status}): {words}"
+    known = ((code, text) for kinds, code, text in _TEXTS if isinstance(error, kinds))
+    code, text = next(known, ("run_failed", "{name} was raised."))
+    return code, text.format(status=status, name=type(error).__name__)
+
+
+def raised_text(error: BaseException) -> str:
+    """The class and the text of what was raised, keys masked, for those who may see the log."""
+    raised = error if error.__cause__ is None or not isinstance(error, DrSaiError) else error.__cause__
+    text = f"{type(raised).__name__}: {raised}"[:2_000]
+    return Secrets(text).hidden(text)
 
 
 _CODE = re.compile(r" failed \((\w+)\): ")

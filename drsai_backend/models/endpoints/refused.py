@@ -1,12 +1,18 @@
-"""Which parameter an endpoint has refused, by its error."""
+"""What an endpoint has refused, by its error: which parameter, and in what words."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import cast
+from typing import Any, Final, cast
 
 import openai
+
+from drsai_backend.tools.http.hiding import Hiding
+from drsai_backend.tools.literals import Secrets
+
+_REFUSALS: Final = (400, 404, 413, 422)
+"""What these say is of the request, and not of the server's key or of its state."""
 
 
 def refused_parameter(error: Exception, sent: Iterable[str]) -> str | None:
@@ -25,6 +31,20 @@ def refused_parameter(error: Exception, sent: Iterable[str]) -> str | None:
     found = ((re.search(rf"""(?:['"`]|body\.){re.escape(name)}(?:['"`.:]|\[)""", text), name) for name in names)
     places = [(match.start(), name) for match, name in found if match is not None]
     return min(places)[1] if places else None
+
+
+def words_of(error: Any) -> str | None:
+    """What an endpoint of any provider says of a request that it refuses, without its key and what looks like one;
+    None: that is no such error, or it says nothing."""
+    body: object = getattr(error, "body", None)
+    while isinstance(body, dict):
+        fields = cast("dict[str, object]", body)
+        body = fields.get("error") or fields.get("message") or fields.get("detail")
+    if getattr(error, "status_code", None) not in _REFUSALS or not body:
+        return None
+    sent = (error.request.headers.get(name) for name in ("authorization", "api-key", "x-api-key"))
+    text = Hiding(value.split()[-1] for value in sent if value).text(str(body))[:5_000]
+    return " ".join(Secrets(text).hidden(text).split())[:500]
 
 
 def _text(body: object) -> str:

@@ -24,7 +24,7 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.models import Finish
 from drsai_backend.runs.events import MessageDone, RunEnded
 from drsai_backend.runs.execution.bounds import Bounds
-from drsai_backend.runs.failures import safe_message
+from drsai_backend.runs.failures import raised_text, safe_message
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.feed.replay import told
 from drsai_backend.runs.history.digest import Conversation, flat
@@ -125,7 +125,8 @@ class RunWriter:
     async def end(self, end: EndWrite, last: Turn | None) -> None:
         """Store the end, and the last turn with it, then show both."""
         failure, finish = self.live.failure, self._finish(end.status)
-        end = replace(end, finish=finish.stored(), input_request=self._asked(end.input_request, last))
+        stored = finish.stored() if failure is None else {"raised": raised_text(failure)}
+        end = replace(end, finish=stored, input_request=self._asked(end.input_request, last))
         ended = RunEnded(
             end.status,
             end.stop_reason,

@@ -162,11 +162,11 @@ def _read_cursor(text: str) -> tuple[datetime, int]:
     return datetime.fromtimestamp(float(found[1]), UTC), int(found[2])
 
 
-def get_run(session: Session, owner: Owner, run_id: str) -> RunView | None:
-    """One run of the owner's; None: there is none."""
+def get_run(session: Session, owner: Owner, run_id: str, *, sees_log: bool = False) -> RunView | None:
+    """One run of the owner's, with what was raised for who may see the log; None: there is none."""
     query = sa.select(_run, _thread.c.thread_id, *_head).join(_thread, _run.c.thread_key == _thread.c.id)
     rows = _rows(session, query.where(_run.c.run_id == run_id, *owned_by(_thread, owner)))
-    return _run_view(rows[0]) if rows else None
+    return _run_view(rows[0], sees_log=sees_log) if rows else None
 
 
 def list_runs(
@@ -253,10 +253,10 @@ def runs_query(owner: Owner, key: int | None, after: str | None, status: RunStat
     return query.order_by((_run.c.id if key is not None else _run.c.id + 0).desc())
 
 
-def _run_view(row: JsonObject) -> RunView:
-    shown = RunView.model_validate(row)
+def _run_view(row: JsonObject, *, sees_log: bool = False) -> RunView:
+    shown, finish = RunView.model_validate(row), cast("JsonObject", row["finish"] or {})
+    shown.error_detail = finish.get("raised") if sees_log else None
     if shown.status in _ANSWERED:
-        finish: JsonObject = row["finish"] or {}
         shown.finish_reason = finish.get("finish_reason", "stop")
     if shown.status is RunStatus.CREATED:
         shown.started_at = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection
 from typing import TYPE_CHECKING
 
-from drsai_backend.access.principal import Principal
+from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.database.audit import audit
 from drsai_backend.database.runs.reads import head_of
@@ -73,17 +73,19 @@ class StoredThreads:
         """One run, as `get_run`, and the owner of its thread."""
         owner = who.owner
         try:
-            return await self._run_of(owner, run_id), owner
+            return await self._run_of(owner, run_id, sees_log=who.may(Scope.ADMIN)), owner
         except NotFound:
             owner = await self._rights.run(who, run_id, Right.READ)
-            return await self._run_of(owner, run_id), owner
+            return await self._run_of(owner, run_id, sees_log=who.may(Scope.ADMIN)), owner
 
     async def run_answered(self, handle: RunHandle | FollowedRun) -> RunView:
         """The run that an answer has resumed, for who answered it: they need not have the right to read its thread."""
         return await self._run_of(handle.name.owner, handle.run_id)
 
-    async def _run_of(self, owner: Owner, run_id: str) -> RunView:
-        found = await self._open_database.read(lambda session: queries.get_run(session, owner, run_id))
+    async def _run_of(self, owner: Owner, run_id: str, *, sees_log: bool = False) -> RunView:
+        found = await self._open_database.read(
+            lambda session: queries.get_run(session, owner, run_id, sees_log=sees_log)
+        )
         if found is None:
             raise NotFound(f"no run {run_id!r}", param="run_id")
         return found

@@ -73,6 +73,9 @@ class RunView(BaseModel):
     seconds: float = Field(default=0.0, description="For how long it ran; waiting does not count.")
     limits: JsonObject | None = Field(default=None, description="The bounds that its request asked for.")
     error_message: str | None = Field(default=None, description="Why it failed; safe to show.")
+    error_detail: str | None = Field(
+        default=None, description="What was raised: its class and text, keys masked. For admins, of one run."
+    )
     input_request: JsonObject | None = Field(
         default=None, description="The question that it waits for, also where another run asked it."
     )
