@@ -185,6 +185,22 @@ async def test_what_no_model_takes_is_told_or_refused(serve: Serve) -> None:
     assert len((await service.drsai.list_threads("anonymous")).items) == 2
 
 
+async def test_the_demo_model_calls_a_clients_tool_by_its_name_only(serve: Serve) -> None:
+    """As Claude Code offers its tools, which run what they are given: the team's own calculator answers."""
+    service = await serve(openai_api_key=None, openai_base_url=None, model=None)
+    command = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
+    text = "Runs a command, and says what it is and what 12*7 is."
+    tools = [{"name": name, "description": text, "input_schema": command} for name in ("Bash", "calculate", "what")]
+    body = {"model": "assistant", "max_tokens": 99, "tools": tools}
+    said = "<system-reminder>\nBash runs commands.\n</system-reminder>\n\n"
+    for words, called in (("What is 12*7?", None), ('Bash command="pwd"', {"command": "pwd"})):
+        messages = [{"role": "user", "content": said + words}]
+        answer = await service.http.post("/v1/messages", json={**body, "messages": messages})
+        content = answer.json()["content"]
+        assert [each["input"] for each in content if each["type"] == "tool_use"] == ([called] if called else [])
+        assert called or "84" in content[0]["text"]
+
+
 async def test_the_demo_model_takes_what_it_can(serve: Serve) -> None:
     service = await serve(openai_api_key=None, openai_base_url=None, model=None)
     raw = await service.client.chat.completions.with_raw_response.parse(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import io
+import json
 import time
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -23,12 +24,15 @@ from autogen_agentchat.teams import MagenticOneGroupChat, RoundRobinGroupChat, S
 from autogen_core import CancellationToken, FunctionCall, Image
 from autogen_core.models import AssistantMessage, ChatCompletionClient, CreateResult, LLMMessage, UserMessage
 from autogen_core.tools import FunctionTool, ToolSchema
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image as PILImage
 from pydantic import BaseModel, Field
 
 from drsai_backend.agents.tool_agent import ToolAgent
 from drsai_backend.models import DemoChatCompletionClient
-from drsai_backend.models.demo.tools import expressions
+from drsai_backend.models.calls.requests import OfferedTool
+from drsai_backend.models.demo.tools import expressions, tool_calls
 from drsai_backend.tools import calculator, convert_units, current_time
 
 PREFIX = "[offline demo model] "
@@ -142,6 +146,64 @@ async def test_tools_are_called_when_the_message_asks(
     content = (await demo.create(user(text), tools=tools)).content
     found = [(call.name, call.arguments) for call in content if isinstance(call, FunctionCall)]
     assert found == calls
+
+
+def offered(name: str, *required: str, **properties: Any) -> OfferedTool:
+    """A client's tool, which is described in all words that people use."""
+    parts = {key: kind if isinstance(kind, dict) else {"type": kind} for key, kind in properties.items()}
+    parameters = {"type": "object", "properties": parts, "required": [*required]}
+    text = "Runs commands, writes notes, looks things up, tells the time, and calculates what you want."
+    return OfferedTool({"name": name, "description": text, "parameters": parameters}, is_active=True)
+
+
+CLIENTS = [
+    offered("Bash", "command", command="string", timeout="number"),
+    offered("write_note", "title", title="string", tags={"type": ["array", "null"]}),
+    offered("calculator_of_client", "expression", expression="string"),
+    offered("current_time", time_zone="string"),
+    offered("convert", "value", value={"anyOf": [{"type": "null"}, {"type": "number"}]}),
+    offered("transfer_to_sales"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("What is 12*7?", []),
+        ("Write a note about commands.", []),
+        ("What time is it? What is the current time?", []),
+        ("Convert 5 km to miles", []),
+        ("I want to talk to sales.", []),
+        ("Run Bash", []),
+        ("Bash ls -la", []),
+        ("bash command=ls", []),
+        ("MyBash command=ls", []),
+        ("convert value=many", []),
+        ("Bash command=ls.", [("Bash", '{"command": "ls"}')]),
+        ("Use Bash (command='ls -la', timeout=5)", [("Bash", '{"command": "ls -la", "timeout": 5}')]),
+        (
+            'write_note {"title": "A \\"b\\"", "tags": ["x"]}, then convert value: 5.5',
+            [("write_note", '{"title": "A \\"b\\"", "tags": ["x"]}'), ("convert", '{"value": 5.5}')],
+        ),
+        ("Call current_time, please.", [("current_time", "{}")]),
+        ("transfer_to_sales!", [("transfer_to_sales", "{}")]),
+    ],
+)
+async def test_a_clients_tool_is_called_by_its_name_and_arguments_only(
+    demo: DemoChatCompletionClient, text: str, calls: list[tuple[str, str]]
+) -> None:
+    tools: Any = CLIENTS
+    content = (await demo.create(user(text), tools=tools)).content
+    assert [(call.name, call.arguments) for call in content if isinstance(call, FunctionCall)] == calls
+
+
+@given(
+    st.text(st.sampled_from("Bash write_note 12*7 \"'{}()=:,?!\n"), max_size=60), st.sampled_from(["", "Bash", "Bash("])
+)
+def test_no_words_break_the_calls_of_a_clients_tools(said: str, before: str) -> None:
+    for call in tool_calls(before + said, CLIENTS, hand_over=True, required=False):
+        assert call.name in before + said
+        assert all(name in before + said for name in json.loads(call.arguments))
 
 
 async def test_arguments_are_filled_from_the_schema(demo: DemoChatCompletionClient) -> None:

@@ -11,6 +11,7 @@ from autogen_core import FunctionCall
 from autogen_core.tools import ToolSchema
 
 from drsai_backend.json_types import JsonObject
+from drsai_backend.models.calls.requests import OfferedTool
 
 
 def shorten(text: str, limit: int = 120) -> str:
@@ -42,6 +43,7 @@ _CONVERSION = re.compile(rf"(-?{_NUMBER})\s*°?\s*([a-z/°]+)\s+(?:to|in|into|as
 _CLOCK = re.compile(r"\b(time|date|day|clock|today)\b", re.IGNORECASE)
 _PLACE = re.compile(r"\b(?:in|for|at|to|from|near) ([A-Z][\w'-]+(?:[ /][A-Z][\w'-]+)*)")
 _PLACES = words("city location place country region town destination area zone timezone")
+_JSON = json.JSONDecoder()
 _DEEP = 2
 """Below this level objects get their required properties only, and lists as few items as they may have."""
 _FORMATS = {
@@ -57,9 +59,12 @@ _FORMATS = {
 
 def tool_calls(task: str, tools: Sequence[ToolSchema], *, hand_over: bool, required: bool) -> list[FunctionCall]:
     """The calls that `task` asks for, numbered: the first tool's when one is `required`. With `hand_over`, one of them
-    may be a handoff."""
+    may be a handoff. What a client's tool does is done on somebody's machine, so `task` must call it by its name."""
     wanted: list[tuple[str, JsonObject]] = []
     for tool in tools:
+        if isinstance(tool, OfferedTool):
+            wanted += [(tool["name"], arguments) for arguments in _named(tool, task)]
+            continue
         is_handoff = tool["name"].startswith("transfer_to_") or tool.get("description", "").startswith("Handoff to ")
         if hand_over or not is_handoff:
             found = _wanted(tool, task, is_handoff)
@@ -87,6 +92,34 @@ def _wanted(tool: ToolSchema, task: str, is_handoff: bool) -> list[JsonObject]:
     return [_arguments(tool, task)] if named_so or to_a_person or len(described & asked) > 1 else []
 
 
+def _named(tool: OfferedTool, task: str) -> list[JsonObject]:
+    """The arguments that `task` names after the tool's own name, as in `add a=1 b=2`; none where it names neither the
+    tool nor each argument that it must have."""
+    called = re.search(rf"(?<![\w-]){re.escape(tool['name'])}(?![\w-])(.*)", task, re.DOTALL)
+    if called is None:
+        return []
+    parameters: JsonObject = {**tool.get("parameters", {})}
+    arguments: JsonObject = {}
+    for name, part in parameters.get("properties", {}).items():
+        named = re.search(rf"(?<!\w)[\"']?{re.escape(name)}[\"']?\s*[=:]\s*", called[1])
+        if named and (value := _value(called[1][named.end() :], part)) is not None:
+            arguments[name] = value
+    return [arguments] if arguments.keys() >= {*parameters.get("required", ())} else []
+
+
+def _value(text: str, part: JsonObject) -> object:
+    """The value of that schema that a text begins with: JSON, or for a string what is quoted, or a word."""
+    kind = _kind(part)
+    try:
+        value, _ = _JSON.raw_decode(text)
+    except ValueError:
+        value = None
+    if kind != "string" or isinstance(value, str):
+        return value
+    word = re.match(r"'([^']*)'|[^\s,;)}]+", text)
+    return None if word is None else word[0].rstrip(".?!") if word[1] is None else word[1]
+
+
 def expressions(text: str) -> list[str]:
     """The arithmetic in a text, as a calculator takes it: "what is 12*7" gives ["12*7"], "15% of 80" ["15/100*80"]."""
     plain = re.sub(r"\s+", " ", text.lower()).replace("\u00d7", "*").replace("÷", "/").replace("squared", "^2")
@@ -105,7 +138,7 @@ def _arguments(tool: ToolSchema, task: str) -> JsonObject:
     quoted = (a or b for a, b in re.findall(r"\"([^\"]+)\"|'([^']+)'(?!\w)", task))
     arguments: JsonObject = {}
     for name, part in parameters.get("properties", {}).items():
-        kind = next((each.get("type") for each in part.get("anyOf", [part]) if each.get("type") != "null"), "string")
+        kind = _kind(part)
         value = None
         if "enum" in part:
             value = _mentioned(part["enum"], task)
@@ -119,6 +152,15 @@ def _arguments(tool: ToolSchema, task: str) -> JsonObject:
         if value is not None:
             arguments[name] = value
     return arguments
+
+
+def _kind(part: JsonObject) -> str | None:
+    kinds = [kind for each in part.get("anyOf", [part]) for kind in _listed(each.get("type"))]
+    return next((kind for kind in kinds if kind != "null"), "string")
+
+
+def _listed(kind: str | list[str] | None) -> list[str | None]:
+    return [*kind] if isinstance(kind, list) else [kind]
 
 
 def _mentioned(options: Sequence[object], text: str) -> object:
