@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks import (
     access,
+    beside,
     contexts,
     definitions,
     endpoints,
@@ -43,7 +44,7 @@ TARGET = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 QUICK = (10,)
 GOALS = (10, 1000)
 FULL = (10, 100, 1000, 3000)
-_ONLY_FULL = ("rewrite", "timing", "migrate", "long", "many", "contexts")
+_ONLY_FULL = ("rewrite", "timing", "migrate", "long", "many", "contexts", "beside")
 Part = Callable[[], Awaitable[Section]]
 
 
@@ -73,6 +74,7 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
         "long": lambda: long.measure(server, rounds, 1100 if quick else long.LONGER),
         "contexts": lambda: contexts.measure(100 if quick else contexts.TURNS),
         "many": lambda: many.measure(100 if quick else 10_000),
+        "beside": lambda: beside.measure(server, 1 if quick else 3, (10, 20) if quick else beside.COUNTS),
     }
 
 

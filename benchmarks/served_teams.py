@@ -12,7 +12,7 @@ from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.models import CreateResult
 
 from benchmarks.teams import InstantClient, our_team
-from drsai_backend import AssistantAgent, RoundRobinGroupChat
+from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext
 
 SECONDS = 20.0
 """What an answer of the slow model takes."""
@@ -34,10 +34,15 @@ def _asking() -> BaseGroupChat:
     return RoundRobinGroupChat(members, termination_condition=MaxMessageTermination(4))
 
 
+def _answering(context: RunContext) -> AssistantAgent:
+    return AssistantAgent("ada", context.model_client(), model_client_stream=True)
+
+
 _client = InstantClient()
 _slow = SlowClient()
 teams = {
     "pair": lambda: our_team(_client, stream=True),
     "slow": lambda: our_team(_slow, stream=True),
     "asking": _asking,
+    "answering": _answering,
 }

@@ -37,7 +37,9 @@ _UNREAD_SECONDS: Final = 60.0
 _ACCEPTS: Final = 64
 """Connections taken at a time before others have their turn."""
 _GROWN: Final = 64 * 1024 * 1024
-"""By how many bytes the process grows until another collection is worth its time."""
+_OF_A_CONNECTION: Final = 256 * 1024
+"""By how many bytes the process grows until another collection is worth its time, and by how many more with each open
+connection: what a run under way has is no garbage, and a collection that walks through a thousand stops all of them."""
 _BACK_OFF: Final = 0.2
 _QUIET_SECONDS: Final = 60.0
 """Between two log lines about the same trouble."""
@@ -260,7 +262,7 @@ class Server(uvicorn.Server):
         """Collect cycles: with thresholds as high as `drsai serve` sets them, what large requests leave behind would
         wait for millions of small ones."""
         size = self._process.memory_info().rss
-        if size > self._usual_size + _GROWN:
+        if size > self._usual_size + _GROWN + _OF_A_CONNECTION * len(self._bounds.connections):
             gc.collect()
             self._usual_size = self._process.memory_info().rss
         else:

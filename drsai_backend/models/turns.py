@@ -3,34 +3,53 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
+from contextvars import ContextVar
 from typing import Final
 from weakref import WeakKeyDictionary
 
-AT_ONCE: Final = 4
-"""Pieces of answers that are handled in a round of the event loop: of the youngest answers, and of any."""
+AT_ONCE: Final = 2
+"""Turns of answers in a round of the event loop: of the youngest answers, and of any. An answer takes one to read what
+has come, and one for each piece of it."""
 _AGES: Final = 16
+_MEMORY: Final = 1024
+"""Rounds after which half of what an owner has had is forgotten."""
+
+owner: Final = ContextVar[object]("owner", default=None)
+"""Whose answers they are, in the tasks of a run. None: nobody's in particular."""
 
 
 class _Turns:
-    """Those who wait, by the age of their answer. The youngest go first, so that a short answer soon ends beside many
-    long ones; and each age in its turn, so that no answer waits for ever."""
+    """Those who wait, by the age of their answer, or by the turns that its owner has had lately, where these are more.
+    The youngest go first, so that a short answer soon ends beside many long ones, and one user's beside another's
+    hundreds; and each age in its turn, so that no answer waits for ever."""
 
     def __init__(self) -> None:
         self._ages = [deque[asyncio.Future[None]]() for _ in range(_AGES)]
+        self._had = Counter[object]()
         self._round = 0
+        self._free = AT_ONCE
+        """Turns of this round that are taken without a wait: nobody waits."""
         self._is_due = False
 
-    def wait(self, loop: asyncio.AbstractEventLoop, number: int) -> asyncio.Future[None]:
-        waiting = loop.create_future()
-        self._ages[min(number.bit_length(), _AGES - 1)].append(waiting)
+    async def wait(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
         if not self._is_due:
             self._is_due = True
             loop.call_soon(self._give, loop)
-        return waiting
+        if (whose := owner.get()) is not None:
+            self._had[whose] += 1
+            number = max(number, self._had[whose])
+        if self._free:
+            self._free -= 1
+            return
+        waiting = loop.create_future()
+        self._ages[min(number.bit_length(), _AGES - 1)].append(waiting)
+        await waiting
 
     def _give(self, loop: asyncio.AbstractEventLoop) -> None:
         self._round += 1
+        if self._round % _MEMORY == 0:
+            self._had = Counter({whose: had // 2 for whose, had in self._had.items() if had > 1})
         place = self._round % _AGES
         for ages in (self._ages, self._ages[place:] + self._ages[:place]):
             left = AT_ONCE
@@ -41,6 +60,7 @@ class _Turns:
                         waiting.set_result(None)
                         left -= 1
         self._is_due = any(self._ages)
+        self._free = 0 if self._is_due else AT_ONCE
         if self._is_due:
             loop.call_soon(self._give, loop)
 
@@ -49,7 +69,7 @@ _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary
 
 
 async def turn(number: int) -> None:
-    """Wait for the turn of a piece of an answer, the one with this number."""
+    """Wait for the turn of a piece of an answer, the one with this number, or of what comes after so many."""
     loop = asyncio.get_running_loop()
     if (turns := _turns.get(loop)) is None:
         turns = _turns[loop] = _Turns()

@@ -12,9 +12,11 @@ from drsai_backend.database.runs.reads import ThreadHead
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import DatabaseError, LeaseLost, StateError
+from drsai_backend.models import turns
 from drsai_backend.runs.events import RunEnded
 from drsai_backend.runs.failures import HandedOver
 from drsai_backend.runs.feed.live_run import LiveRun
+from drsai_backend.runs.gate import AT_ONCE, WAITING, Gate
 from drsai_backend.runs.recovery.leases import HeldLease
 from drsai_backend.runs.start.plan import KNOWN_TEXTS
 from drsai_backend.runs.start.starter import StartedRun
@@ -48,6 +50,10 @@ class Running:
     _turned_away: dict[ThreadName, int] = field(default_factory=dict[ThreadName, int])
     """Keys of threads on which somebody wanted to begin an input of the queue, and found them taken."""
     closing: bool = False
+
+    def __post_init__(self) -> None:
+        at_once = AT_ONCE if self._database.dialect == "sqlite" else WAITING
+        self._begin, self._end = Gate(at_once), Gate(at_once)
 
     def live(self, name: ThreadName) -> LiveRun | None:
         """The run of this process on a thread, once it has started."""
@@ -98,9 +104,10 @@ class Running:
         self, name: ThreadName, begin: Callable[[], Awaitable[StartedRun]], ready: asyncio.Future[LiveRun]
     ) -> None:
         waiting, started = None, None
+        turns.owner.set(name.owner)
         try:
             try:
-                started = await begin()
+                started = await self._begin.through(name.owner, begin)
             except BaseException as error:
                 if not ready.done():
                     ready.set_exception(error)
@@ -114,7 +121,7 @@ class Running:
             live.leaving = self.closing and not live.is_suspect
             ready.set_result(live)
             self._changed(name)
-            resume = await execution.run()
+            resume = await execution.run(self._end)
             if resume is not None:
                 self._keep(name, started, resume)
             ended = live.ended

@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ import yaml
 
 from tests.cli.serving import TEAMS, ask, models
 from tests.support.commands import Commands, clean_environment
-from tests.support.model_server import ModelServer, Reply
+from tests.support.model_server import Answer, ModelServer, Raw, Reply
 
 CONFIG = {
     "provider": "autogen_agentchat.agents.AssistantAgent",
@@ -232,26 +234,45 @@ def test_sigterm_hands_a_run_over_at_its_next_turn(commands: Commands, tmp_path:
         assert again.wait() == 0
 
 
-def test_sigterm_cuts_a_turn_that_does_not_end_and_tells_its_client(commands: Commands, tmp_path: Path) -> None:
+ENDLESS: dict[str, Callable[[], Answer]] = {
+    "not a byte": lambda: Reply("never", delay=3600),
+    "the beginning of an answer": lambda: Reply("never ends", hang=True),
+    "a gigabyte as fast as it is read": lambda: Raw(repeat(PIECE, 1_000_000_000 // 1_000), "text/event-stream"),
+}
+PIECE = b'data: {"choices": [{"index": 0, "delta": {"content": "%b"}}], "model": "m"}\n\n' % (b"x" * 1_000)
+
+
+@pytest.mark.parametrize("answer", ENDLESS.values(), ids=ENDLESS)
+def test_sigterm_cuts_a_turn_that_does_not_end_and_tells_its_client(
+    commands: Commands, tmp_path: Path, answer: Callable[[], Answer]
+) -> None:
     (tmp_path / "mine.py").write_text(TEAMS)
-    with ModelServer(lambda _: Reply("never ends", hang=True)) as model:
-        environment = {"OPENAI_BASE_URL": model.base_url, "DRSAI_SHUTDOWN_GRACE_SECONDS": "1"}
+    with ModelServer(lambda _: answer()) as model:
+        environment = {
+            "OPENAI_BASE_URL": model.base_url,
+            "DRSAI_SHUTDOWN_GRACE_SECONDS": "1",
+            "DRSAI_MAX_ANSWER_BYTES": "2000000000",
+        }
         server = commands.start("serve", "mine.py", "--port", "0", cwd=tmp_path, env=environment)
-        url = server.base_url()
-        with openai.OpenAI(base_url=url, api_key="unused", max_retries=0) as client:
+        with openai.OpenAI(base_url=server.base_url(), api_key="unused", max_retries=0) as client:
             stream = client.chat.completions.create(
                 model="pair",
                 messages=[{"role": "user", "content": "Hello."}],
                 stream=True,
                 extra_body={"thread_id": "cut"},
             )
-            next(stream)
+            while not model.requests:
+                time.sleep(0.01)
             server.kill(signal.SIGTERM)
-            with pytest.raises(openai.APIError, match="another process resumes the run"):
-                list(stream)
+            assert "another process resumes the run" in read(stream)[1]
         assert server.wait() == 0
-    shown = commands.run("threads", "show", "cut", "--json", cwd=tmp_path)
-    assert json.loads(shown.stdout)["status"] == "running", "for the next process to resume"
+        shown = commands.run("threads", "show", "cut", "--json", cwd=tmp_path)
+        assert json.loads(shown.stdout)["status"] == "running", "for the next process to resume"
+        model.script(None, lambda _: "An answer.")
+        again = commands.start("serve", "mine.py", "--port", "0", cwd=tmp_path, env=environment)
+        assert settled(again.base_url(), "cut") == "completed"
+        again.kill(signal.SIGTERM)
+        assert again.wait() == 0
 
 
 def read(stream: Any) -> tuple[str, str]:

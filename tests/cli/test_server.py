@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import inspect
 import json
 import socket
@@ -10,14 +11,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 from urllib.parse import urlsplit
 
 import h11
 import httpx
+import psutil
 import pytest
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from drsai_backend.cli.server import Connections, Server
+from drsai_backend.config import Settings
 from tests.support.commands import Command, Commands
 from tests.support.model_server import ModelServer, Reply
 
@@ -54,6 +59,22 @@ def read(client: socket.socket) -> tuple[int, Any]:
 def head(path: str, *more: str, method: str = "POST") -> bytes:
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", *more]
     return "\r\n".join(lines).encode() + b"\r\n\r\n"
+
+
+@pytest.mark.parametrize(("grown", "connections", "collects"), [(50, 0, 0), (75, 0, 1), (75, 100, 0), (110, 100, 1)])
+def test_what_runs_under_way_have_is_not_taken_for_garbage(grown: int, connections: int, collects: int) -> None:
+    bounds = Connections(Settings(_env_file=None))
+    server = Server(uvicorn.Config("none"), bounds, drain=AsyncMock())
+    server._usual_size = psutil.Process().memory_info().rss - (grown << 20)
+    bounds.connections = {object() for _ in range(connections)}  # type: ignore[misc]
+    full: list[int] = []
+    watch = lambda phase, info: full.append(info["generation"]) if phase == "start" else None  # noqa: E731
+    gc.callbacks.append(watch)
+    try:
+        server._collect_if_grown()
+    finally:
+        gc.callbacks.remove(watch)
+    assert full.count(2) == collects
 
 
 def test_idle_connections_do_not_shut_others_out(commands: Commands, tmp_path: Path) -> None:

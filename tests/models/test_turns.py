@@ -7,11 +7,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
 from autogen_core.models import CreateResult, RequestUsage, UserMessage
 
 from drsai_backend.models import RunModelClient
-from drsai_backend.models.turns import AT_ONCE, turn
+from drsai_backend.models.endpoints.bounded import bounded_client
+from drsai_backend.models.turns import AT_ONCE, _turns, owner, turn
 from tests.support.scripted import ScriptedClient
 
 HELLO = [UserMessage(content="Hello", source="user")]
@@ -68,6 +70,97 @@ async def test_a_short_answer_soon_ends_beside_long_ones(count: int) -> None:
         assert model.handled - before < 20 * count / 2 + 20 * 4 * AT_ONCE, (
             "half a piece of each of the others, for each of its own"
         )
+
+
+@pytest.mark.parametrize("count", [10, 100, 1000])
+async def test_an_owner_who_had_little_is_served_before_one_with_many_answers(count: int) -> None:
+    """However long the answers of both are, and however many those of the other."""
+    handled = 0
+
+    async def flood() -> None:
+        nonlocal handled
+        for number in range(1_000):
+            await turn(number // 100)
+            handled += 1
+
+    owner.set("flood")
+    tasks = [asyncio.create_task(flood()) for _ in range(count)]
+    while handled < 2_000:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    owner.set("bystander")
+    before = handled
+    for number in range(20):
+        await turn(number)
+    assert handled - before <= 21 * 2 * AT_ONCE
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def test_what_an_owner_had_is_forgotten() -> None:
+    owner.set("ada")
+    for _ in range(20_000):
+        await turn(1)
+    owner.set("bob")
+    for _ in range(20_000):
+        await turn(1)
+    had = _turns[asyncio.get_running_loop()]._had
+    assert had["ada"] < had["bob"] / 4
+
+
+async def test_a_turn_costs_nothing_where_nobody_waits() -> None:
+    """No round of the event loop passes."""
+    rounds = 0
+
+    async def count() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    for _ in range(50):
+        await asyncio.sleep(0)
+        before = rounds
+        await turn(1)
+        assert rounds == before
+    counting.cancel()
+
+
+@pytest.mark.parametrize("count", [10, 100])
+async def test_a_stream_is_read_in_its_turn(count: int) -> None:
+    """What a few rounds of the event loop take from sockets does not grow with the number of streams that have more."""
+    taken = 0
+
+    class Endless(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            nonlocal taken
+            while True:
+                taken += 1
+                yield b"data: {}\n\n"
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Endless())
+
+    async def read() -> None:
+        async with bounded_client(1 << 30, kind=Client).stream("GET", "http://model") as response:
+            async for _ in response.aiter_raw():
+                pass
+
+    class Client(httpx.AsyncClient):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options, transport=httpx.MockTransport(answer))
+
+    tasks = [asyncio.create_task(read()) for _ in range(count)]
+    while taken < 3 * count:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    before = taken
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert 50 <= taken - before <= 51 * 2 * AT_ONCE
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
 
 
 async def test_long_answers_go_on_beside_short_ones_without_end() -> None:

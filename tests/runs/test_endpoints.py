@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 from autogen_agentchat.agents import AssistantAgent
 from autogen_core.tools import FunctionTool
+from openai.types.chat import ChatCompletionChunk
 
 from drsai_backend import RunContext, Thread
+from drsai_backend.models.endpoints.chunks import Part
 from drsai_backend.runs import InputMessage, RunRequest
 from tests.support.model_server import ModelServer, Raw, Reply, ToolCall
 from tests.support.threads import Make
@@ -92,6 +95,23 @@ async def test_a_tools_text_is_cut_and_its_call_counts(make: Make, server: Model
     assert result.startswith("abab")
     assert "[The result was cut: 2000 of 20000 characters are shown." in result
     assert len(result) < 2_200
+
+
+def pieces() -> int:
+    gc.collect()
+    return sum(isinstance(each, ChatCompletionChunk | Part) for each in gc.get_objects())
+
+
+async def test_pieces_of_an_answer_are_not_kept(make: Make, server: ModelServer) -> None:
+    """AutoGen's client links a task for each to the run's token, and the task holds the piece."""
+    server.script(None, lambda _: Reply("x", chunks=["x "] * 300))
+    drsai = await make(
+        {"crew": lambda context: agent(context, model_client_stream=True)}, openai_base_url=server.base_url
+    )
+    before = pieces()
+    handle = await drsai.engine.start(asked())
+    assert (await handle.wait()).status.value == "completed"
+    assert pieces() - before < 20
 
 
 async def test_a_process_ends_in_time_whatever_its_models_do(make: Make, server: ModelServer) -> None:

@@ -17,6 +17,7 @@ from pydantic_core import from_json
 from drsai_backend.config import Settings
 from drsai_backend.errors import EndpointFailed
 from drsai_backend.models.endpoints.thoughts import ThoughtSplitter
+from drsai_backend.models.turns import turn
 from drsai_backend.net.unpacking import PLAIN, unpacked
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class _Body:
         self._events = response.headers.get("content-type", "").startswith("text/event-stream")
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
-        held = bytearray()
+        held, reads = bytearray(), 0
         async for piece in unpacked(self._inner, self._packing):
             held += piece
             if self._events:
@@ -203,6 +204,9 @@ class _Body:
             if len(held) > self._most:
                 held[:] = _CUT_EVENT if self._events else self._cut(bytes(held))
                 break
+            if self._events:  # What comes meanwhile waits in its socket, which is not read.
+                reads += 1
+                await turn(reads)
         yield bytes(held)
 
     async def aclose(self) -> None:

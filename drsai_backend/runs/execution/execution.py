@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -22,6 +23,7 @@ from drsai_backend.runs.execution.steering import Steering
 from drsai_backend.runs.execution.writer import RunWriter
 from drsai_backend.runs.failures import HandedOver, PauseRequested, RunInterrupted, failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
+from drsai_backend.runs.gate import Gate
 from drsai_backend.runs.threads.rights import may_answer, told_to_asker
 from drsai_backend.state import ResumeRecord
 from drsai_backend.teams.client_tools.definitions import new_call_id
@@ -63,9 +65,9 @@ class Execution:
         """The run as others see it."""
         return self.writer.live
 
-    async def run(self) -> ResumeRecord | None:
-        """Run the team and store the end. Returns the last resume record when the team came to an end by itself, so
-        that its objects are the stored state; None otherwise."""
+    async def run(self, ends: Gate) -> ResumeRecord | None:
+        """Run the team, and store the end when `ends` lets it. Returns the last resume record when the team came to an
+        end by itself, so that its objects are the stored state; None otherwise."""
         writer = self.writer
         try:
             writer.steps.start(writer.store_steps)
@@ -74,7 +76,7 @@ class Execution:
                 end, last = await self._run_team()
             finally:
                 writer.bounds.stop()
-            await writer.end(end, last)
+            await ends.through(self.live.name.owner, partial(writer.end, end, last))
         except LeaseLost as error:
             # Somebody else runs it by now, and shows what becomes of it.
             log.warning("run lost: %s", error.message, extra=writer.names)

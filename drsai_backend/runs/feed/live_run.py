@@ -41,11 +41,25 @@ _KEEP: Final = 4096
 
 
 class RunToken(CancellationToken):
-    """A run's cancellation token, which can be cancelled whatever was linked to it."""
+    """A run's cancellation token, which can be cancelled whatever was linked to it, and keeps nothing of what is over:
+    AutoGen's clients link a task for each piece of an answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._linked: weakref.WeakSet[asyncio.Future[object]] = weakref.WeakSet()
 
     def link_future(self, future: asyncio.Future[object]) -> asyncio.Future[object]:
         # AutoGen's McpWorkbench links the coroutine of each call, and then no `cancel()` comes to its end.
-        return super().link_future(future) if asyncio.isfuture(future) else future
+        if asyncio.isfuture(future):
+            self._linked.add(future)
+            if self.is_cancelled():
+                future.cancel()
+        return future
+
+    def cancel(self) -> None:
+        super().cancel()
+        for future in list(self._linked):
+            future.cancel()
 
 
 class Continued(NamedTuple):
