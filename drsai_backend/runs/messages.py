@@ -203,9 +203,13 @@ def as_message(message: InputMessage, metadata: dict[str, str] | None = None) ->
     """A message of a request as AutoGen's."""
     if message.message is not None:
         return message.message
-    if isinstance(message.content, str):
-        return TextMessage(content=message.content, source=message.role, metadata=metadata or {})
-    return MultiModalMessage(content=message.content, source=message.role, metadata=metadata or {})
+    content = message.content
+    if message.name is not None:
+        said = f"{message.name} said:\n"  # In AutoGen's words for speakers whose names an endpoint does not take.
+        content = said + content if isinstance(content, str) else [said, *content]
+    if isinstance(content, str):
+        return TextMessage(content=content, source=message.role, metadata=metadata or {})
+    return MultiModalMessage(content=content, source=message.role, metadata=metadata or {})
 
 
 def sign(message: BaseChatMessage, author: str | None) -> None:

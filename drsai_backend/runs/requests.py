@@ -87,7 +87,7 @@ class InputMessage:
 
     `message`: it is this AutoGen message, which the team is given as it is, and `content` only says what is in it. Such
     messages are all new to the thread, whatever it knows. `calls` are those of the client's tools in an assistant's
-    message; a `tool`'s message is the result of the call `call_id`.
+    message; a `tool`'s message is the result of the call `call_id`. `name`: who of several users speaks.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -95,6 +95,7 @@ class InputMessage:
     message: BaseChatMessage | None = None
     calls: Sequence[FunctionCall] = ()
     call_id: str | None = None
+    name: str | None = None
 
     @classmethod
     def of(cls, message: BaseChatMessage) -> Self:

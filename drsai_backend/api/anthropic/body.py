@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 
-from drsai_backend.api.openai.messages import Wire
+from drsai_backend.api.openai.messages import Said, Wire
 from drsai_backend.json_types import JsonObject
 
 Fate: TypeAlias = Literal["honoured", "kept", "hint", "refused"]
@@ -52,7 +52,7 @@ _optional: Final = partial(Field, None)
 _Anything: TypeAlias = Annotated[object, WithJsonSchema({})]
 
 
-class Block(Wire):
+class Block(Said):
     """`cache_control` and the like are hints, which change no answer."""
 
 
@@ -143,17 +143,17 @@ AssistantBlock: TypeAlias = Annotated[TextBlock | ThinkingBlock | ToolUseBlock, 
 SystemText: TypeAlias = str | Annotated[list[TextBlock], Field(fail_fast=True)]
 
 
-class UserMessage(Wire):
+class UserMessage(Said):
     role: Literal["user"]
     content: str | Annotated[list[UserBlock], Field(min_length=1, fail_fast=True)]
 
 
-class AssistantMessage(Wire):
+class AssistantMessage(Said):
     role: Literal["assistant"]
     content: str | Annotated[list[AssistantBlock], Field(fail_fast=True)]
 
 
-class SystemMessage(Wire):
+class SystemMessage(Said):
     role: Literal["system"]
     content: SystemText
 

@@ -30,6 +30,7 @@ from drsai_backend.api.anthropic.body import (
     UserMessage,
 )
 from drsai_backend.api.openai.files.contents import decoded, text_of
+from drsai_backend.api.openai.messages import unread_fields
 from drsai_backend.errors import DrSaiError, InvalidRequest
 from drsai_backend.json_types import JsonObject
 
@@ -107,7 +108,7 @@ def translate_prompt(asked: Prompt) -> Translation:
     Raises:
         InvalidRequest: they do not fit together; `param` names what.
     """
-    made = Translation()
+    made = Translation(aside=unread_fields(asked.messages, "messages"))
     if asked.system is not None and (text := _text_of(asked.system)).strip():
         made.add({"role": "system", "content": text}, "system")
     for index, message in enumerate(asked.messages):

@@ -23,7 +23,7 @@ from drsai_backend.api.http.errors import refusal
 from drsai_backend.api.http.json import answers, json_response
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import ConversationId, ItemId, Limit, new_router
-from drsai_backend.api.openai.messages import Wire
+from drsai_backend.api.openai.messages import Wire, unread_fields
 from drsai_backend.api.openai.responses.request.body import MessageItem, Messages, Metadata, User
 from drsai_backend.api.openai.responses.request.inputs import placed
 from drsai_backend.api.openai.responses.request.items import given_item
@@ -251,6 +251,7 @@ class _Conversations:
     async def checked(self, given: Sequence[MessageItem], *, begun: bool) -> list[JsonObject]:
         """Items that may be added, as they are kept. Raises InvalidRequest, which names the one that may not."""
         kept: list[JsonObject] = []
+        unread_fields(given, "items")
         for index, item in enumerate(given):
             path = f"items[{index}]"
             if begun and item.role == "assistant":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import mimetypes
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Final, Literal, TypeAlias, cast
 
 from autogen_core import FunctionCall, Image
@@ -27,6 +27,15 @@ from drsai_backend.teams.client_tools.definitions import (
 
 NO_ID: Final = "function:"
 """What a call of one of the deprecated functions has in place of an id begins with; its name follows."""
+_CONTENTS: Final = frozenset(("text", "refusal", "image_url", "input_audio", "file", "file_data", "file_id", "source"))
+"""The fields of parts that hold what a part says."""
+_HINTS: Final = frozenset(
+    ("cache_control", "prompt_cache_breakpoint", "id", "status", "phase", "annotations", "logprobs")
+)
+"""Fields that change no answer, or come back from an answer that was given."""
+_MOST_NAMED, _LONGEST = 32, 80
+_NOTHING: Final[tuple[object, ...]] = (None, "", [], {}, "auto", False)
+"""Values that ask for nothing."""
 _DATA_URL: Final = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
 _FILE_URL: Final = re.compile(r"data:([^;,]*)[^,]*;base64,", re.IGNORECASE)
 _URL_SCHEMA: Final = {"type": "object", "properties": {"url": {"type": "string"}}}
@@ -46,22 +55,28 @@ class Wire(BaseModel):
     model_config = ConfigDict(strict=True, hide_input_in_errors=True)
 
 
-class TextPart(Wire):
+class Said(Wire):
+    """A message, or a part of one. What of it nobody here reads is found by `unread_fields`."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class TextPart(Said):
     type: Literal["text"]
     text: str
 
 
-class RefusalPart(Wire):
+class RefusalPart(Said):
     type: Literal["refusal"]
     refusal: str
 
 
-class ImagePart(Wire):
+class ImagePart(Said):
     type: Literal["image_url"]
     image_url: Annotated[object, WithJsonSchema(_URL_SCHEMA)] = None
 
 
-class InlineFile(Wire):
+class InlineFile(Said):
     """A file that a request brings along. `file_data`: its content in base64, by itself or in a `data:` URL."""
 
     file_data: str | None = None
@@ -69,7 +84,7 @@ class InlineFile(Wire):
     file_url: str | None = None
 
 
-class FilePart(Wire):
+class FilePart(Said):
     type: Literal["file"]
     file: InlineFile
 
@@ -105,12 +120,20 @@ class CustomToolCall(Wire):
 ToolCallPart: TypeAlias = FunctionToolCall | CustomToolCall
 
 
-class ChatMessage(Wire):
-    role: Literal["system", "developer", "user"]
+class SystemMessage(Said):
+    role: Literal["system", "developer"]
     content: Content = None
 
 
-class AssistantMessage(Wire):
+class UserMessage(Said):
+    """`name`: who of several users speaks."""
+
+    role: Literal["user"]
+    content: Content = None
+    name: str | None = Field(default=None, max_length=255)
+
+
+class AssistantMessage(Said):
     """An answer, and the calls of the client's tools in it."""
 
     role: Literal["assistant"]
@@ -119,15 +142,16 @@ class AssistantMessage(Wire):
     function_call: CalledFunction | None = None
 
 
-class ToolMessage(Wire):
+class ToolMessage(Said):
     """What a tool of the client's has returned."""
 
     role: Literal["tool"]
     tool_call_id: str = Field(min_length=1)
     content: Content = None
+    name: str | None = Field(default=None, description="The tool's; the call says it.")
 
 
-class FunctionMessage(Wire):
+class FunctionMessage(Said):
     """The same of one of the deprecated functions, whose calls have no ids."""
 
     role: Literal["function"]
@@ -136,7 +160,7 @@ class FunctionMessage(Wire):
 
 
 Message: TypeAlias = Annotated[
-    ChatMessage | AssistantMessage | ToolMessage | FunctionMessage, Field(discriminator="role")
+    SystemMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage, Field(discriminator="role")
 ]
 
 
@@ -187,8 +211,10 @@ def _read(message: Message, index: int, images: Images) -> InputMessage:
             return InputMessage("tool", content, call_id=message.tool_call_id)
         case FunctionMessage():
             return InputMessage("tool", content, call_id=f"{NO_ID}{message.name}")
-        case ChatMessage():
-            return InputMessage("user" if message.role == "user" else "system", content)
+        case SystemMessage():
+            return InputMessage("system", content)
+        case UserMessage():
+            return InputMessage("user", content, name=None if message.name in ("", "user") else message.name)
 
 
 def _calls(message: AssistantMessage) -> list[FunctionCall]:
@@ -202,6 +228,34 @@ def _calls(message: AssistantMessage) -> list[FunctionCall]:
     if (old := message.function_call) is not None:
         calls.append(FunctionCall(f"{NO_ID}{old.name}", old.arguments, old.name))
     return calls
+
+
+def unread_fields(said: Iterable[BaseModel], place: str) -> list[str]:
+    """Find the fields of messages, and of their parts, with which nothing is done, as `messages.content.citations`:
+    each once, the first few, as they may stand in a header.
+
+    Raises:
+        InvalidRequest: a part is of two kinds; `param` names the second one.
+    """
+    found: dict[str, None] = {}
+    for index, message in enumerate(said):
+        found |= dict.fromkeys(f"{place}.{name}" for name in _unread(message))
+        content: object = getattr(message, "content", None)
+        for at, part in enumerate(cast(list[object], content) if isinstance(content, list) else ()):
+            for name in _unread(part) if isinstance(part, Said) else ():
+                if name in _CONTENTS:
+                    param = f"{place}[{index}].content[{at}].{name}"
+                    raise InvalidRequest(f"`{param}`: a part is of one kind; send another part with this", param=param)
+                found[f"{place}.content.{name}"] = None
+    return [re.sub(r"[^\w.-]", "?", name, flags=re.ASCII)[:_LONGEST] for name in list(found)[:_MOST_NAMED]]
+
+
+def _unread(said: BaseModel) -> list[str]:
+    asked = [name for name, value in (said.model_extra or {}).items() if value not in _NOTHING and name not in _HINTS]
+    url = said.image_url if isinstance(said, ImagePart) else None
+    if isinstance(url, dict) and cast(JsonObject, url).get("detail") not in _NOTHING:
+        asked.append("image_url.detail")
+    return asked
 
 
 def read_results(messages: Sequence[InputMessage], places: Sequence[str] | None = None) -> list[ToolOutput]:

@@ -77,8 +77,8 @@ def _dump_message(message: InputMessage) -> JsonObject:
     if not isinstance(content, str):
         content = [part if isinstance(part, str) else {"image": part.to_base64()} for part in content]
     calls = {"calls": [asdict(call) for call in message.calls]} if message.calls else {}
-    of_call = {} if message.call_id is None else {"call_id": message.call_id}
-    return {"role": message.role, "content": content, **calls, **of_call}
+    named = {name: value for name in ("call_id", "name") if (value := getattr(message, name)) is not None}
+    return {"role": message.role, "content": content, **calls, **named}
 
 
 def _load_message(stored: JsonObject) -> InputMessage:
@@ -87,9 +87,10 @@ def _load_message(stored: JsonObject) -> InputMessage:
     content: str | list[str | dict[str, str]] = stored["content"]
     if isinstance(content, str):
         calls = [FunctionCall(**call) for call in stored.get("calls", ())]
-        return InputMessage(stored["role"], content, calls=calls, call_id=stored.get("call_id"))
+        named = {name: stored.get(name) for name in ("call_id", "name")}
+        return InputMessage(stored["role"], content, calls=calls, **named)
     parts: list[str | Image] = [part if isinstance(part, str) else EncodedImage(part["image"]) for part in content]
-    return InputMessage(stored["role"], parts)
+    return InputMessage(stored["role"], parts, name=stored.get("name"))
 
 
 async def request_of_thread(db: DatabaseManager, team: str, principal: Principal, name: ThreadName) -> RunRequest:

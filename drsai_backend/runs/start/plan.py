@@ -408,7 +408,7 @@ def fingerprint(request: RunRequest) -> str:
     if request.fingerprint is not None:
         return request.fingerprint
     texts = [
-        [each.role, each.text] if each.message is None else [each.role, dump_of(each.message)]
+        [each.role, each.text if each.message is None else dump_of(each.message), *([each.name] if each.name else ())]
         for each in request.messages
     ]
     value: list[object] = [request.team, *request.name[1:], texts, request.params.create_args(), request.extra]

@@ -15,7 +15,7 @@ from drsai_backend.api.http.errors import refusal
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.openai.chat.parameters import TEXTS, ParameterFields, kept_fields, model_params
 from drsai_backend.api.openai.chat.tools import CALL_CHOICE, CHOICE, CallChoice, Function, Tool, ToolChoice, read_tools
-from drsai_backend.api.openai.messages import Message, ModelKey, Wire, has_images, read_messages
+from drsai_backend.api.openai.messages import Message, ModelKey, Wire, has_images, read_messages, unread_fields
 from drsai_backend.config import usable_key
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest
@@ -120,7 +120,8 @@ class ChatBody(ParameterFields):
 class ChatCall(NamedTuple):
     """A chat request that was understood, of nobody yet. `user`: whom it names; `tool_fields`: those about the client's
     tools, with which nothing is done if no agent gets these; `cancel_on_disconnect`: None: as the model and the server
-    are set; `housekeeping`: whether it is, where that is certain; `form`: its `response_format`."""
+    are set; `housekeeping`: whether it is, where that is certain; `form`: its `response_format`; `aside`: fields of its
+    messages that nobody reads."""
 
     request: RunRequest
     user: str | None
@@ -129,11 +130,12 @@ class ChatCall(NamedTuple):
     tool_fields: Sequence[str]
     housekeeping: bool | None = None
     form: JsonObject | None = None
+    aside: Sequence[str] = ()
 
     def ignored(self, fields: Sequence[str]) -> list[str]:
         """What a handle says is ignored (`RunHandle.ignored`), in the words of the request."""
         tools = self.tool_fields if "tools" in fields else ()
-        return [*tools, *(name for name in fields if name != "tools")]
+        return [*tools, *(name for name in fields if name != "tools"), *self.aside]
 
 
 async def parse_call(body: JsonObject, scope: Scope, bodies: Bodies, *, max_messages: int) -> ChatCall:
@@ -211,6 +213,7 @@ def _parse(body: JsonObject, scope: Scope) -> ChatCall:
         tool_fields,
         is_housekeeping,
         body.get("response_format"),
+        unread_fields(chat.messages, "messages"),
     )
 
 

@@ -65,12 +65,14 @@ def _named(body: JsonObject) -> list[_Named]:
             content = cast(JsonObject, message).get("content") if isinstance(message, dict) else None
             parts = cast("list[object]", content) if isinstance(content, list) else []
             for index, part in enumerate(parts):
-                if isinstance(part, dict) and (named := _id_of(cast(JsonObject, part))) is not None:
-                    found.append((parts, index, f"{field}[{at}].content[{index}]", *named))
+                where = f"{field}[{at}].content[{index}]"
+                if isinstance(part, dict) and (named := _id_of(cast(JsonObject, part), where)) is not None:
+                    found.append((parts, index, where, *named))
     return found
 
 
-def _id_of(part: JsonObject) -> tuple[str, str] | None:
+def _id_of(part: JsonObject, where: str) -> tuple[str, str] | None:
+    """The kind of a part, and the file that it names; None: it names none. Raises InvalidRequest: it brings another."""
     kind = str(part.get("type"))
     inner: object = {"input_file": part, "input_image": part}.get(kind)
     if kind == "file":
@@ -79,7 +81,13 @@ def _id_of(part: JsonObject) -> tuple[str, str] | None:
         source = part.get("source")
         inner = cast("object", source if _is_file(source) else None)
     file_id = cast(JsonObject, inner).get("file_id") if isinstance(inner, dict) else None
-    return (kind, file_id) if isinstance(file_id, str) else None
+    if not isinstance(file_id, str):
+        return None
+    for name in ("file_data", "file_url", "image_url"):
+        if part.get(name) or cast(JsonObject, inner).get(name):
+            text = f"`{where}.{name}`: the part names a file by `file_id`; send another part with this"
+            raise InvalidRequest(text, param=f"{where}.{name}")
+    return kind, file_id
 
 
 def _is_file(source: object) -> bool:

@@ -19,6 +19,7 @@ from typing import Final, cast
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.openai.messages import unread_fields
 from drsai_backend.api.openai.responses.events import EventWriter
 from drsai_backend.api.openai.responses.request import items
 from drsai_backend.api.openai.responses.request.body import ApprovalResponseItem, CompactBody, MessageItem, ResponseBody
@@ -128,6 +129,7 @@ class Responses:
     ) -> Started:
         asked, engine = call.asked, self.engine
         results = read.results()
+        unread = [] if asked.input is None or isinstance(asked.input, str) else unread_fields(asked.input, "input")
         waiting = await self.items.waiting(place)
         known = place.record
         system = joined_system(None, (known or {}).get("system"))
@@ -178,7 +180,7 @@ class Responses:
             if error.param not in _PLACES:
                 raise
             raise InvalidRequest(error.message, param="previous_response_id") from None
-        return await self._started(call, handle, storing, left_aside(asked, handle.ignored))
+        return await self._started(call, handle, storing, [*left_aside(asked, handle.ignored), *unread])
 
     async def _approve(self, call: Call, place: Continued, given: ApprovalResponseItem, made: ModelParams) -> Started:
         found = items.read_approval_id(given.approval_request_id)

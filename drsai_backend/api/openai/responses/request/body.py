@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
 from pydantic import BeforeValidator, ConfigDict, Field, SecretStr, WithJsonSchema, field_validator
 
-from drsai_backend.api.openai.messages import InlineFile, ModelKey, Wire
+from drsai_backend.api.openai.messages import InlineFile, ModelKey, Said, Wire
 from drsai_backend.api.openai.responses.request.tools import CHOICE, HostedTool, Tool, ToolChoice
 from drsai_backend.config import usable_key
 from drsai_backend.datamodel.thread import NAME_SCHEMA
@@ -26,21 +26,20 @@ _optional: Final = partial(Field, None)
 # --- input items --------------------------------------------------------------------------------------------------
 
 
-class TextPart(Wire):
+class TextPart(Said):
     type: Literal["input_text", "output_text", "text", "summary_text", "reasoning_text"]
     text: str
 
 
-class RefusalPart(Wire):
+class RefusalPart(Said):
     type: Literal["refusal"]
     refusal: str
 
 
-class ImagePart(Wire):
+class ImagePart(Said):
     type: Literal["input_image"]
     image_url: str | None = None
     file_id: str | None = None
-    detail: str | None = None
 
 
 class FilePart(InlineFile):
@@ -50,7 +49,7 @@ class FilePart(InlineFile):
 Part: TypeAlias = Annotated[TextPart | RefusalPart | ImagePart | FilePart, Field(discriminator="type")]
 
 
-class MessageItem(Wire):
+class MessageItem(Said):
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
     content: str | Annotated[list[Part], Field(fail_fast=True)]

@@ -1,0 +1,111 @@
+"""What a message says is done, refused by name, or named in `X-Ignored-Fields`: nothing of it is dropped in silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.api.bodies import png
+from tests.e2e.conftest import Serve, Service
+from tests.support.model_server import ModelServer
+
+IMAGE = f"data:image/png;base64,{png()}"
+BLOCK = {"type": "base64", "media_type": "image/png", "data": png()}
+
+
+@pytest.fixture
+def database_url(migrated_sqlite: str) -> str:
+    """Nothing here is about storage."""
+    return migrated_sqlite
+
+
+@pytest.fixture
+async def service(serve: Serve, model: ModelServer) -> Service:
+    model.script(None, lambda request: f"You said: {request.last}")
+    return await serve()
+
+
+async def sent(service: Service, path: str, *messages: dict[str, Any], **more: Any) -> Any:
+    said = {"input": messages} if path == "responses" else {"messages": messages, "max_tokens": 100}
+    return await service.http.post(f"/v1/{path}", json={"model": "assistant", **said, **more})
+
+
+@pytest.mark.parametrize(
+    ("path", "part", "second"),
+    [
+        ("chat/completions", {"type": "text", "text": "Look.", "image_url": {"url": IMAGE}}, "image_url"),
+        ("chat/completions", {"type": "image_url", "image_url": {"url": IMAGE}, "text": "Look."}, "text"),
+        ("responses", {"type": "input_text", "text": "Look.", "image_url": IMAGE}, "image_url"),
+        ("responses", {"type": "input_image", "image_url": IMAGE, "text": "Look."}, "text"),
+        ("responses", {"type": "input_file", "file_id": "f", "file_data": "YQ=="}, "file_data"),
+        ("messages", {"type": "text", "text": "Look.", "source": BLOCK}, "source"),
+        ("messages", {"type": "image", "source": BLOCK, "text": "Look."}, "text"),
+    ],
+)
+async def test_a_part_of_two_kinds_is_refused(
+    service: Service, model: ModelServer, path: str, part: dict[str, Any], second: str
+) -> None:
+    answer = await sent(service, path, {"role": "user", "content": [part]})
+    place = "input" if path == "responses" else "messages"
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == f"{place}[0].content[0].{second}"
+    assert model.requests == []
+
+
+async def test_fields_that_nobody_reads_are_named(service: Service, model: ModelServer) -> None:
+    text = {"type": "text", "text": "Hello", "citations": {"enabled": True}, "cache_control": {"type": "ephemeral"}}
+    picture = {"type": "image_url", "image_url": {"url": IMAGE, "detail": "high"}}
+    answer = await sent(
+        service,
+        "chat/completions",
+        {"role": "assistant", "content": "Hi.", "name": "ann", "refusal": None, "annotations": [{}]},
+        {"role": "user", "content": [text, picture, picture], "metadata": {"a": 1}, "extra": None},
+    )
+    names = ["messages.name", "messages.metadata", "messages.content.citations", "messages.content.image_url.detail"]
+    assert answer.headers["x-ignored-fields"].split(", ") == names
+    answer = await sent(service, "messages", {"role": "user", "content": [text]})
+    assert answer.headers["x-ignored-fields"] == "messages.content.citations"
+    parts = [{"type": "input_image", "image_url": IMAGE, "detail": "low"}, {"type": "input_text", "text": "a"}]
+    answer = await sent(service, "responses", {"role": "user", "content": parts, "id": "m", "status": "completed"})
+    assert answer.headers["x-ignored-fields"] == "input.content.detail"
+    evil = {"role": "user", "content": "Hi.", "a\r\nx-evil: 1": 1, "é" * 100: 1}
+    answer = await sent(service, "chat/completions", evil)
+    assert "x-evil" not in answer.headers
+    assert answer.headers["x-ignored-fields"] == f"messages.a??x-evil??1, messages.{'?' * 71}"
+    # As it is sent by clients that ask for nothing of the kind.
+    parts = [{"type": "image_url", "image_url": {"url": IMAGE, "detail": "auto"}}]
+    answer = await sent(service, "chat/completions", {"role": "user", "content": parts, "name": "user"})
+    assert (answer.status_code, answer.headers.get("x-ignored-fields")) == (200, None)
+
+
+async def test_who_speaks(service: Service, model: ModelServer) -> None:
+    """Several people in one chat are told apart; what they say is compared and answered as it was."""
+    ann, bob = ({"role": "user", "content": text, "name": name} for text, name in (("One.", "ann"), ("Two.", "bob")))
+    first = await sent(service, "chat/completions", ann)
+    assert model.requests[-1].last == "ann said:\nOne."
+    said = {"role": "assistant", "content": first.json()["choices"][0]["message"]["content"]}
+    second = await sent(service, "chat/completions", ann, said, bob)
+    assert second.json()["thread_id"] == first.json()["thread_id"]
+    assert [each["content"] for each in model.requests[-1].messages[1:]] == [
+        "ann said:\nOne.",
+        said["content"],
+        "bob said:\nTwo.",
+    ]
+    parts = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": IMAGE}}], "name": "cy"}
+    await sent(service, "chat/completions", parts)
+    assert model.requests[-1].messages[-1]["content"][0]["text"] == "cy said:\n"
+    # The queue keeps it, too.
+    queued = await sent(service, "chat/completions", {**parts, "name": "dee"}, background=True)
+    assert queued.status_code == 202
+    await service.http.get(f"/v1/runs/{queued.json()['id']}/events")
+    assert model.requests[-1].messages[-1]["content"][0]["text"] == "dee said:\n"
+
+
+async def test_named_speakers_are_other_requests(service: Service) -> None:
+    key = {"Idempotency-Key": "k"}
+    body = {"model": "assistant", "messages": [{"role": "user", "content": "One.", "name": "ann"}]}
+    assert (await service.http.post("/v1/chat/completions", json=body, headers=key)).status_code == 200
+    body["messages"][0]["name"] = "bob"
+    again = await service.http.post("/v1/chat/completions", json=body, headers=key)
+    assert again.status_code == 409
