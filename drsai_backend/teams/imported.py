@@ -68,9 +68,14 @@ def called(
     ]
 
 
+def kept_in(message: BaseChatMessage) -> list[Any]:
+    """The calls in a message of role `calls`, or the results in one of role `tool`."""
+    return json.loads(message.metadata[_CALLS])
+
+
 def _as_model_messages(message: BaseChatMessage) -> LLMMessage:
     """A message of role `calls` or `tool` as the agent that gets the client's tools has it in its context."""
-    kept: list[Any] = json.loads(message.metadata[_CALLS])
+    kept = kept_in(message)
     if imported_role(message) == "tool":
         return FunctionExecutionResultMessage(content=[FunctionExecutionResult(**each) for each in kept])
     calls = [FunctionCall(**each) for each in kept]

@@ -144,11 +144,15 @@ def _fit(body: dict[str, Any], label: str) -> None:
         body.pop("after", None)  # As many messages as the thread has.
     if label.startswith("POST /v1/conversations"):
         for item in body.get("items") or ():
-            item |= {"role": "user", "content": [{"type": "input_text", "text": "Hello"}, *_parts(item)]}
+            item |= {
+                "type": "message",
+                "role": "user",
+                "content": [{"type": "input_text", "text": "Hello"}, *_parts(item)],
+            }
 
 
 def _parts(item: dict[str, Any]) -> list[Any]:
-    return item["content"] if isinstance(item["content"], list) else []
+    return item["content"] if isinstance(item.get("content"), list) else []
 
 
 def _sayable(value: Any) -> Any:

@@ -24,7 +24,7 @@ from drsai_backend.api.http.json import answers, json_response
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import ConversationId, ItemId, Limit, new_router
 from drsai_backend.api.openai.messages import Wire, unread_fields
-from drsai_backend.api.openai.responses.request.body import MessageItem, Messages, Metadata, User
+from drsai_backend.api.openai.responses.request.body import Metadata, SaidItem, SaidItems, User
 from drsai_backend.api.openai.responses.request.inputs import placed
 from drsai_backend.api.openai.responses.request.items import given_item
 from drsai_backend.api.openai.responses.routes import (
@@ -84,8 +84,9 @@ _DELETED: Final[JsonObject] = {
 _ITEM: Final[JsonObject] = {"type": "object", "required": ["id", "type"]}
 
 _TEXTS: Final = {
-    "items.type": "must be message: other items come with a request for a response. A part of a message is input_text, "
-    "output_text, refusal or input_image"
+    "items.type": "must be message, function_call, function_call_output, custom_tool_call, custom_tool_call_output or "
+    "reasoning: other items come with a request for a response. A part of a message is input_text, output_text, "
+    "refusal, input_image or input_file"
 }
 """What is wrong, where that is more than a wrong type."""
 
@@ -96,7 +97,7 @@ Writer = Annotated[Principal | None, allowed_caller(Scope.THREADS_WRITE)]
 class ConversationBody(Wire):
     """A new conversation."""
 
-    items: Annotated[Messages, Field(max_length=_MOST_ADDED)] | None = Field(
+    items: Annotated[SaidItems, Field(max_length=_MOST_ADDED)] | None = Field(
         default=None, description="What was said before."
     )
     metadata: Metadata | None = None
@@ -113,7 +114,7 @@ class MetadataBody(Wire):
 class ItemsBody(Wire):
     """Items for a conversation."""
 
-    items: Messages = Field(min_length=1, max_length=_MOST_ADDED)
+    items: SaidItems = Field(min_length=1, max_length=_MOST_ADDED)
     user: User = Field(default=None, description="Whose it is, as in a chat request.")
 
 
@@ -248,15 +249,17 @@ class _Conversations:
         self._responses = responses
         self._db = responses.engine.db
 
-    async def checked(self, given: Sequence[MessageItem], *, begun: bool) -> list[JsonObject]:
+    async def checked(self, given: Sequence[SaidItem], *, begun: bool) -> list[JsonObject]:
         """Items that may be added, as they are kept. Raises InvalidRequest, which names the one that may not."""
         kept: list[JsonObject] = []
         unread_fields(given, "items")
         for index, item in enumerate(given):
             path = f"items[{index}]"
-            if begun and item.role == "assistant":
+            kind = "role" if item.type == "message" else "type"
+            value: str = getattr(item, kind)
+            if begun and value not in ("user", "system", "developer"):
                 reason = "the conversation has begun, and an answer cannot be put into it afterwards"
-                raise InvalidRequest(f"`{path}.role` is 'assistant': {reason}", param=f"{path}.role")
+                raise InvalidRequest(f"`{path}.{kind}` is {value!r}: {reason}", param=f"{path}.{kind}")
             kept.append(item.model_dump(mode="json", exclude_none=True))
         await self._responses.items.check(placed(given, "items"))
         return kept
@@ -370,8 +373,10 @@ def _shown(conversation: str, rows: ConversationRows) -> JsonObject:
 
 
 def _waiting(kept: JsonObject) -> JsonObject:
-    item: JsonObject = kept["item"]
-    return given_item(f"{_WAITING}{kept['number']}", item["role"], item["content"])
+    item, item_id = kept["item"], f"{_WAITING}{kept['number']}"
+    if item["type"] != "message":
+        return {"status": "completed", **item, "id": item_id}
+    return given_item(item_id, item["role"], item["content"])
 
 
 def _number(item_id: str | None, kind: str) -> int | None:

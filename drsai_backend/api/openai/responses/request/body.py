@@ -81,7 +81,7 @@ class CallOutputItem(Wire):
     output: str | Annotated[list[Part], Field(fail_fast=True)]
 
 
-class ReasoningItem(Wire):
+class ReasoningItem(Said):
     """Thoughts that were given out. Models are not shown them again."""
 
     type: Literal["reasoning"]
@@ -139,8 +139,11 @@ Item: TypeAlias = Annotated[
     Field(discriminator="type"),
 ]
 Items: TypeAlias = Annotated[list[Item], Field(fail_fast=True, max_length=MAX_ITEMS), BeforeValidator(_typed)]
-Messages: TypeAlias = Annotated[list[MessageItem], Field(fail_fast=True), BeforeValidator(_typed)]
-"""Items that are messages, all of them."""
+SaidItem: TypeAlias = Annotated[
+    MessageItem | FunctionCallItem | CustomCallItem | CallOutputItem | ReasoningItem, Field(discriminator="type")
+]
+SaidItems: TypeAlias = Annotated[list[SaidItem], Field(fail_fast=True), BeforeValidator(_typed)]
+"""Items that can be put into a conversation by themselves."""
 
 
 # --- what is asked ------------------------------------------------------------------------------------------------

@@ -79,8 +79,8 @@ class ItemReader:
     async def check(self, given: Sequence[Placed]) -> None:
         """Raises InvalidRequest where one of the items cannot be used; `param` names it."""
         read = await self.read(given)
-        for (path, _), message in zip(given, read.messages, strict=False):
-            if message.is_empty:
+        for path, message in zip(read.paths, read.messages, strict=True):
+            if message.is_empty and message.role != "tool" and not message.calls:
                 raise InvalidRequest(f"`{path}.content` must not be empty", param=f"{path}.content")
 
     async def item_of(self, who: Principal, thread_id: str, item_id: str) -> JsonObject | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from autogen_agentchat.messages import ThoughtEvent
+from autogen_agentchat.messages import TextMessage, ThoughtEvent
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.api.openai.responses.events import EventWriter
@@ -24,7 +24,7 @@ from drsai_backend.runs.events import MessageRead
 from drsai_backend.runs.feed.live_run import as_done
 from drsai_backend.runs.feed.replay import StoredRequest, ended_of_request, stored_request
 from drsai_backend.teams.client_tools.definitions import calls_of
-from drsai_backend.teams.imported import imported_role
+from drsai_backend.teams.imported import imported_role, kept_in
 from drsai_backend.teams.messages import UserInputReceivedEvent
 
 if TYPE_CHECKING:
@@ -172,7 +172,14 @@ def role_of(done: MessageDone) -> str | None:
 def items_of(done: MessageDone, place: str, run_id: str) -> list[JsonObject]:
     """A stored message as items of a conversation; `place` is a part of their ids. What came back for calls of the
     client's tools is told with the calls."""
-    message = done.message
+    message, imported = done.message, imported_role(done.message)
+    if isinstance(message, TextMessage) and imported == "tool":
+        returned = enumerate(kept_in(message))
+        return [output_item(f"fco_{place}_{number}", each["call_id"], each["content"]) for number, each in returned]
+    if isinstance(message, TextMessage) and imported == "calls":
+        found = [items.message_item(f"msg_{place}", message.content)] if message.content.strip() else []
+        made = enumerate(kept_in(message))
+        return found + [call_item(place, number, {"type": "function", **each}) for number, each in made]
     calls = calls_of(message.input_request) if isinstance(message, UserInputReceivedEvent) else []
     if not calls or not isinstance(message, UserInputReceivedEvent):
         return [item_of(done, f"msg_{place}", run_id)]

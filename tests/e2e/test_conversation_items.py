@@ -1,0 +1,88 @@
+"""Items of tools in conversations, as openai-agents' `OpenAIConversationsSession` adds them after each turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+
+from tests.e2e.conftest import Serve
+from tests.e2e.tool_calls import lonely
+from tests.support.model_server import ModelServer, Reply, ToolCall
+
+pytestmark = pytest.mark.both_databases
+TOOL: Any = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+async def test_a_session_with_a_function_tool(serve: Serve, model: ModelServer) -> None:
+    """All of it is sent with each request, which names no conversation; what is new is added afterwards."""
+    model.script(None, [Reply(tool_calls=[ToolCall("weather", {}, "w")]), "Sun.", "Rain."])
+    service = await serve({"assistant": lonely})
+    conversations = service.client.conversations
+    made = await conversations.create(items=[])
+    kept: list[Any] = []
+
+    async def turn(*new: Any) -> list[Any]:
+        history = [each.to_dict() async for each in conversations.items.list(made.id, order="asc", limit=2)]
+        assert [each["type"] for each in history] == [each["type"] for each in kept]
+        given: Any = [*history, *new]
+        answer = await service.client.responses.create(model="assistant", input=given, tools=[TOOL])
+        added = [{"type": "message", **each} if "type" not in each else each for each in new]
+        added += [each.to_dict() for each in answer.output]
+        await conversations.items.create(made.id, items=added)
+        kept.extend(added)
+        return [each.to_dict() for each in answer.output]
+
+    [call] = await turn(user("Weather?"))
+    assert call["type"] == "function_call"
+    await turn({"type": "function_call_output", "call_id": call["call_id"], "output": "sun"})
+    await turn(user("And tomorrow?"))
+    roles = [each["role"] for each in model.requests[-1].messages]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
+    listed = [each.to_dict() async for each in conversations.items.list(made.id, limit=1)][::-1]
+    expected = ["message", "function_call", "function_call_output", "message", "message", "message"]
+    assert [each["type"] for each in listed] == expected
+    assert (listed[1]["name"], listed[1]["arguments"], listed[1]["call_id"]) == ("weather", "{}", call["call_id"])
+    assert (listed[2]["output"], listed[2]["call_id"]) == ("sun", call["call_id"])
+    assert len({each["id"] for each in listed}) == 6
+    again = await conversations.items.retrieve(listed[1]["id"], conversation_id=made.id)
+    assert again.to_dict() == listed[1]
+
+
+async def test_a_conversation_that_begins_with_calls(serve: Serve, model: ModelServer) -> None:
+    """The next response that names it takes them up, in order."""
+    model.script(None, lambda _: "Fine.")
+    service = await serve({"assistant": lonely})
+    conversations = service.client.conversations
+    call = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "sun"}]}
+    thought: dict[str, Any] = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Hm."}]}
+    thought["content"] = [{"type": "reasoning_text", "text": "Hm."}]
+    items: Any = [user("Weather?"), thought, call, output, {"role": "assistant", "content": "Sun."}]
+    made = await conversations.create(items=items)
+    listed = [each.to_dict() async for each in conversations.items.list(made.id, order="asc")]
+    assert [each["type"] for each in listed] == [
+        "message",
+        "reasoning",
+        "function_call",
+        "function_call_output",
+        "message",
+    ]
+    assert listed[1]["summary"] == thought["summary"]
+    await service.client.responses.create(model="assistant", input="And tomorrow?", conversation=made.id)
+    said = model.requests[-1].messages[1:]
+    assert [each["role"] for each in said] == ["user", "assistant", "tool", "assistant", "user"]
+    assert said[2]["content"] == "sun"
+    listed = [each.to_dict() async for each in conversations.items.list(made.id, order="asc", limit=1)]
+    assert [each["type"] for each in listed] == [
+        *("message", "function_call", "function_call_output", "message", "message", "message")
+    ]
+    for late in (call, output):
+        with pytest.raises(openai.BadRequestError, match="has begun") as refused:
+            await conversations.items.create(made.id, items=[late])  # type: ignore[list-item]
+        assert refused.value.param == "items[0].type"
