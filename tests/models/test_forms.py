@@ -156,3 +156,16 @@ def test_they_are_counted_with_the_warm_threads() -> None:
 
 class FakeDatabase:
     database = None
+
+
+def test_what_is_asked_for_stays() -> None:
+    made: list[str] = []
+
+    def convert(message: LLMMessage) -> Any:
+        made.append(str(message.content))
+        return [{"role": "user", "content": message.content}]
+
+    forms = MessageForms(50_000)
+    for number in range(500):
+        forms.of([UserMessage(content=each, source="user") for each in ("again", f"{number}" * 50)], "m", convert)
+    assert (made.count("again"), len(made)) == (1, 501)
