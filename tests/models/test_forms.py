@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
+from pathlib import Path
 from typing import Any, cast
 
 from autogen_core import FunctionCall, Image
@@ -24,11 +25,11 @@ from openai import AsyncOpenAI
 from PIL import Image as PILImage
 
 from drsai_backend.config import Settings
-from drsai_backend.models import ModelClientFactory, RunModelClient
+from drsai_backend.drsai import DrSai
+from drsai_backend.models import RunModelClient
 from drsai_backend.models.endpoints.forms import Form, MessageForms, dumps
 from drsai_backend.models.images import EncodedImage
 from drsai_backend.models.openai import PooledOpenAIClient
-from drsai_backend.runs.engine import Engine
 from tests.models.conftest import MakeFactory
 from tests.models.test_run_client import INFO
 from tests.support.model_server import ModelServer
@@ -146,16 +147,10 @@ def test_they_are_bounded() -> None:
         assert forms.of([large], "m", convert)[0] is not forms.of([large], "m", convert)[0]
 
 
-def test_they_are_counted_with_the_warm_threads() -> None:
-    settings = Settings(openai_base_url="http://127.0.0.1:9/v1", warm_bytes=1_000_000)  # pyright: ignore[reportArgumentType]
-    models = ModelClientFactory(settings)
-    engine = Engine(cast(Any, {}), cast(Any, FakeDatabase()), models, settings)
-    warm = engine._warm  # pyright: ignore[reportPrivateUsage]
-    assert warm.maxsize + models.forms.most == 1_000_000
-
-
-class FakeDatabase:
-    database = None
+def test_they_are_counted_with_the_warm_threads(tmp_path: Path) -> None:
+    drsai = DrSai({}, f"sqlite:///{tmp_path / 'a.db'}", settings=Settings(warm_bytes=1_000_000))  # pyright: ignore[reportArgumentType]
+    warm = drsai.engine._warm  # pyright: ignore[reportPrivateUsage]
+    assert warm.maxsize + drsai.models.forms.most == 1_000_000
 
 
 def test_what_is_asked_for_stays() -> None:
