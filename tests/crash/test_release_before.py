@@ -541,6 +541,7 @@ async def test_all_of_it_continues(commands: Commands, empty_url: str, tmp_path:
             "DRSAI_DATABASE_URL": empty_url,
             "DRSAI_MODELS": str(profiles),
             "DRSAI_SWEEP_SECONDS": "0.1",
+            "DRSAI_WEBHOOK_KEEP_DAYS": "36500",  # The recorded ones are as old as this file.
             "OPENAI_BASE_URL": model.base_url,
             "CHAOS_TOOLS": str(effects),
         }
