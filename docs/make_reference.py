@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs/reference.md"
 CHAPTERS = {
     "Running teams": "DrSai TeamResult RunStatus RunLimits limited runs.ModelParams Answer "
-    "ClientTools ClientTool ToolOutput client_tools answered_by stop_on_disconnect",
+    "ClientTools ClientTool ToolOutput client_tools answered_by shows stop_on_disconnect",
     "Without asyncio": "sync.SyncDrSai sync.SyncHandle",
     "A run under way": "runs.Handle runs.RunHandle runs.OnBusy runs.OnQuestion",
     "Events of a run": "runs.RunEvent runs.RunStarted runs.TextDelta runs.ToolEvent runs.ToolStarted runs.ToolFinished "

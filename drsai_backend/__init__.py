@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Swarm,
     )
     from drsai_backend.teams.limits import RunLimits, limited
+    from drsai_backend.teams.shown import shows
     from drsai_backend.tools import (
         Depends,
         FileOutput,
@@ -105,6 +106,7 @@ __all__ = [
     "idempotent",
     "limited",
     "requires_approval",
+    "shows",
     "stop_on_disconnect",
     "tool",
 ]
@@ -145,6 +147,7 @@ _HOMES: Final = {
     "teams.context": ("RunContext",),
     "teams.disconnect": ("stop_on_disconnect",),
     "teams.answering": ("answered_by",),
+    "teams.shown": ("shows",),
     "teams.client_tools.definitions": ("ClientTool", "ClientTools", "ToolOutput"),
     "teams.client_tools.policy": ("client_tools",),
     "teams.limits": ("RunLimits", "limited"),

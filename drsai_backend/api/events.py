@@ -152,6 +152,7 @@ class LogResponse(LogStream[Logged]):
             "finish_reason": ended.finish.reason,
             "usage": ended.usage,
             "duration": round(ended.duration, 3),
+            **({} if ended.shown is None else {"shown": ended.shown}),
         }
         yield self.frame(position, run_id, "end", fields)
 
@@ -164,10 +165,10 @@ def _broken(body: JsonObject) -> bytes:
 def _fields(event: RunEvent) -> tuple[str, JsonObject]:
     """The name and the fields of an event that is not an end."""
     match event:
-        case TextDelta():
-            return "delta", {"source": event.source, "text": event.text, "message_id": event.message_id}
-        case ThoughtDelta():
-            return "thought", {"source": event.source, "text": event.text, "message_id": event.message_id}
+        case TextDelta() | ThoughtDelta():
+            fields = {"source": event.source, "text": event.text, "message_id": event.message_id}
+            fields |= {} if event.shown else {"shown": False}
+            return "delta" if isinstance(event, TextDelta) else "thought", fields
         case MessageDone() | MessageRead():
             config = event.config if isinstance(event, MessageRead) else dump_of(event.message)
             message = read_message(config) if isinstance(event, MessageRead) else event.message

@@ -92,6 +92,7 @@ class DefinedTeam:
         limits: Limits | None = getattr(self.definition, "limits", None)
         self.run_limits = NO_LIMITS if limits is None else RunLimits(**limits.model_dump())
         self.answered_by = getattr(self.definition, "answered_by", None)
+        self.shown = getattr(self.definition, "shown", None)
         self.permissions = tuple(self.definition.permissions)
         self.__doc__ = self.definition.description
 

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 from drsai_backend.definitions.termination import Termination
 from drsai_backend.strategies import StrategyChoice, Tools
 from drsai_backend.teams.permissions import wrong_permissions
+from drsai_backend.teams.shown import ShownChoice, check_names
 from drsai_backend.tools.http import HttpToolConfig
 
 NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
@@ -275,6 +276,11 @@ class TeamBase(Part):
     termination: Termination | None = Field(default=None, description="When it has done its work.")
     max_turns: int | None = Field(default=None, ge=1)
     answered_by: Name | None = Field(default=None, description="The participant whose words are the answer.")
+    shown: ShownChoice | None = Field(
+        default=None,
+        description="The participants whose messages are the text of the answer, or `last`: the newest message alone. "
+        "Default: all.",
+    )
     limits: Limits | None = None
     permissions: Permissions = Field(default_factory=list, max_length=32, description=_WHO_MAY)
 
@@ -285,6 +291,8 @@ class TeamBase(Part):
             raise ValueError(f"`participants` has {twice[0]!r} twice")
         if self.answered_by is not None and self.answered_by not in self.participants:
             raise ValueError(f"`answered_by` is {self.answered_by!r}, which is none of the participants")
+        if self.shown not in (None, "last"):
+            check_names(self.shown, self.participants)
         return self
 
 

@@ -65,12 +65,14 @@ class TextDelta:
     """A piece of text that a speaker (`source`) is producing. Not stored yet: its turn may still be repeated.
 
     Speakers of one turn may run at once, so deltas of several sources can interleave. `message_id` is the id of the
-    message it belongs to, where the agent says so.
+    message it belongs to, where the agent says so. `shown` is False for what is no part of the answer, as far as that
+    is known yet.
     """
 
     source: str
     text: str
     message_id: str | None = None
+    shown: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +83,13 @@ class ThoughtDelta:
     source: str
     text: str
     message_id: str | None = None
+    shown: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class MessageDone:
     """A message that is stored. `shown` is False for what a plain chat window should not repeat or reveal: the user's
-    own words, tool calls and their results, thoughts, internal handoffs."""
+    own words, tool calls and their results, thoughts, internal handoffs, and what is no part of the answer."""
 
     seq: int
     message: BaseChatMessage | BaseAgentEvent
@@ -126,6 +129,7 @@ class RunEnded:
     `duration` is seconds. `usage` and `usage_before` also have those details that are not 0
     (`drsai_backend.models.DETAILS`). `finish_reason` is that of the model call which gave the last message shown, where
     one did: `stop`, `length`, `content_filter`; `service_tier` and `system_fingerprint` are what its endpoint has said.
+    `shown` is the number of a message that is the answer, where that was not known when it was told.
 
     With `queued_behind` the run has not even begun: its input keeps its place in the queue, behind the run of that id,
     which waits for a person (AWAITING_INPUT, `input_request`).
@@ -144,6 +148,7 @@ class RunEnded:
     finish_reason: FinishReason = "stop"
     service_tier: str | None = None
     system_fingerprint: str | None = None
+    shown: int | None = None
 
     @property
     def finish(self) -> Finish:

@@ -29,7 +29,9 @@ USER_LAST: Final = (
 """What is wrong with a conversation that ends with an answer, and what to do."""
 _TITLE_LENGTH: Final = 80
 CONTINUES: Final = "drsai:continues"
-"""The name under which the answer that a run continues is kept in `UserInput.extra_requests`."""
+SHOWN: Final = "drsai:shown"
+"""The names under which the answer that a run continues, and `RunRequest.shown`, are kept in
+`UserInput.extra_requests`."""
 
 
 def continued(messages: Sequence[InputMessage]) -> str | None:

@@ -24,6 +24,7 @@ from drsai_backend.models import ModelParams
 from drsai_backend.state.travel import Place
 from drsai_backend.teams.client_tools.definitions import ClientTools, ToolOutput
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
+from drsai_backend.teams.shown import ShownChoice
 
 if TYPE_CHECKING:
     from drsai_backend.runs.history.digest import Conversation
@@ -211,6 +212,7 @@ class RunRequest:
     sends the whole conversation with every request, so that a history without answers is one, too. `known` is for the
     engine. With `fork_of`, which is for programs that may read that thread, the new thread begins as that one was.
     `imported`: there are conversations that look like its history, and it cannot be told whether they are the same.
+    `shown` says whose messages are the answer; None: as its form and the team have it (`teams.shown`).
     """
 
     team: str
@@ -245,6 +247,7 @@ class RunRequest:
     own_key: str | None = None
     continues: str | None = None
     imported: bool = False
+    shown: ShownChoice | None = None
 
     @property
     def name(self) -> ThreadName:

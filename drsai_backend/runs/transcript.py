@@ -6,42 +6,44 @@ or reads the thread. And one rule of what a question and its answer are in the c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from autogen_agentchat.agents import UserProxyAgent
-from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, HandoffMessage
+from autogen_agentchat.messages import (
+    BaseAgentEvent,
+    BaseChatMessage,
+    HandoffMessage,
+    ModelClientStreamingChunkEvent,
+    ThoughtEvent,
+)
 from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.client_tools.definitions import calls_of
 from drsai_backend.teams.imported import imported_role
+from drsai_backend.teams.messages import aside_of, is_received, put_aside, read_message
+from drsai_backend.teams.shown import Shown
 from drsai_backend.teams.team_tree import is_a, leaf_agents
 
 
-@dataclass(frozen=True, slots=True)
-class Cast:
-    """Who speaks in a team: `people` lend their voice to a person, `members` take the handoffs that stay inside."""
-
-    people: frozenset[str]
-    members: frozenset[str]
-
-
-def is_shown(message: BaseChatMessage | BaseAgentEvent, cast: Cast | None = None) -> bool:
+def is_shown(
+    message: BaseChatMessage | BaseAgentEvent, people: Collection[str] | None = None, members: Collection[str] = ()
+) -> bool:
     """Whether a chat window shows what a team has said: its answers, and the handoffs to people outside. What came in
     from a client is never shown, whoever it says has said it; its writer knows that, this function does not.
 
-    `cast=None`: the message was stored before this was kept, so its team is not known. Then what the user and the
-    system have said is told by their names, and no handoff is shown.
+    `people` lend their voice to a person, `members` take the handoffs that stay inside. `people=None`: the message was
+    stored before this was kept, so its team is not known. Then what the user and the system have said is told by their
+    names, and no handoff is shown.
     """
-    if not isinstance(message, BaseChatMessage) or imported_role(message) is not None:
+    if not isinstance(message, BaseChatMessage) or imported_role(message) is not None or aside_of(message) is not None:
         return False
-    if cast is None:
+    if people is None:
         return message.source not in ("user", "system") and not isinstance(message, HandoffMessage)
-    if message.source in cast.people:
+    if message.source in people:
         return False
-    return not isinstance(message, HandoffMessage) or message.target not in cast.members
+    return not isinstance(message, HandoffMessage) or message.target not in members
 
 
 def is_asked(prompt: str, last: str | None) -> bool:
@@ -83,13 +85,29 @@ def said_to(received: JsonObject) -> str:
 
 
 class Transcript:
-    """What of one run is shown, while it lives. `team` is ready to run."""
+    """What of one run is shown, while it lives.
 
-    def __init__(self, team: BaseGroupChat) -> None:
-        people = frozenset(agent.name for agent in leaf_agents(team) if is_a(agent, UserProxyAgent))
-        self._cast = Cast(people, frozenset(team._participant_names))  # pyright: ignore[reportPrivateUsage]
+    Args:
+        team: is ready to run.
+        shown: who of it is shown.
+        stored: messages of the thread as dumps, by number, where this process resumes the run; from `first` on they are
+            its own.
+
+    """
+
+    def __init__(self, team: BaseGroupChat, shown: Shown, stored: Mapping[int, JsonObject], first: int) -> None:
+        self._people = frozenset(agent.name for agent in leaf_agents(team) if is_a(agent, UserProxyAgent))
+        self._members = frozenset(team._participant_names)  # pyright: ignore[reportPrivateUsage]
         self._given: set[str] = set()
         """Ids of messages that came from the client while the run lived."""
+        self._shown = shown
+        self._revealed = ""
+        self._last: tuple[int, BaseChatMessage | BaseAgentEvent] | None = None
+        for seq in sorted(seq for seq in stored if seq >= first):
+            if aside_of(stored[seq]) == "last":
+                self._last = seq, read_message(stored[seq])
+            elif is_received(stored[seq]):
+                self._last = None  # It was shown when the run ended with its question.
 
     def came_in(self, messages: Iterable[BaseChatMessage]) -> None:
         """The client has sent these meanwhile."""
@@ -100,4 +118,28 @@ class Transcript:
         return message.id in self._given
 
     def shows(self, message: BaseChatMessage | BaseAgentEvent) -> bool:
-        return message.id not in self._given and is_shown(message, self._cast)
+        if message.id in self._given:
+            return False
+        return message.id == self._revealed or is_shown(message, self._people, self._members)
+
+    def mark(self, message: BaseChatMessage | BaseAgentEvent) -> None:
+        """Mark what the team says, before it is stored, where it is no part of the answer."""
+        why = self._shown.aside(message.source)
+        # What a speaker thinks who may have the last word is told: it is no part of the answer anyway.
+        is_piece = isinstance(message, ModelClientStreamingChunkEvent) or (
+            why == "speaker" and isinstance(message, ThoughtEvent)
+        )
+        if why is not None and aside_of(message) is None and (is_piece or self.shows(message)):
+            put_aside(message, why)
+
+    def store(self, seq: int, message: BaseChatMessage | BaseAgentEvent) -> bool:
+        """Whether a message that is about to be stored is shown."""
+        if aside_of(message) == "last" and isinstance(message, BaseChatMessage):
+            self._last = seq, message
+        return self.shows(message)
+
+    def reveal(self) -> tuple[int, BaseChatMessage | BaseAgentEvent] | None:
+        """The run ends: its newest message is shown, if only that one is. Returns it with its number."""
+        if self._last is not None:
+            self._revealed = self._last[1].id
+        return self._last

@@ -9,9 +9,8 @@ agent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import Any, Final, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 from autogen_agentchat.agents import MessageFilterAgent, UserProxyAgent
 from autogen_agentchat.base import ChatAgent
@@ -21,10 +20,9 @@ from autogen_agentchat.base import ChatAgent
 from autogen_agentchat.teams import BaseGroupChat, GraphFlow, MagenticOneGroupChat
 
 from drsai_backend.errors import TeamBuildError
-from drsai_backend.json_types import JsonObject
+from drsai_backend.teams.options import F, option, option_of
 from drsai_backend.teams.team_tree import Part, is_a
 
-F = TypeVar("F", bound=Callable[..., Any])
 SETTING: Final = "answered_by"
 
 
@@ -36,16 +34,7 @@ def answered_by(name: str) -> Callable[[F], F]:
         @answered_by("writer")
         def crew() -> RoundRobinGroupChat: ...
     """
-
-    def mark(factory: F) -> F:
-        @wraps(factory)
-        def build(*args: object) -> object:
-            return factory(*args)
-
-        setattr(build, SETTING, name)
-        return cast("F", build)
-
-    return mark
+    return option(SETTING, name)
 
 
 def answering_name(factory: object) -> str | None:
@@ -54,9 +43,7 @@ def answering_name(factory: object) -> str | None:
     Raises:
         ValueError: the setting beside a component config is no name.
     """
-    named = (
-        cast("JsonObject", factory).get(SETTING) if isinstance(factory, Mapping) else getattr(factory, SETTING, None)
-    )
+    named = option_of(factory, SETTING)
     if named is None or isinstance(named, str):
         return named
     raise ValueError(f"`{SETTING}` must be the name of a participant")

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import TypeVar, cast
+from drsai_backend.teams.options import F, option, option_of
 
-from drsai_backend.json_types import JsonObject
-
-F = TypeVar("F", bound=Callable[..., object])
 NAME = "stop_on_disconnect"
 
 
@@ -21,13 +16,7 @@ def stop_on_disconnect(factory: F) -> F:
         @stop_on_disconnect
         def writer(context: RunContext) -> AssistantAgent: ...
     """
-
-    @wraps(factory)
-    def build(*args: object) -> object:
-        return factory(*args)
-
-    setattr(build, NAME, True)
-    return cast("F", build)
+    return option(NAME, True)(factory)
 
 
 def stops_on_disconnect(factory: object) -> bool | None:
@@ -37,10 +26,7 @@ def stops_on_disconnect(factory: object) -> bool | None:
     Raises:
         ValueError: it is neither true nor false.
     """
-    if isinstance(factory, Mapping):
-        value: object = cast("JsonObject", factory).get(NAME)
-    else:
-        value = cast(object, getattr(factory, NAME, None))  # pyright: ignore[reportUnknownArgumentType]
+    value = option_of(factory, NAME)
     if value is not None and not isinstance(value, bool):
         raise ValueError(f"{NAME} must be true or false")
     return value

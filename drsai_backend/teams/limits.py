@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import wraps
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, Self, cast
 
 from drsai_backend.errors import ConfigurationError, InvalidRequest
 from drsai_backend.json_types import JsonObject
+from drsai_backend.teams.options import F, option
 from drsai_backend.teams.suspension import StopRequested
-
-F = TypeVar("F", bound=Callable[..., object])
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +105,7 @@ def limited(
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
 
-    def mark(factory: F) -> F:
-        @wraps(factory)
-        def build(*args: object) -> object:
-            return factory(*args)
-
-        setattr(build, _MARK, limits)
-        return cast("F", build)
-
-    return mark
+    return option(_MARK, limits)
 
 
 _MARK = "run_limits"

@@ -26,6 +26,10 @@ from drsai_backend.models.images import with_images
 from drsai_backend.state.codec import dump_json
 
 Message: TypeAlias = BaseChatMessage | BaseAgentEvent
+Aside: TypeAlias = Literal["tool", "speaker", "last"]
+"""Why a message is no part of its run's answer: it was said inside of a tool call; its speaker is not shown; or only
+the last message is, which this one is not unless the run ends with it."""
+ASIDE: Final = "drsai.aside"
 
 
 class UserInputReceivedEvent(BaseAgentEvent):
@@ -62,6 +66,18 @@ class UserInputReceivedEvent(BaseAgentEvent):
 def is_received(config: Mapping[str, object]) -> bool:
     """Whether a dump is that of a `UserInputReceivedEvent`."""
     return config.get("type") == "UserInputReceivedEvent"
+
+
+def put_aside(message: object, why: Aside) -> None:
+    """Mark a message, event or chunk, before it is stored, as no part of the answer; leave anything else as it is."""
+    if isinstance(message, BaseChatMessage | BaseAgentEvent):
+        message.metadata = {**message.metadata, ASIDE: why}
+
+
+def aside_of(message: object) -> Aside | None:
+    """Why a message, or its dump, is no part of the answer; None: it may be one."""
+    metadata = message.get("metadata") if isinstance(message, dict) else getattr(message, "metadata", None)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return cast("dict[str, Aside]", metadata).get(ASIDE) if isinstance(metadata, dict) else None
 
 
 class ThoughtChunkEvent(ModelClientStreamingChunkEvent):

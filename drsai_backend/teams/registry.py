@@ -27,8 +27,9 @@ from drsai_backend.teams.disconnect import NAME as STOP_ON_DISCONNECT
 from drsai_backend.teams.disconnect import stops_on_disconnect
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits, limits_of
 from drsai_backend.teams.permissions import permissions_of
+from drsai_backend.teams.shown import shown_setting
 
-_OURS = ("limits", SETTING, "client_tools", STOP_ON_DISCONNECT)
+_OURS = ("limits", SETTING, "shown", "client_tools", STOP_ON_DISCONNECT)
 _NAME = re.compile(r"[\w][\w.:/@+-]{0,127}")
 _FORM = "a .py file, a module (`package.module` or `package.module:attribute`), or a .yaml or .json file"
 
@@ -164,6 +165,7 @@ def factory_problems(name: object, factory: object) -> Iterable[str]:
             limits_of(cast("object", factory))
             stops_on_disconnect(cast("object", factory))
             answering_name(cast("object", factory))
+            shown_setting(cast("object", factory))
             policy_of(cast("object", factory))
         except ValueError as error:
             yield str(error)
@@ -177,8 +179,8 @@ def factory_problems(name: object, factory: object) -> Iterable[str]:
 
 
 def _of_autogen(config: JsonObject) -> JsonObject:
-    """A component config is AutoGen's; the keys `limits`, `answered_by`, `client_tools` and `stop_on_disconnect` beside
-    it are ours."""
+    """A component config is AutoGen's; the keys `limits`, `answered_by`, `shown`, `client_tools` and
+    `stop_on_disconnect` beside it are ours."""
     return {name: value for name, value in config.items() if name not in _OURS}
 
 

@@ -42,6 +42,7 @@ class TeamSession:
         steps: the record of the turn in flight; what it keeps in memory is stored at nested teams' turn boundaries.
         known: the team's parts, if they are known already.
         answered: by agent, which model gave its newest answer; messages that are made of one keep it.
+        mark: called with all that the team shows, chunks included, before it is recorded.
     """
 
     def __init__(
@@ -54,11 +55,13 @@ class TeamSession:
         steps: TurnSteps | None = None,
         known: Parts | None = None,
         answered: Mapping[str, Mapping[str, str]] | None = None,
+        mark: Callable[[BaseAgentEvent | BaseChatMessage], None] | None = None,
     ) -> None:
         self.team = team
         self._parts = parts(team) if known is None else known
         self._next_seq = next_seq
         self._answered: Mapping[str, Mapping[str, str]] = {} if answered is None else answered
+        self._mark = mark
         self._on_turn: TurnCallback | None = None
         self._on_chunk: ChunkCallback | None = None
         self._on_resumed: BoundaryCallback | None = None
@@ -177,6 +180,8 @@ class TeamSession:
         await self._runtime.abort_all()
 
     def _emit(self, message: BaseAgentEvent | BaseChatMessage) -> None:
+        if self._mark is not None:
+            self._mark(message)
         if isinstance(message, ModelClientStreamingChunkEvent):
             if self._on_chunk is not None:
                 self._on_chunk(message)

@@ -51,7 +51,7 @@ _ASKED: Final[dict[str, dict[str, Any]]] = {
 """By operation: what a team can answer."""
 _APART: Final = (
     *("tools", "tool_choice", "functions", "function_call", "conversation", "previous_response_id", "webhook_url"),
-    *("thread_id", "thread_owner", "include", "text", "on_busy"),
+    *("thread_id", "thread_owner", "shown", "include", "text", "on_busy"),
 )
 """Fields that are good by themselves, and not with each other or in a new thread."""
 _TOOL: Final = {"description": "Asks.", "endpoint": {"url": "https://example.org/"}}

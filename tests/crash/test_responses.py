@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from tests.crash.conftest import Serving
@@ -36,3 +37,30 @@ def test_a_stream_that_was_cut_by_sigkill_is_continued_by_another_process(servin
         shown = client.responses.retrieve(response_id)
         assert shown.output_text == "".join(texts)
     assert len(model.requests) == before + 1, "ann is not asked again"
+
+
+def _asked(model: ModelServer, times: int) -> None:
+    end = time.monotonic() + 60
+    while len(model.requests) < times:
+        assert time.monotonic() < end, "no model is asked"
+        time.sleep(0.05)
+
+
+def test_the_process_that_resumes_knows_the_last_message_of_the_one_before(
+    serving: Serving, model: ModelServer
+) -> None:
+    """The answer is that of a turn which was stored before the kill: the run is stopped in the next one."""
+    model.script("You are ann.", lambda _: "ann says it all")
+    model.script("You are bob.", lambda _: Reply("bob has no end", hang=True))
+    with serving.client() as client:
+        begun = client.responses.create(model="pair", input="Go.", background=True, extra_body={"shown": "last"})
+    _asked(model, 2)
+    serving.restart()
+    _asked(model, 3)
+    with serving.client() as client:
+        client.responses.cancel(begun.id)
+        end = time.monotonic() + 60
+        while (response := client.responses.retrieve(begun.id)).status == "in_progress":
+            assert time.monotonic() < end, "the run does not come to an end"
+            time.sleep(0.05)
+    assert response.output_text == "ann says it all"

@@ -225,6 +225,8 @@ BAD: dict[str, tuple[str, int | None, str, str]] = {
     ),
     "an agent in itself": (AGENT + "    tools: [{agent: ann}]\n", 2, "agents.ann", "a part of itself: ann → ann"),
     "an answer by nobody": (TEAM + ENDS + "    answered_by: eve\n", 5, "teams.crew", "'eve'"),
+    "a speaker who is none": (TEAM + ENDS + "    shown: [eve]\n", 5, "teams.crew", "`shown` names 'eve'"),
+    "what says who speaks": (TEAM + ENDS + "    shown: first\n", 9, "teams.crew.shown", "'last'"),
     "a circle": (
         "teams:\n  a: {kind: round_robin, participants: [b], max_turns: 1}\n"
         "  b: {kind: round_robin, participants: [a], max_turns: 1}\n",

@@ -87,6 +87,7 @@ teams:
     participants: [ann, bob]
     termination: {text_mention: {text: DONE, sources: [bob]}, max_messages: 5}
     answered_by: ann
+    shown: [ann, bob]
     limits: {max_turns: 9}
   chosen: {kind: selector, participants: [ann, bob], max_turns: 1, model: gpt-4o-mini}
   relay: {kind: swarm, participants: [ann, bob], max_turns: 2}
@@ -279,3 +280,4 @@ async def test_what_clients_are_told(both: tuple[Service, Service]) -> None:
     assert engine.teams.description("crew") == "Ann and Bob."
     assert engine.limits_of("crew").max_turns == 9
     assert getattr(engine.teams.get("crew").factory, "answered_by", None) == "ann"
+    assert getattr(engine.teams.get("crew").factory, "shown", None) == ["ann", "bob"]

@@ -28,7 +28,9 @@ def told(
         said: the messages of the run that were heard so far.
         ended: how it has ended; None: it has not, yet.
     """
-    text = "\n\n".join(done.message.to_text() for done in said if done.shown)
+    text = "\n\n".join(
+        done.message.to_text() for done in said if done.shown or (ended is not None and done.seq == ended.shown)
+    )
     status = RunStatus.RUNNING if ended is None else ended.status
     again = f"call {tool} again with thread_id {thread_id!r}"
     question = None if ended is None else ended.input_request

@@ -12,7 +12,7 @@ else the message is a block of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ThoughtEvent
@@ -22,6 +22,7 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import MessageDone, RunEnded, RunEvent, RunStarted, TextDelta, ThoughtDelta
 from drsai_backend.runs.transcript import asked_text, is_asked
+from drsai_backend.teams.messages import aside_of
 
 _QUEUED: Final = (
     "This message waits in the queue and is worked on later: a question came first, and what you send next is the "
@@ -83,6 +84,7 @@ class Speech:
         self._repeating = False  # the turn that `_void` is of is not stored yet
         self._last: _Segment | None = None  # whose text was given out last
         self.stored: list[MessageDone] = []
+        self._aside: dict[int, MessageDone] = {}  # by number: what speakers have said who are not shown
 
     def hear(self, event: RunEvent) -> list[Piece]:
         """What an event adds to the text; the end of a run adds what was held back, and the question it ends with."""
@@ -91,10 +93,12 @@ class Speech:
                 return self.delta(event)
             case MessageDone():
                 return self.done(event)
-            case ThoughtDelta() if self._thoughts is not None:
+            case ThoughtDelta(shown=True) if self._thoughts is not None:
                 return [Piece(event.source, self._thoughts.delta(event), thought=True)]
             case RunStarted():
                 return self.restart()
+            case RunEnded(shown=int(seq)) if seq in self._aside:
+                return [*self.done(replace(self._aside.pop(seq), shown=True)), *self.hear(event)]
             case RunEnded(status=RunStatus.AWAITING_INPUT, input_request=dict() as asked):
                 source = str(asked.get("source") or "assistant")
                 if asked.get("kind") == "client_tool" and event.queued_behind is None:
@@ -106,6 +110,11 @@ class Speech:
                 return []
 
     @property
+    def said(self) -> list[MessageDone]:
+        """What the team has said, in order: also what is no part of the text."""
+        return sorted([*self.stored, *self._aside.values()], key=lambda done: done.seq)
+
+    @property
     def is_open(self) -> bool:
         """Whether the block that was given out last may still grow, or it is not known yet."""
         head = self._queue[0] if self._queue else None
@@ -113,7 +122,7 @@ class Speech:
 
     def delta(self, event: TextDelta) -> list[Piece]:
         """Take text that a speaker is producing."""
-        if not event.text or (event.message_id is not None and event.message_id in self._settled):
+        if not event.shown or not event.text or (event.message_id is not None and event.message_id in self._settled):
             return []
         if self._void and not self._repeating:
             self._void.clear()  # the next turn has begun
@@ -151,7 +160,13 @@ class Speech:
         self._repeating = False
         if not event.shown:
             was_shown = self._settle_hidden(message)
-            if self._thoughts is not None and isinstance(message, ThoughtEvent) and not was_shown:
+            if isinstance(message, BaseChatMessage) and aside_of(message) in ("speaker", "last"):
+                self._aside[event.seq] = event
+            if (
+                self._thoughts is not None
+                and isinstance(message, ThoughtEvent)
+                and not (was_shown or aside_of(message))
+            ):
                 text = self._thoughts.done(message)
                 return [*([Piece(message.source, text, thought=True)] if text else []), *self._drain()]
             return self._drain()

@@ -271,6 +271,8 @@ progress = Prepared(lambda _: _this_run.values(**_PROGRESS))
 _SPENT = {name: _PROGRESS[name] for name in ("usage", "calls", "seconds", "updated_at")}
 spent = Prepared(lambda _: _this_run.values(**_SPENT))
 """Inside a turn, where it is open how many are stored."""
+_ROW = message.c.thread_key == sa.bindparam("key"), message.c.seq == sa.bindparam("number")
+show_message = Prepared(lambda _: sa.update(message).where(*_ROW).values(shown=True))
 clear_steps = Prepared(lambda _: sa.delete(step).where(step.c.thread_key == sa.bindparam("key")))
 
 

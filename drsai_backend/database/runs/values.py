@@ -209,7 +209,7 @@ class EndWrite:
     are to be recorded of a turn that will be repeated. `waits_for` is who may answer its question. `messages` are part
     of no turn: what was shown of those that were cut off. `finish` is what `Run.finish` keeps. `told` is kept for
     clients that repeat their requests; None: no request has a key. `point` names the conversation with this answer.
-    `raises_events`: webhooks may want to know."""
+    `raises_events`: webhooks may want to know. `shown`: the number of a message that turns out to be shown."""
 
     status: RunStatus
     progress: Progress
@@ -227,3 +227,4 @@ class EndWrite:
     told: JsonObject | None = None
     point: bytes | None = None
     raises_events: bool = False
+    shown: int | None = None

@@ -278,6 +278,8 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
     }
     steps = [] if end.turn is None else _turn_steps(lease, moved, end.turn, now)
     steps += _message_steps(lease, end.messages, now)
+    if end.shown is not None:
+        steps.append((statements.show_message, {"key": lease.key, "number": end.shown}))
     steps.append((statements.end_run, values))
     if end.told is not None:
         steps.append((statements.tell, {"key": lease.key, "run": lease.run_id, "new_told": end.told}))

@@ -16,7 +16,7 @@ from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelParams
 from drsai_backend.models.images import EncodedImage
-from drsai_backend.runs.messages import CONTINUES
+from drsai_backend.runs.messages import CONTINUES, SHOWN
 from drsai_backend.runs.requests import InputMessage, RunLimits, RunRequest
 from drsai_backend.state.codec import load_json
 from drsai_backend.teams.client_tools.definitions import STORED_AS, ClientTools
@@ -38,6 +38,7 @@ def to_json(request: RunRequest) -> JsonObject:
         "limits": request.limits.as_dict() or {},
         "raw": list(request.raw_messages),
         **({} if request.history == "continue" else {"history": request.history}),
+        **({} if request.shown is None else {"shown": request.shown}),
         **({} if request.author is None else {"author": request.author}),
         **({} if request.client_tools is None else {"tools": request.client_tools.to_json()}),
     }
@@ -61,6 +62,7 @@ def from_json(
         raw_messages=stored["raw"],
         limits=RunLimits(**stored.get("limits", {})),
         history=stored.get("history", "continue"),
+        shown=stored.get("shown"),
         client_tools=ClientTools.from_json(stored["tools"]) if "tools" in stored else None,
     )
 
@@ -100,7 +102,7 @@ async def request_of_thread(db: DatabaseManager, team: str, principal: Principal
     given = rows[0] if rows else UserInput(**named)
     columns = {"temperature": given.temperature, "max_tokens": given.max_tokens, "top_p": given.top_p}
     params, extra = ModelParams.of_stored({**columns, "seed": given.cache_seed}, given.extra_requests or {})
-    tools, continues = extra.pop(STORED_AS, None), extra.pop(CONTINUES, None)
+    tools, continues, shown = (extra.pop(name, None) for name in (STORED_AS, CONTINUES, SHOWN))
     return RunRequest(
         team=team,
         messages=(),
@@ -114,4 +116,5 @@ async def request_of_thread(db: DatabaseManager, team: str, principal: Principal
         extra=extra,
         client_tools=None if tools is None else ClientTools.from_json(tools),
         continues=continues,
+        shown=shown,
     )

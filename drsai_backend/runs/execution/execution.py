@@ -28,7 +28,7 @@ from drsai_backend.runs.threads.rights import may_answer, told_to_asker
 from drsai_backend.state import ResumeRecord
 from drsai_backend.teams.client_tools.definitions import new_call_id
 from drsai_backend.teams.limits import LimitReached
-from drsai_backend.teams.messages import ThoughtChunkEvent
+from drsai_backend.teams.messages import ThoughtChunkEvent, aside_of
 from drsai_backend.teams.recording.recorder import Message, Turn
 from drsai_backend.teams.session import TeamSession
 from drsai_backend.teams.suspension import InputRequired, StopRequested
@@ -154,9 +154,9 @@ class Execution:
 
     def _on_chunk(self, chunk: ModelClientStreamingChunkEvent) -> None:
         """Show a piece of text at once; it is not stored."""
-        source, message_id = chunk.source, chunk.full_message_id
+        source, message_id, shown = chunk.source, chunk.full_message_id, aside_of(chunk) is None
         if isinstance(chunk, ThoughtChunkEvent):
-            self.live.emit(ThoughtDelta(source, chunk.content, message_id))
+            self.live.emit(ThoughtDelta(source, chunk.content, message_id, shown))
             return
         splitter = self._splitters.get(source)
         # AutoGen streams the answers of several model calls under one id; an empty piece begins one.
@@ -165,11 +165,11 @@ class Execution:
         if not chunk.content:
             return
         if splitter[1].is_text:
-            self.live.emit(TextDelta(source, chunk.content, message_id))
+            self.live.emit(TextDelta(source, chunk.content, message_id, shown))
             return
         for is_thought, text in splitter[1].feed(chunk.content):
             kind = ThoughtDelta if is_thought else TextDelta
-            self.live.emit(kind(source, text, message_id))
+            self.live.emit(kind(source, text, message_id, shown))
 
     def _time_is_over(self, reached: LimitReached) -> None:
         self.live.limit = reached

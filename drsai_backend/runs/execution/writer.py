@@ -99,12 +99,14 @@ class RunWriter:
 
     def write_of(self, turn: Turn, *, counts: bool = True, also: Sequence[Statement] = ()) -> TurnWrite:
         """What is to be stored of a turn; what was recorded inside of it is over."""
-        shows = self.transcript.shows
+        store = self.transcript.store
         payload = turn.entry.encode()
         self.journal_chars += len(payload)
         return TurnWrite(
             payload=payload,
-            messages=[NewMessage(each.seq, JsonText(each.config), shows(each.message)) for each in turn.messages],
+            messages=[
+                NewMessage(each.seq, JsonText(each.config), store(each.seq, each.message)) for each in turn.messages
+            ],
             progress=self.bounds.progress(turn=counts),
             clear_answers=bool(self.broker.answers),
             clear_steps=self.steps.turn_done(),
@@ -124,8 +126,18 @@ class RunWriter:
 
     async def end(self, end: EndWrite, last: Turn | None) -> None:
         """Store the end, and the last turn with it, then show both."""
+        heard = [] if last is None else [each.message for each in last.messages]
+        said, told_late = (
+            self.transcript.reveal() if end.status not in (RunStatus.ERROR, RunStatus.PAUSED) else None,
+            None,
+        )
+        if said is not None:
+            end = replace(end, shown=said[0])
+            if said[0] <= self.lease.last_seq:  # It was told, as none that is shown.
+                told_late, heard = said[0], [said[1], *heard]
         failure, finish = self.live.failure, self._finish(end.status)
-        stored = finish.stored() if failure is None else {"raised": raised_text(failure)}
+        spoken = {**(finish.stored() or {}), **({} if told_late is None else {"shown": told_late})} or None
+        stored = spoken if failure is None else {"raised": raised_text(failure)}
         end = replace(end, finish=stored, input_request=self._asked(end.input_request, last))
         ended = RunEnded(
             end.status,
@@ -140,18 +152,18 @@ class RunWriter:
             finish_reason=finish.reason,
             service_tier=finish.service_tier,
             system_fingerprint=finish.system_fingerprint,
+            shown=told_late,
         )
         end, cut = await self._cut(end)
-        of_turn = [] if last is None else [each.message for each in last.messages]
         if self.on_events is not None:
             end = replace(end, raises_events=True)
         try:
-            self.lease = await self._end_run(self._completed(end, ended, cut), [*of_turn, *cut])
+            self.lease = await self._end_run(self._completed(end, ended, cut), [*heard, *cut])
         except LeaseLost:
             if not await self._resolve_doubt():
                 raise
             cut.clear()  # It was stored as a whole.
-            self.lease = await self._end_run(self._completed(end, ended, cut), of_turn)
+            self.lease = await self._end_run(self._completed(end, ended, cut), heard)
         if self.on_events is not None:
             self.on_events()
         if last is not None:

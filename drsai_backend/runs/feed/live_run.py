@@ -159,7 +159,7 @@ class LiveRun:
         for event in reversed(self.events):
             if isinstance(event, MessageDone | RunStarted):
                 break
-            if isinstance(event, TextDelta):
+            if isinstance(event, TextDelta) and event.shown:
                 begun.setdefault((event.source, event.message_id), []).append(event.text)
         texts = [(source, "".join(reversed(parts)), of) for (source, of), parts in reversed(begun.items())]
         if self.continued is not None:

@@ -34,7 +34,7 @@ def result_of(handle: Handle, end: RunEnded) -> TeamResult:
         status=end.status,
         input_request=end.input_request,
         queued_behind=end.queued_behind,
-    ).with_output(_output(handle))
+    ).with_output(_output(handle, end))
 
 
 def check_failure(handle: Handle, end: RunEnded) -> None:
@@ -50,8 +50,8 @@ def check_failure(handle: Handle, end: RunEnded) -> None:
         ) from handle.failure
 
 
-def _output(handle: Handle) -> BaseModel | None:
+def _output(handle: Handle, end: RunEnded) -> BaseModel | None:
     """The structured content of the run's last chat message, if it is one."""
-    last = next((each.message for each in reversed(handle.transcript()) if each.shown), None)
-    content = getattr(last, "content", None)
+    said = (each.message for each in reversed(handle.transcript()) if each.shown or each.seq == end.shown)
+    content = getattr(next(said, None), "content", None)
     return content if isinstance(content, BaseModel) else None

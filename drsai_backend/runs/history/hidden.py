@@ -20,7 +20,7 @@ from drsai_backend.runs.requests import InputMessage
 from drsai_backend.runs.transcript import said_to
 from drsai_backend.teams.client_tools.definitions import THE_USER_ADDS
 from drsai_backend.teams.imported import imported_calls, imported_results, imported_role
-from drsai_backend.teams.messages import is_received
+from drsai_backend.teams.messages import aside_of, is_received
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -80,7 +80,7 @@ def _stored(config: JsonObject) -> Iterator[bytes]:
         yield from _folded(flat_dump(config))
     elif role == "assistant":
         yield from _folded(flat_dump(config))
-    elif config.get("source") == "user":
+    elif config.get("source") == "user" and aside_of(config) is None:
         yield from _question(flat_dump(config))
 
 

@@ -12,7 +12,7 @@ from drsai_backend.runs.messages import as_message
 from drsai_backend.runs.requests import InputMessage
 from drsai_backend.runs.transcript import asked_after, is_shown, said_to
 from drsai_backend.teams.imported import answers, imported_role, mark
-from drsai_backend.teams.messages import is_received, read_message
+from drsai_backend.teams.messages import aside_of, is_received, read_message
 from drsai_backend.teams.team_tree import leaf_agents
 
 
@@ -45,7 +45,7 @@ def told_before(
             last = message.to_text()
             mine = TextMessage(content=last, source=message.source, metadata=mark("assistant"))
             told += [mine] if by_name and last else answers(team, last)
-        elif role == "user" or message.source == "user":
+        elif role == "user" or (message.source == "user" and aside_of(message) is None):
             last = None
             given = InputMessage("user", InputMessage.of(message).content)
             if not given.is_empty:

@@ -24,7 +24,7 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.history.digest import Conversation, History, flat_dump
 from drsai_backend.runs.transcript import asked_after, is_shown, said_to
 from drsai_backend.teams.imported import imported_role
-from drsai_backend.teams.messages import is_received, read_message
+from drsai_backend.teams.messages import aside_of, is_received, read_message
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -131,7 +131,7 @@ class Walk:
             elif role in ("assistant", "calls") or (role is None and self._is_shown(config, shown)):
                 self._last = _text(config)
                 self.conversation.answer(self._last)
-            elif role == "user" or (role is None and config.get("source") == "user"):
+            elif role == "user" or (role is None and config.get("source") == "user" and aside_of(config) is None):
                 self._user(flat_dump(config))
 
     def asks(self, question: JsonObject | None) -> None:

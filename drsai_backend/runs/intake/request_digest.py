@@ -49,6 +49,7 @@ class RequestDigests:
             None if tools is None else tools.to_json(),
             [each.is_error for each in request.tool_results],
             *(() if request.continues is None else (request.continues,)),
+            *(() if request.shown is None else ({"shown": request.shown},)),
         )
         digest = self._said(request.messages)
         digest.update(orjson.dumps(rest, default=str))

@@ -32,11 +32,12 @@ from drsai_backend.models import CallRecord, RunModelClient, facade, run_client_
 from drsai_backend.models.calls.seen_images import SeenImages
 from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.feed.live_run import Continued, LiveRun
-from drsai_backend.runs.messages import CONTINUES
+from drsai_backend.runs.messages import CONTINUES, SHOWN
 from drsai_backend.runs.requests import InputMessage, RunRequest, new_run_id
 from drsai_backend.runs.start.parameters import Allotment, allot
 from drsai_backend.runs.start.plan import Plan
 from drsai_backend.runs.start.read import Input, Services, StoredThread
+from drsai_backend.runs.transcript import Transcript
 from drsai_backend.teams.client_tools.definitions import STORED_AS, ClientTools
 from drsai_backend.teams.client_tools.workbench import give_tools
 from drsai_backend.teams.context import BuiltTeam, RunContext, TeamFactory, build_team
@@ -70,6 +71,7 @@ class BuiltRun:
     bounds: Bounds
     broker: InputBroker
     steps: TurnSteps
+    transcript: Transcript
     limits: RunLimits
     takes_tools: bool
     user_input: Mapping[str, object]
@@ -118,12 +120,22 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
     inject(members, context, broker, steps, plan.system or None, allotted)
     next_seq = 1 if thread is None else thread.head.last_seq + 1
     answered = context.meter.answered
-    session = TeamSession(team, next_seq=next_seq, broker=broker, steps=steps, known=members, answered=answered)
+    stored = resumed.state.configs if resumed is not None and resumed.state is not None else {}
+    transcript = Transcript(team, allotted.shown, stored, 0 if run is None else run["first_seq"])
+    session = TeamSession(
+        team,
+        next_seq=next_seq,
+        broker=broker,
+        steps=steps,
+        known=members,
+        answered=answered,
+        mark=transcript.mark,
+    )
     await session.prepare()
     # Whether the way from the task to the first speaker is worth storing, because a model chose him.
     session.report_first_boundary = type(manager_of(team)) not in _CHEAP_MANAGERS
-    takes_tools = allotted.client is not None
-    return BuiltRun(team, session, live, bounds, broker, steps, limits, takes_tools, context.input_values, at)
+    parts_of_run = bounds, broker, steps, transcript, limits
+    return BuiltRun(team, session, live, *parts_of_run, allotted.client is not None, context.input_values, at)
 
 
 def _has_calls(thread: StoredThread | None, plan: Plan) -> bool:
@@ -160,6 +172,7 @@ def context_of(
 ) -> RunContext:
     """What the team's factory and its agents know of the run. Its `input_values` are stored as the user input."""
     own: JsonObject = {} if request.client_tools is None else {STORED_AS: request.client_tools.to_json()}
+    own |= {} if request.shown is None else {SHOWN: request.shown}
     if request.continues is not None:
         own[CONTINUES] = request.continues
     values: dict[str, object] = {

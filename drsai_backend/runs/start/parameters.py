@@ -8,7 +8,7 @@ from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.models import ChatCompletionClient
 
-from drsai_backend.errors import InvalidRequest
+from drsai_backend.errors import InvalidRequest, TeamBuildError
 from drsai_backend.models import ContinueRules, ContinuingClient, ModelParams, ProfileClient, run_client_of
 from drsai_backend.models.calls.run_client import takes_parameter
 from drsai_backend.runs.requests import RunRequest
@@ -16,6 +16,7 @@ from drsai_backend.teams.answering import answering_agent, answering_name
 from drsai_backend.teams.client_tools.definitions import ClientTools
 from drsai_backend.teams.client_tools.policy import ToolPolicy, agent_for_tools
 from drsai_backend.teams.context import TeamFactory
+from drsai_backend.teams.shown import Shown, shown_of, shown_setting
 from drsai_backend.teams.team_tree import Part, Parts, is_a, known_tools, leaf_agents
 
 _ASK: Final = "end `messages` with one of the user's that asks for it, such as 'Continue.'"
@@ -35,7 +36,7 @@ class Allotment(NamedTuple):
     """Who of a team takes what of a request. None: nobody, or the request asks for nothing of the kind.
 
     Attributes:
-        speakers: how many agents may speak.
+        speakers: how many agents may speak in the answer.
         ignored: the parameters that no model client of the team takes; before them `tools`, where there are some of
             the client's and no agent is offered them.
         formed: the agent that answers in the `response_format`.
@@ -44,6 +45,7 @@ class Allotment(NamedTuple):
         continuing: what makes the calls of the lone agent, which continues an answer.
         chooser: the agent that answers, where the request says which of its own tools it calls.
         choice: what it says of them.
+        shown: whose messages are the answer.
     """
 
     speakers: int
@@ -51,9 +53,10 @@ class Allotment(NamedTuple):
     formed: Part | None
     client: AssistantAgent | None
     tools: ClientTools | None
-    continuing: ContinuingClient | None = None
-    chooser: Part | None = None
-    choice: ClientTools | None = None
+    continuing: ContinuingClient | None
+    chooser: Part | None
+    choice: ClientTools | None
+    shown: Shown
 
     @property
     def outlook(self) -> Outlook:
@@ -98,11 +101,27 @@ def allot(
         ignored = ("tools", *ignored)
     if choice is not None:
         _check_choice(answering, choice, request.team)
-    speakers = sum(1 for each in leaf_agents(team) if not getattr(each, "only_thinks", False))
     continuing = None if request.continues is None else _continuing(team, continues, request.continues)
     formed = _formed(answering, params)
     chooser = None if choice is None else answering
-    return Allotment(speakers, ignored, formed, client, offered, continuing, chooser, choice)
+    names = [each.name for each in leaf_agents(team) if not getattr(each, "only_thinks", False)]
+    # A lone agent says one message, and it is shown as it comes.
+    is_lone = len(names) == len(team._participants) == team._max_turns == 1  # pyright: ignore[reportPrivateUsage]
+    shown = _shown(team, None if is_lone else formed, request, factory)
+    speakers = 1 if shown.is_last else sum(shown.aside(name) is None for name in names)
+    return Allotment(speakers, ignored, formed, client, offered, continuing, chooser, choice, shown)
+
+
+def _shown(team: BaseGroupChat, formed: Part | None, request: RunRequest, factory: TeamFactory) -> Shown:
+    """Whose messages are the answer. `formed`: the agent of several that answers in a form: as JSON, of its messages
+    one alone can be read."""
+    choice, form = request.shown, request.params.response_format or {"type": "text"}
+    if choice is None and formed is not None and form["type"] != "text":
+        return Shown(frozenset({formed.name}), is_last=True)
+    try:
+        return shown_of(team, choice or shown_setting(factory))
+    except ValueError as error:
+        raise (TeamBuildError if choice is None else InvalidRequest)(str(error), param="shown") from None
 
 
 def _check_choice(answering: Part | None, choice: ClientTools, team: str) -> None:

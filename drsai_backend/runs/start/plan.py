@@ -417,6 +417,7 @@ def fingerprint(request: RunRequest) -> str:
         value += [tools, [[each.call_id, each.name, each.content, each.is_error] for each in request.tool_results]]
     if request.continues is not None:
         value.append({"continues": request.continues})
+    value += [] if request.shown is None else [{"shown": request.shown}]
     digest = hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS, default=str))
     for index, message in enumerate(request.messages):
         for place, part in enumerate(message.content):

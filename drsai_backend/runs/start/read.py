@@ -37,7 +37,7 @@ from drsai_backend.teams.client_tools.policy import ToolPolicy
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.limits import RunLimits
-from drsai_backend.teams.messages import is_received
+from drsai_backend.teams.messages import aside_of, is_received
 from drsai_backend.teams.registry import RegisteredTeam
 from drsai_backend.teams.resources import Resources
 from drsai_backend.tools.registered.registry import ToolRegistry
@@ -182,7 +182,7 @@ def _newest_user_texts(state: StoredState, limit: int) -> list[str]:
     for config in reversed(state.configs.values()):
         if len(found) == limit:
             break
-        if config.get("source") == "user" and not is_received(config):
+        if config.get("source") == "user" and not is_received(config) and aside_of(config) is None:
             found.append(_text(config))
     return found[::-1]
 

@@ -46,7 +46,6 @@ from drsai_backend.runs.start.parameters import Outlook, allot
 from drsai_backend.runs.start.plan import Plan, fingerprint, plan, plan_resumed
 from drsai_backend.runs.start.read import Input, ResumeOptions, Services, StoredThread, read
 from drsai_backend.runs.threads.rights import may_answer
-from drsai_backend.runs.transcript import Transcript
 from drsai_backend.teams.client_tools.definitions import calls_of
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.recording.base import unsaved
@@ -236,6 +235,7 @@ class RunStarter:
         if head is not None and made.resumes and thread is not None and thread.run is not None:
             waited = head.status is RunStatus.AWAITING_INPUT
             usage_before = thread.run["usage" if waited else "usage_before"] or {}
+        built.transcript.came_in(loaded.task or ())
         writer = RunWriter(
             database,
             lease,
@@ -244,7 +244,7 @@ class RunStarter:
             bounds=built.bounds,
             broker=built.broker,
             steps=built.steps,
-            transcript=Transcript(built.team),
+            transcript=built.transcript,
             conversation=made.conversation,
             keyed=not isinstance(write, NewRun) or write.idempotency_key is not None,
             usage_before=usage_before,

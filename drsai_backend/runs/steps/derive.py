@@ -12,6 +12,7 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.steps.views import RunStep
 from drsai_backend.runs.threads.queries import text_of
 from drsai_backend.runs.threads.views import RunView
+from drsai_backend.teams.messages import aside_of
 
 CALLS: Final = "ToolCallRequestEvent"
 _CODE: Final = "CodeGenerationEvent"
@@ -46,7 +47,7 @@ def begins(kind: str, source: str, calls: int, shown: bool | None, *, used: bool
     Args:
         kind: AutoGen's class of the message.
         calls: the calls in it, if it is a request for some.
-        shown: whether a client is shown it; None: not known.
+        shown: whether a client is shown it, or it is what an agent says beside the answer; None: not known.
         used: whether it says what a model used for it. Of a thought beside calls or an answer, those say it.
     """
     if kind == CALLS:
@@ -64,8 +65,8 @@ def begun_by(row: MessageRow) -> int:
     """`begins`, of a message that was read."""
     kind = str(row.config.get("type", ""))
     calls = len(row.config["content"]) if kind == CALLS else 0
-    used = row.config.get("models_usage") is not None
-    return begins(kind, str(row.config.get("source", "")), calls, row.shown, used=used)
+    used, shown = row.config.get("models_usage") is not None, True if aside_of(row.config) else row.shown
+    return begins(kind, str(row.config.get("source", "")), calls, shown, used=used)
 
 
 class Derivation:

@@ -24,6 +24,7 @@ from drsai_backend.runs.steps.views import Cursor, RunStep, StepPage
 from drsai_backend.runs.threads.queries import get_run
 from drsai_backend.runs.threads.views import RunView
 from drsai_backend.state.codec import decode_value
+from drsai_backend.teams.messages import ASIDE
 
 Order: TypeAlias = Literal["asc", "desc"]
 
@@ -181,10 +182,11 @@ def _count(session: Session, key: int, run: RunView) -> int:
         length = sa.func.jsonb_array_length(m.config["content"])
     calls = sa.case((kind == CALLS, length), else_=0)
     used = m.config["models_usage"]["prompt_tokens"].as_integer().is_not(None)
-    query = sa.select(kind, source, calls, m.shown, used, sa.func.count()).where(
+    shown = sa.or_(m.shown, m.config["metadata"][ASIDE].as_string().is_not(None))
+    query = sa.select(kind, source, calls, shown, used, sa.func.count()).where(
         m.thread_key == key, m.run_id == run.run_id, m.seq >= run.first_seq
     )
-    rows = session.connection().execute(query.group_by(kind, source, calls, m.shown, used))
+    rows = session.connection().execute(query.group_by(kind, source, calls, shown, used))
     return sum(
         begins(kind or "", source or "", calls, shown, used=bool(used)) * count
         for kind, source, calls, shown, used, count in rows

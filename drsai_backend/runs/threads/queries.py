@@ -37,7 +37,7 @@ from drsai_backend.runs.threads.views import (
     detail_of,
 )
 from drsai_backend.teams.client_tools.definitions import calls_of
-from drsai_backend.teams.messages import read_message
+from drsai_backend.teams.messages import ASIDE, read_message
 
 Query: TypeAlias = sa.Select[*tuple[Any, ...]]
 
@@ -294,7 +294,8 @@ def newest_messages(session: Session, name: ThreadName, limit: int) -> list[Stor
     m = _message.c
     line = Line(found.id, found.branch)
     messages = on_path(_message, line, "seq", m.seq, m.config, m.created_at, m.run_id, m.shown)
-    said = sa.or_(m.shown, m.config["source"].as_string() == "user")
+    source, aside = m.config["source"].as_string(), m.config["metadata"][ASIDE].as_string()
+    said = sa.or_(m.shown, sa.and_(source == "user", aside.is_(None)))
     is_chat = m.config["type"].as_string().not_like("%Event")
     rows = session.connection().execute(messages.where(said, is_chat).order_by(m.seq.desc()).limit(limit))
     return [_message_view(row) for row in rows][::-1]

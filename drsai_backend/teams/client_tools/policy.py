@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import wraps
-from typing import Final, Literal, Self, TypeAlias, TypeVar, cast, get_args
+from typing import Final, Literal, Self, TypeAlias, cast, get_args
 
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.teams import BaseGroupChat
@@ -13,9 +12,9 @@ from autogen_core.models import ChatCompletionClient
 
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.json_types import JsonObject
+from drsai_backend.teams.options import F, option
 from drsai_backend.teams.team_tree import Part, is_a, leaf_agents
 
-F = TypeVar("F", bound=Callable[..., object])
 Mode: TypeAlias = Literal["offer", "ignore", "refuse"]
 """What becomes of a client's tools: the answering agent may call them; they are left aside, and the client is told; a
 request that has any is refused."""
@@ -76,15 +75,7 @@ def client_tools(mode: Mode | None = None, *, agent: str | None = None) -> Calla
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
 
-    def mark(factory: F) -> F:
-        @wraps(factory)
-        def build(*args: object) -> object:
-            return factory(*args)
-
-        setattr(build, _MARK, policy)
-        return cast("F", build)
-
-    return mark
+    return option(_MARK, policy)
 
 
 def policy_of(factory: object) -> ToolPolicy:

@@ -24,6 +24,7 @@ from autogen_core.tools import (
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.calls.requests import digest_of
+from drsai_backend.teams.messages import put_aside
 from drsai_backend.teams.replay.result_images import keep_images
 from drsai_backend.teams.suspension import Branch, current_branch
 from drsai_backend.teams.team_tree import AnyTool, task_runner
@@ -235,6 +236,7 @@ async def _foreign(call: Call, token: CancellationToken | None, items: asyncio.Q
             if isinstance(item, ToolResult):
                 result = item
             else:
+                put_aside(item, "tool")
                 items.put_nowait(item)
         assert result is not None, "a workbench ends with a result"
         return result

@@ -25,7 +25,7 @@ from tests.support.open_responses import ITEM
 from tests.support.open_responses import check as check_shape
 
 DOCS = Path(__file__).parents[3] / "docs" / "responses.md"
-OURS = {"api_key", "on_busy", "history", "webhook_url", "max_turns", "max_run_seconds", "max_run_tokens"}
+OURS = {"api_key", "shown", "on_busy", "history", "webhook_url", "max_turns", "max_run_seconds", "max_run_tokens"}
 CALL = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
 RESULT = {"type": "function_call_output", "call_id": "c1", "output": "seen"}
 

@@ -22,8 +22,8 @@ from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import CallableUrl
 from drsai_backend.runs import OnBusy, OnQuestion, RunRequest
-from drsai_backend.runs.messages import CONTINUES, continued
-from drsai_backend.runs.requests import RunLimits, UseOfHistory
+from drsai_backend.runs.messages import CONTINUES, SHOWN, continued
+from drsai_backend.runs.requests import RunLimits, ShownChoice, UseOfHistory
 from drsai_backend.teams.client_tools.definitions import STORED_AS
 
 MODEL_KEY: Final = "X-Model-Api-Key"
@@ -98,6 +98,10 @@ class ChatBody(ParameterFields):
     on_disconnect: Literal["continue", "cancel"] | None = _optional(
         description="What becomes of the run when the client leaves. Default: as the model and the server are set, "
         "which is continue."
+    )
+    shown: ShownChoice | None = _optional(
+        description="The agents whose messages are the text of the answer, or `last`: the newest message alone. "
+        "Default: as the model is set; with a form of JSON, the newest message of the agent that answers."
     )
     max_turns: int | None = _optional(description="Fewer turns than the server allows.", ge=1, le=_INT32)
     max_run_seconds: float | None = _optional(description="Less time.", gt=0, allow_inf_nan=False)
@@ -174,7 +178,7 @@ def _parse(body: JsonObject, scope: Scope) -> ChatCall:
     tools = None
     if tool_fields:
         tools = read_tools(chat.tools, chat.tool_choice, chat.functions, chat.function_call)
-    for own in (STORED_AS, CONTINUES):
+    for own in (STORED_AS, CONTINUES, SHOWN):
         if own in (chat.model_extra or {}):
             raise InvalidRequest(f"`{own}` is a name of this server's own", param=own)
     if (answer := continued(messages)) is not None:
@@ -202,6 +206,7 @@ def _parse(body: JsonObject, scope: Scope) -> ChatCall:
         client_tools=tools,
         tool_results=results,
         continues=answer,
+        shown=chat.shown,
     )
     include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
     is_housekeeping = False if chat.housekeeping is None and (tool_fields or chat.background) else chat.housekeeping

@@ -4,8 +4,8 @@ Fields that OpenAI does not have, for programs (its clients keep unknown fields 
 
 - `thread_id` in every chunk and body;
 - `drsai` in the chunk that has the `finish_reason`, and in the body: `run_id`, `status`, `stop_reason`, `stop_code`,
-  `duration` (seconds), `input_request`, `queued_behind`, and `messages`, the shown ones as
-  `{"seq", "source", "type", "content"}`;
+  `duration` (seconds), `input_request`, `queued_behind`, and `messages`, what the team has said, as
+  `{"seq", "source", "type", "content"}`: also what speakers said who are not shown;
 - `reasoning_content` in a delta or a message: what the models think before they answer, as other servers have it;
 - `drsai` in the other chunks of a group chat: `source`, who says it. Never in the delta: OpenAI's clients join all
   strings there.
@@ -93,7 +93,7 @@ class _Writer:
             "duration": round(ended.duration, 3),
             "input_request": ended.input_request,
             "queued_behind": ended.queued_behind,
-            "messages": [_message(event) for event in self._speech.stored],
+            "messages": [_message(event) for event in self._speech.said],
         }
 
 

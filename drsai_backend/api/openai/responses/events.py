@@ -32,6 +32,7 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import MessageDone, RunEnded, RunEvent, RunStarted
 from drsai_backend.teams.client_tools.definitions import calls_of
+from drsai_backend.teams.messages import aside_of
 
 BLOCK: Final = 2**20
 _CLOSING: Final = BLOCK - 16
@@ -103,7 +104,11 @@ class EventWriter:
         """The events that one of the run becomes."""
         if isinstance(event, RunEnded):
             return self._ending(event)
-        if isinstance(event, MessageDone) and isinstance(event.message, ThoughtEvent):
+        if (
+            isinstance(event, MessageDone)
+            and isinstance(event.message, ThoughtEvent)
+            and aside_of(event.message) is None
+        ):
             self._thoughts.append(event.message.content)
         found: list[JsonObject] = []
         if isinstance(event, RunStarted):

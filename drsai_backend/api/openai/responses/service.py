@@ -169,6 +169,7 @@ class Responses:
             webhook_url=asked.webhook_url,
             webhook_kind="response",
             also=storing,
+            shown=asked.shown,
         )
         try:
             handle = await engine.start(request)

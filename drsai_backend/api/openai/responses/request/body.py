@@ -14,7 +14,7 @@ from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import CallableUrl
 from drsai_backend.runs import OnBusy
-from drsai_backend.runs.requests import UseOfHistory
+from drsai_backend.runs.requests import ShownChoice, UseOfHistory
 
 MAX_ITEMS: Final = 4096
 """Items of one request; `DRSAI_MAX_MESSAGES` may allow fewer."""
@@ -241,6 +241,7 @@ class ResponseBody(InputBody):
     prompt_cache_retention: str | None = _optional(max_length=64)
     api_key: ModelKey | None = _optional(description="For the model calls of this thread.")
     on_busy: OnBusy | None = _optional(description="What to do when a run is live on the thread. Default: enqueue.")
+    shown: ShownChoice | None = _optional(description="Whose messages are the output, as in a chat request.")
     max_turns: int | None = _optional(description="Fewer turns than the server allows.", ge=1, le=_INT32)
     max_run_seconds: float | None = _optional(description="Less time.", gt=0, allow_inf_nan=False)
     max_run_tokens: int | None = _optional(description="Fewer tokens of model calls.", ge=1, le=_INT64)

@@ -25,7 +25,7 @@ from drsai_backend.runs.feed.live_run import as_done
 from drsai_backend.runs.feed.replay import StoredRequest, ended_of_request, stored_request
 from drsai_backend.teams.client_tools.definitions import calls_of
 from drsai_backend.teams.imported import imported_role, kept_in
-from drsai_backend.teams.messages import UserInputReceivedEvent
+from drsai_backend.teams.messages import UserInputReceivedEvent, aside_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -166,7 +166,7 @@ def role_of(done: MessageDone) -> str | None:
         return imported
     if isinstance(message, UserInputReceivedEvent):
         return "user"
-    return "user" if message.source == "user" and not done.shown else None
+    return "user" if message.source == "user" and not done.shown and aside_of(message) is None else None
 
 
 def items_of(done: MessageDone, place: str, run_id: str) -> list[JsonObject]:
