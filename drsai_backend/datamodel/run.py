@@ -99,6 +99,10 @@ class Run(Record, table=True):
         description="How the model call that gave its last answer finished: `finish_reason`, `service_tier`, "
         "`system_fingerprint`; what is not there is `stop`, or not known."
     )
+    ending: JsonObject | None = json_field(
+        description="What else is known of its end: `raised`, the class and text of what was, for admins; `shown`, the "
+        "number of a message that turned out to be the answer after it was told."
+    )
     request_id: str | None = Field(default=None, description="`X-Request-Id` of the request that brought its input.")
     waits_in: str | None = Field(
         default=None, description="The tenant of the thread, once the run has waited for a person."

@@ -98,3 +98,6 @@ async def test_admins_read_what_was_raised(serve: Serve, model: ModelServer) -> 
             assert run["error_detail"] is None
     for path in (f"/v1/threads/{thread_id}", f"/v1/threads/{thread_id}/messages", f"/v1/runs/{run_id}/steps"):
         assert "no such thing" not in (await service.http.get(path, headers=headers["user"])).text
+    read = (await service.http.get(f"/v1/runs/{run_id}/events", headers=headers["user"])).text  # of what is stored
+    assert '"status":"error"' in read
+    assert "no such thing" not in read

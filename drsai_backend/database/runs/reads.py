@@ -113,6 +113,7 @@ class RunRow(TypedDict):
     limits: JsonObject | None
     stop_code: str | None
     finish: JsonObject | None
+    ending: JsonObject | None
     request_id: str | None
     principal: JsonObject | None
     definition: int | None

@@ -196,6 +196,7 @@ def end_run(_: str) -> sa.ClauseElement:
         stop_reason=sa.bindparam("new_reason"),
         stop_code=sa.bindparam("new_code"),
         finish=sa.bindparam("new_finish"),
+        ending=sa.bindparam("new_ending"),
         last_seq=sa.bindparam("new_seq"),
         finished_at=sa.bindparam("finished"),
         waits_in=sa.bindparam("waits_in"),
@@ -241,7 +242,7 @@ def join(_: str) -> sa.ClauseElement:
 
 
 _RARE = ("background", "retries", "retry_turn", "deadline", "error_message", "stop_reason", "stop_code", "finish")
-_LATER = ("turns", "seconds", "usage_before", "told", "waits_in", "waits_for", "point", "calls", "definition")
+_LATER = ("ending", "turns", "seconds", "usage_before", "told", "waits_in", "waits_for", "point", "calls", "definition")
 insert_run = Prepared(lambda _: _insert(run, "id", "finished_at", "joined", *_LATER, *_RARE))
 _UNSAID = ("answers", "usage", "limits", "principal", *_LATER, *_RARE)
 insert_joined = Prepared(lambda _: _insert(run, "id", *_UNSAID))

@@ -207,8 +207,8 @@ class TurnWrite:
 class EndWrite:
     """How a run ends, or its part in this process. `turn` is the last turn's write, if it came to a boundary; `steps`
     are to be recorded of a turn that will be repeated. `waits_for` is who may answer its question. `messages` are part
-    of no turn: what was shown of those that were cut off. `finish` is what `Run.finish` keeps. `told` is kept for
-    clients that repeat their requests; None: no request has a key. `point` names the conversation with this answer.
+    of no turn: what was shown of those that were cut off. `finish` and `ending` are what `Run` keeps. `told` is kept
+    for clients that repeat their requests; None: no request has a key. `point` names the conversation with this answer.
     `raises_events`: webhooks may want to know. `shown`: the number of a message that turns out to be shown."""
 
     status: RunStatus
@@ -217,6 +217,7 @@ class EndWrite:
     stop_reason: str | None = None
     stop_code: str | None = None
     finish: JsonObject | None = None
+    ending: JsonObject | None = None
     error_message: str | None = None
     input_request: JsonObject | None = None
     deadline: datetime | None = None

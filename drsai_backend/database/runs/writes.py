@@ -272,6 +272,7 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
         "new_reason": end.stop_reason,
         "new_code": end.stop_code,
         "new_finish": end.finish,
+        "new_ending": end.ending,
         "new_turn": moved.turn,
         "new_seq": moved.last_seq,
         "size": 0 if end.turn is None else len(end.turn.payload),

@@ -127,18 +127,17 @@ class RunWriter:
     async def end(self, end: EndWrite, last: Turn | None) -> None:
         """Store the end, and the last turn with it, then show both."""
         heard = [] if last is None else [each.message for each in last.messages]
-        said, told_late = (
-            self.transcript.reveal() if end.status not in (RunStatus.ERROR, RunStatus.PAUSED) else None,
-            None,
-        )
+        told_late = None
+        said = None if end.status in (RunStatus.ERROR, RunStatus.PAUSED) else self.transcript.reveal()
         if said is not None:
             end = replace(end, shown=said[0])
             if said[0] <= self.lease.last_seq:  # It was told, as none that is shown.
                 told_late, heard = said[0], [said[1], *heard]
         failure, finish = self.live.failure, self._finish(end.status)
-        spoken = {**(finish.stored() or {}), **({} if told_late is None else {"shown": told_late})} or None
-        stored = spoken if failure is None else {"raised": raised_text(failure)}
-        end = replace(end, finish=stored, input_request=self._asked(end.input_request, last))
+        ending = None if told_late is None else {"shown": told_late}
+        ending = ending if failure is None else {"raised": raised_text(failure)}
+        asked = self._asked(end.input_request, last)
+        end = replace(end, finish=finish.stored(), ending=ending, input_request=asked)
         ended = RunEnded(
             end.status,
             end.stop_reason,

@@ -242,6 +242,7 @@ def ended_of(run: RunRow, head: ThreadHead) -> RunEnded:
         run["stop_code"],
         usage_before=run["usage_before"] or {},
         **(run["finish"] or {}),
+        shown=(run["ending"] or {}).get("shown"),
     )
 
 

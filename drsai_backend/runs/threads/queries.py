@@ -255,7 +255,7 @@ def runs_query(owner: Owner, key: int | None, after: str | None, status: RunStat
 
 def _run_view(row: JsonObject, *, sees_log: bool = False) -> RunView:
     shown, finish = RunView.model_validate(row), cast("JsonObject", row["finish"] or {})
-    shown.error_detail = finish.get("raised") if sees_log else None
+    shown.error_detail = cast("JsonObject", row["ending"] or {}).get("raised") if sees_log else None
     if shown.status in _ANSWERED:
         shown.finish_reason = finish.get("finish_reason", "stop")
     if shown.status is RunStatus.CREATED:
