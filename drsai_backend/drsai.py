@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
@@ -370,8 +370,8 @@ class DrSai(ThreadCalls):
             client_tools=client_tools,
         )
         end = RunEnded(RunStatus.RUNNING)
-        async with self._watching(handle):
-            async for event in handle.events():
+        async with self._watching(handle), aclosing(handle.events()) as events:
+            async for event in events:
                 if isinstance(event, RunEnded):
                     end = event
                 elif (message := message_of(event)) is not None:

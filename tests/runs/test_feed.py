@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 
 import pytest
 from autogen_agentchat.teams import RoundRobinGroupChat
@@ -209,3 +212,39 @@ async def test_who_has_heard_of_a_pause_hears_that_the_run_was_stopped(make: Mak
             await asyncio.sleep(0.05)
     assert told(rest)[-1] == "stopped"
     assert all(logged.position > paused for logged in rest)
+
+
+@contextmanager
+def dropped() -> Iterator[list[str]]:
+    """The generators of the package that the garbage collector has found, which nobody has closed."""
+    before, found = sys.get_asyncgen_hooks(), list[str]()
+
+    def finalize(generator: AsyncGenerator[object]) -> None:
+        found.append(generator.__qualname__)
+        assert before.finalizer is not None
+        before.finalizer(generator)
+
+    sys.set_asyncgen_hooks(firstiter=before.firstiter, finalizer=finalize)
+    yield found
+    sys.set_asyncgen_hooks(*before)
+
+
+async def test_a_reader_that_leaves_closes_all_that_it_reads_from(make: Make, where: int) -> None:
+    """At once: what is left to the garbage collector is closed when the loop has stopped, and cannot be any more."""
+    crew = Crew()
+    crew.bob.hold()
+    workers = await two(make, crew)
+    handle = await workers[0].engine.start(request())
+    await crew.bob.asked.wait()
+    engine, run_id = workers[where].engine, handle.run_id
+    logs: list[AsyncGenerator[object]] = [
+        *(engine.follow_thread(Principal(), "t"), engine.follow_run(Principal(), run_id), handle.events()),
+        *(engine.follow_steps(Principal(), run_id), workers[where].run_stream("crew", "2", thread_id="u")),
+    ]
+    with dropped() as found:
+        for log in logs:
+            async with aclosing(log) as events:
+                await anext(events)
+    assert found == []
+    crew.bob.release()
+    await ended(workers[0])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 
@@ -118,7 +119,7 @@ def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
     engine = tasks.engine
 
     def streamed(
-        request: Request, who: Principal, scope: Scope, log: AsyncIterator[Told], run_id: str, name: ThreadName
+        request: Request, who: Principal, scope: Scope, log: AsyncGenerator[Told], run_id: str, name: ThreadName
     ) -> Response:
         again, headers = asked_again(request, scope, who), run_headers(name.thread_id, run_id)
 
@@ -147,10 +148,11 @@ def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
         body = await read_fields(bodies, request, ExecuteBody)
         handle = await tasks.start(who, body, key)
 
-        async def log() -> AsyncIterator[Told]:
+        async def log() -> AsyncGenerator[Told]:
             yield Told(None, [{"type": "task", "task_id": handle.run_id, "conversation_id": handle.thread_id}])
-            async for each in tasks.events(who, handle.run_id):
-                yield each
+            async with aclosing(tasks.events(who, handle.run_id)) as events:
+                async for each in events:
+                    yield each
 
         return streamed(request, who, Scope.CHAT, log(), handle.run_id, handle.name)
 

@@ -194,7 +194,7 @@ class _Session(SocketSession):
     async def _tell(self, who: Principal, task_id: str, after: Mark | None) -> None:
         tasks, is_last = self._socket.tasks, False
         try:
-            async with aclosing(cast("Any", tasks.events(who, task_id, after))) as events:
+            async with aclosing(tasks.events(who, task_id, after)) as events:
                 async for told in events:
                     is_last = told.last
                     *before, newest = told.objects

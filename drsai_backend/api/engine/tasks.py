@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from pydantic import Field
 
@@ -193,9 +193,9 @@ class Tasks:
             "final_answer": (answer or "") if is_over else "",
         }
 
-    async def events(self, who: Principal, task_id: str, after: Mark | None = None) -> AsyncIterator[Told]:
+    async def events(self, who: Principal, task_id: str, after: Mark | None = None) -> AsyncGenerator[Told]:
         """What is told of a task after a place, to its end. It breaks off where this process ends before the task."""
-        async with aclosing(cast("Any", self.engine.follow_steps(who, task_id, after))) as events:
+        async with aclosing(self.engine.follow_steps(who, task_id, after)) as events:
             async for logged in events:
                 event: StepEvent = logged.event
                 if isinstance(event, StepsEnded):

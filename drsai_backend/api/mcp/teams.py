@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Annotated, Any, Final, TypeAlias, cast
 
@@ -152,7 +152,7 @@ class TeamTools:
 
     async def _begin(
         self, who: Principal, team: str, arguments: Arguments
-    ) -> tuple[AsyncIterator[RunEvent], str, str, RunEnded | None]:
+    ) -> tuple[AsyncGenerator[RunEvent], str, str, RunEnded | None]:
         """The events of the run that the call is about, its thread, and its id."""
         if arguments.message is not None:
             message = InputMessage("user", arguments.message)
@@ -180,13 +180,14 @@ class TeamTools:
         log = self._engine.follow_run(who, thread.run_id)
 
         async def events() -> AsyncGenerator[RunEvent]:
-            async for logged in log:
-                yield as_done(logged.event)
+            async with aclosing(log):
+                async for logged in log:
+                    yield as_done(logged.event)
 
         return events(), thread.thread_id, thread.run_id, None
 
 
-def _of(handle: Handle) -> tuple[AsyncIterator[RunEvent], str, str, None]:
+def _of(handle: Handle) -> tuple[AsyncGenerator[RunEvent], str, str, None]:
     return handle.events(), handle.thread_id, handle.run_id, None
 
 
@@ -220,11 +221,11 @@ def _answer(question: str, fields: JsonObject) -> Answer:
 
 
 async def _heard(
-    events: AsyncIterator[RunEvent], said: list[MessageDone], context: Context, seconds: float
+    events: AsyncGenerator[RunEvent], said: list[MessageDone], context: Context, seconds: float
 ) -> RunEnded | None:
     """How the run ends; None: it has not within `seconds`. What it says meanwhile is progress."""
     try:
-        async with asyncio.timeout(seconds), aclosing(cast(AsyncGenerator[RunEvent], events)) as heard:
+        async with asyncio.timeout(seconds), aclosing(events) as heard:
             async for event in heard:
                 if isinstance(event, RunEnded):
                     return event

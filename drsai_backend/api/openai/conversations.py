@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
@@ -185,10 +186,11 @@ def conversation_routes(responses: Responses) -> APIRouter:
         """What was said in a conversation: messages, thoughts and approvals."""
         newest_first = order == "desc"
         found: list[JsonObject] = []
-        async for item in conversations.items(who, conversation_id, after, newest_first=newest_first):
-            found.append(item)
-            if len(found) > limit:
-                break
+        async with aclosing(conversations.items(who, conversation_id, after, newest_first=newest_first)) as items:
+            async for item in items:
+                found.append(item)
+                if len(found) > limit:
+                    break
         return json_response(page_of_items(found[:limit], has_more=len(found) > limit))
 
     @router.post(
@@ -311,10 +313,11 @@ class _Conversations:
                 yield item
         if newest_first or of_waiting is None:
             passed = stored is None
-            async for item in self._said(rows, stored, newest_first=newest_first):
-                if passed or not _is_of(item, stored):
-                    yield item
-                passed = passed or item["id"] == after
+            async with aclosing(self._said(rows, stored, newest_first=newest_first)) as said:
+                async for item in said:
+                    if passed or not _is_of(item, stored):
+                        yield item
+                    passed = passed or item["id"] == after
         if not newest_first:
             for item in waiting:
                 yield item
@@ -346,11 +349,12 @@ class _Conversations:
                 return _waiting(each)
         number = _seq_of(item_id)
         if number is not None:
-            async for item in self._said(rows, number, newest_first=False):
-                if item["id"] == item_id:
-                    return item
-                if not _is_of(item, number):
-                    break
+            async with aclosing(self._said(rows, number, newest_first=False)) as said:
+                async for item in said:
+                    if item["id"] == item_id:
+                        return item
+                    if not _is_of(item, number):
+                        break
         elif (found := await self._responses.items.item_of(who, conversation, item_id)) is not None:
             return found
         raise NotFound(f"no item {item_id!r} in conversation {conversation!r}", param="item_id")

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
@@ -72,15 +73,16 @@ class Feeds:
         live = self._live(name)
         self._watch.changed(name, None if live is None else live.run_id)
 
-    async def thread(self, name: ThreadName, after: Position | None = None) -> AsyncIterator[Logged]:
+    async def thread(self, name: ThreadName, after: Position | None = None) -> AsyncGenerator[Logged]:
         """The log of a thread, run after run; it ends when the thread is deleted or the process shuts down.
 
         Raises:
             NotFound: there is no such thread.
         """
         head = await self._database.read(lambda session: head_of(session, name))
-        async for logged in self._follow(name, head.key, None, after or Position()):
-            yield logged
+        async with aclosing(self._follow(name, head.key, None, after or Position())) as log:
+            async for logged in log:
+                yield logged
 
     async def run(
         self,
@@ -90,7 +92,7 @@ class Feeds:
         *,
         is_stored: bool = False,
         shared: Callable[[], Awaitable[Owner]] | None = None,
-    ) -> AsyncIterator[Logged]:
+    ) -> AsyncGenerator[Logged]:
         """The log of one run; ends with its `RunEnded`, also when that says that it waits. A run whose input was
         handed to another one is followed there. While it is in the queue, `QueuedBehind` tells of each question that
         keeps it there. `is_stored`: the run is known to be there, so a database that is away is waited for. `shared`
@@ -108,10 +110,11 @@ class Feeds:
         if found is None:
             raise NotFound(f"no run {run_id!r}", param="run_id")
         key, thread_id = found
-        async for logged in self._follow(owner.thread(thread_id), key, run_id, after or Position()):
-            yield logged
+        async with aclosing(self._follow(owner.thread(thread_id), key, run_id, after or Position())) as log:
+            async for logged in log:
+                yield logged
 
-    async def _follow(self, name: ThreadName, key: int, run_id: str | None, at: Position) -> AsyncIterator[Logged]:
+    async def _follow(self, name: ThreadName, key: int, run_id: str | None, at: Position) -> AsyncGenerator[Logged]:
         asked = ""
         while True:
             live = self._live(name)
@@ -119,11 +122,12 @@ class Feeds:
                 start = live.positions[0]
                 moved_on = live.ended is not None and live.ended.status is RunStatus.RUNNING
                 if at.seq >= start.seq and not moved_on and (live.ended is None or at < live.positions[-1]):
-                    async for logged in _from_live(live, at):
-                        at = logged.position
-                        yield logged
-                        if run_id is not None and isinstance(logged.event, RunEnded):
-                            return
+                    async with aclosing(_from_live(live, at)) as log:
+                        async for logged in log:
+                            at = logged.position
+                            yield logged
+                            if run_id is not None and isinstance(logged.event, RunEnded):
+                                return
                     continue
             try:
                 page = await self._read(key, at, run_id)
@@ -171,7 +175,7 @@ class Feeds:
                 await asyncio.sleep(_LATER)
 
 
-async def _from_live(live: LiveRun, at: Position) -> AsyncIterator[Logged]:
+async def _from_live(live: LiveRun, at: Position) -> AsyncGenerator[Logged]:
     """The rest of a live run's log, to its end in this process."""
     reader = Reader(live, at)
     while True:
@@ -262,7 +266,7 @@ class FollowedRun:
     `attempt`: the request that it answers, where its client may repeat it; `imported`: see `RunHandle`.
     """
 
-    _follow: Callable[[], AsyncIterator[Logged]]
+    _follow: Callable[[], AsyncGenerator[Logged]]
     run_id: str
     name: ThreadName
     team: str
@@ -280,25 +284,26 @@ class FollowedRun:
         self.thread_id = self.name.thread_id
         self.user_id = self.name.user_id
 
-    async def events(self) -> AsyncIterator[RunEvent]:
+    async def events(self) -> AsyncGenerator[RunEvent]:
         """Every event of the run from its beginning; ends after `RunEnded`, also where that says that the run is still
         in the queue, because a person is asked first."""
-        async for logged in self._follow():
-            event = as_done(logged.event)
-            if isinstance(event, QueuedBehind):
-                self._ended = RunEnded(
-                    RunStatus.AWAITING_INPUT,
-                    "The message waits in the queue: a person is asked first.",
-                    input_request=event.input_request,
-                    queued_behind=event.run_id,
-                )
-                yield self._ended
-                return
-            if isinstance(event, MessageDone):
-                self._said.append(event)
-            elif isinstance(event, RunEnded):
-                self._ended = event
-            yield event
+        async with aclosing(self._follow()) as log:
+            async for logged in log:
+                event = as_done(logged.event)
+                if isinstance(event, QueuedBehind):
+                    self._ended = RunEnded(
+                        RunStatus.AWAITING_INPUT,
+                        "The message waits in the queue: a person is asked first.",
+                        input_request=event.input_request,
+                        queued_behind=event.run_id,
+                    )
+                    yield self._ended
+                    return
+                if isinstance(event, MessageDone):
+                    self._said.append(event)
+                elif isinstance(event, RunEnded):
+                    self._ended = event
+                yield event
         if self._ended is None:
             # The process shuts down, or the thread was deleted.
             self._ended = RunEnded(

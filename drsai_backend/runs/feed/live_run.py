@@ -6,7 +6,8 @@ import asyncio
 import time
 import weakref
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -225,7 +226,7 @@ class Reader:
 class Follow(Protocol):
     """Continues the log of a run that this process does not run (any more)."""
 
-    def __call__(self, run_id: str, after: Position) -> AsyncIterator[Logged]: ...
+    def __call__(self, run_id: str, after: Position) -> AsyncGenerator[Logged]: ...
 
 
 def as_done(event: RunEvent) -> RunEvent:
@@ -272,7 +273,7 @@ class RunHandle:
         self.speakers = live.speakers
         self.ignored = live.ignored
 
-    async def events(self) -> AsyncIterator[RunEvent]:
+    async def events(self) -> AsyncGenerator[RunEvent]:
         """Every event of the run from its beginning; ends after `RunEnded`."""
         while True:
             self._batch = self._batch or self._reader.poll()
@@ -282,8 +283,9 @@ class RunHandle:
                 event = self._batch.pop(0)
                 if self._moved(event):
                     assert self._follow is not None
-                    async for logged in self._follow(self.run_id, self._live.positions[-1]):
-                        yield self._note(as_done(logged.event))
+                    async with aclosing(self._follow(self.run_id, self._live.positions[-1])) as log:
+                        async for logged in log:
+                            yield self._note(as_done(logged.event))
                     if self._ended is None:  # This process closes, or the thread was deleted.
                         yield self._note(event)
                     return

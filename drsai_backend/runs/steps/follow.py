@@ -6,7 +6,7 @@ to its end before the next one begins: several calls of one answer are told in t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -49,7 +49,7 @@ class StepFeed:
     database: Database
     changes: Changes
 
-    async def run(self, owner: Owner, run: RunView, after: Mark | None = None) -> AsyncIterator[LoggedStep]:
+    async def run(self, owner: Owner, run: RunView, after: Mark | None = None) -> AsyncGenerator[LoggedStep]:
         """The events of the steps of an owner's run after a place, to the end of the run, or of its part up to a
         question or a pause. An input that another run took up is followed there.
 

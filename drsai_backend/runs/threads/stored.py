@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from drsai_backend.access.principal import Principal, Scope
@@ -124,19 +125,20 @@ class StoredThreads:
         first."""
         return await self._open_database.read(lambda session: queries.list_input_requests(session, who, after, limit))
 
-    def follow_run(self, who: Principal, run_id: str, after: Position | None = None) -> AsyncIterator[Logged]:
+    def follow_run(self, who: Principal, run_id: str, after: Position | None = None) -> AsyncGenerator[Logged]:
         """The log of a run from a position on; see `Feeds.run`."""
         self.check_open()
         return self._feeds.run(who.owner, run_id, after, shared=lambda: self._rights.run(who, run_id, Right.READ))
 
     async def follow_thread(
         self, who: Principal, thread_id: Named, after: Position | None = None
-    ) -> AsyncIterator[Logged]:
+    ) -> AsyncGenerator[Logged]:
         """The log of a thread from a position on; see `Feeds.thread`."""
         self.check_open()
         name = await self._rights.thread(who, thread_id, Right.READ)
-        async for logged in self._feeds.thread(name, after):
-            yield logged
+        async with aclosing(self._feeds.thread(name, after)) as log:
+            async for logged in log:
+                yield logged
 
     async def check_readable(self, who: Principal, thread_id: Named) -> None:
         """Raises NotFound for a thread that is not shared with the user any more. For one's own it asks nothing, and
@@ -206,11 +208,12 @@ class StoredThreads:
             lambda session: list_steps(session, owner, run.run_id, cursor, limit, order)
         )
 
-    async def follow_steps(self, who: Principal, run_id: str, after: Mark | None = None) -> AsyncIterator[LoggedStep]:
+    async def follow_steps(self, who: Principal, run_id: str, after: Mark | None = None) -> AsyncGenerator[LoggedStep]:
         """The events of a run's steps from a place on; see `StepFeed.run`. Raises as `find_run`."""
         run, owner = await self.find_run(who, run_id)
-        async for logged in self._steps.run(owner, run, after):
-            yield logged
+        async with aclosing(self._steps.run(owner, run, after)) as log:
+            async for logged in log:
+                yield logged
 
     # --- time travel --------------------------------------------------------------------------------------------
 

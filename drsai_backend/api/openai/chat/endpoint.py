@@ -8,11 +8,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Final, cast
+from typing import Annotated, Final
 from urllib.parse import quote
 
 from fastapi import Header
@@ -37,7 +36,7 @@ from drsai_backend.api.openai.files.named import with_files
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import DrSaiError, IllegalTransition, InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs import Engine, Handle, RunEnded, RunEvent
+from drsai_backend.runs import Engine, Handle, RunEnded
 
 _log = logging.getLogger(__name__)
 
@@ -163,7 +162,7 @@ class ChatRoute(APIRoute):
     async def _whole(self, exchange: Exchange, handle: Handle, receive: Receive) -> Response:
         writer = exchange.whole(handle)
         with Watch(receive, self._ping):
-            async with aclosing(_events(handle)) as events:
+            async with aclosing(handle.events()) as events:
                 async for event in events:
                     writer.take((event, *handle.poll()))
                     if writer.ended is not None:
@@ -221,7 +220,7 @@ async def _described(
 
 async def _frames(handle: Handle, writer: StreamWriter) -> Frames:
     """One write for all events that are ready."""
-    async with aclosing(_events(handle)) as events:
+    async with aclosing(handle.events()) as events:
         async for event in events:
             batch = [event, *handle.poll()]
             last = isinstance(batch[-1], RunEnded)
@@ -230,7 +229,3 @@ async def _frames(handle: Handle, writer: StreamWriter) -> Frames:
             if last:
                 return
     raise InternalError("the run ended without a result")
-
-
-def _events(handle: Handle) -> AsyncGenerator[RunEvent]:
-    return cast("AsyncGenerator[RunEvent]", handle.events())

@@ -72,7 +72,7 @@ async def told(started: Started, writer: EventWriter) -> AsyncGenerator[list[Jso
     """The events of a response that has just been started, those that are ready at once."""
     handle = started.handle
     yield writer.opening()
-    async with aclosing(cast("AsyncGenerator[RunEvent]", handle.events())) as events:
+    async with aclosing(handle.events()) as events:
         async for event in events:
             batch = [event, *handle.poll()]
             yield [each for one in batch for each in writer.take(one)]
@@ -90,8 +90,8 @@ async def whole(started: Started, receive: Receive, ping: float) -> Response:
     writer, handle = started.writer(), started.handle
     ended: RunEnded | None = None
     with Watch(receive, ping):
-        async with aclosing(cast("AsyncGenerator[RunEvent]", handle.events())) as events:
-            async for event in _stored(events, handle.poll):
+        async with aclosing(handle.events()) as events, aclosing(_stored(events, handle.poll)) as told:
+            async for event in told:
                 writer.take(event)
                 if isinstance(event, RunEnded):
                     ended = event

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
-from typing import Final, cast
+from typing import Final
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.api.http.body import Bodies
@@ -46,7 +46,7 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, StaleAnswer, ThreadBusy
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelParams
-from drsai_backend.runs import Engine, Handle, Logged, RunRequest
+from drsai_backend.runs import Engine, Handle, RunRequest
 from drsai_backend.runs.feed.live_run import as_done
 from drsai_backend.runs.intake.request_digest import digest_of_own
 from drsai_backend.runs.requests import ForkOf, RunLimits
@@ -233,7 +233,7 @@ class Responses:
         writer = EventWriter(stored.subject, stored.speakers)
         yield writer.opening(queued=stored.request.run["status"] is RunStatus.CREATED)
         log = self.engine.follow_run(who, stored.run_id, stored.start)
-        async with aclosing(cast("AsyncGenerator[Logged]", log)) as logged:
+        async with aclosing(log) as logged:
             async for each in logged:
                 yield writer.take(as_done(each.event))
 
