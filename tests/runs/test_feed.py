@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
+from typing import Any
 
 import pytest
 from autogen_agentchat.teams import RoundRobinGroupChat
@@ -219,7 +220,7 @@ def dropped() -> Iterator[list[str]]:
     """The generators of the package that the garbage collector has found, which nobody has closed."""
     before, found = sys.get_asyncgen_hooks(), list[str]()
 
-    def finalize(generator: AsyncGenerator[object]) -> None:
+    def finalize(generator: Any) -> None:
         found.append(generator.__qualname__)
         assert before.finalizer is not None
         before.finalizer(generator)
