@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, contextmanager
 from typing import Any
 
@@ -216,7 +216,7 @@ async def test_who_has_heard_of_a_pause_hears_that_the_run_was_stopped(make: Mak
 
 
 @contextmanager
-def dropped() -> Iterator[list[str]]:
+def dropped() -> Generator[list[str]]:
     """The generators of the package that the garbage collector has found, which nobody has closed."""
     before, found = sys.get_asyncgen_hooks(), list[str]()
 
