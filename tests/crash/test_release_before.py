@@ -528,7 +528,7 @@ def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 async def test_all_of_it_continues(commands: Commands, empty_url: str, tmp_path: Path) -> None:
-    noted = json.loads((FOLDER / f"{empty_url.partition(':')[0]}.json").read_text())
+    noted = json.loads((FOLDER / "noted" / f"{empty_url.partition(':')[0]}.json").read_text())
     effects, profiles = tmp_path / "effects", tmp_path / "models.json"
     profiles.write_text(json.dumps(PROFILES))
     with ModelServer() as model, Peer() as peer, Site(effects) as site:

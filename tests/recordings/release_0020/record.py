@@ -7,8 +7,8 @@ It runs in a checkout of that commit, on the package and the `tests.support` tha
     cd /tmp/old && python -m venv .venv && .venv/bin/pip install -e . --group dev
     .venv/bin/python -m tests.recordings.release_0020.record
 
-It writes, into its own folder, `sqlite.sql.gz` and `postgresql.sql.gz`, beside each a JSON file of what its clients had
-noted, and `told.thread`; copy them back. Ids, keys and times are other ones each time, texts are the same.
+It writes, into its own folder, `sqlite.sql.gz` and `postgresql.sql.gz`, what the clients of each had noted as JSON
+(`noted`), and `told.thread`; copy them back. Ids, keys and times are other ones each time, texts are the same.
 """
 
 from __future__ import annotations
@@ -455,7 +455,7 @@ def main(kinds: list[str]) -> None:
                     )
             packed = gzip.compress(neutral(text, recorder).encode(), mtime=0)
             (HERE / f"{kind}.sql.gz").write_bytes(packed)
-            (HERE / f"{kind}.json").write_text(json.dumps(recorder.noted, indent=1, sort_keys=True) + "\n")
+            (HERE / "noted" / f"{kind}.json").write_text(json.dumps(recorder.noted, indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":
