@@ -51,8 +51,8 @@ class ToolAgent(DrSaiAgent):
         name: its name.
         model_client: its model.
         workbench: its tools.
-        max_iterations: answers of its model in one turn, 1 to 99. The last one is asked for an answer, without tools;
-            the answer's metadata then has `limit`.
+        max_iterations: answers of its model in one turn, 1 to 99, those after reminders included. The last one is asked
+            for without tools; the answer's metadata then has `limit`. Rounds with tools of the client's do not count.
         require_done: only a call of the tool `done` ends its work, with that call's answer. An agent that stops without
             it is reminded, by a message that only its model sees. What it says meanwhile is shown as its thoughts.
         reminders: how often; then what it said last is the answer, and its metadata has `limit`.
@@ -100,6 +100,8 @@ class ToolAgent(DrSaiAgent):
             **arguments,
         )
         self.require_done = require_done
+        self.max_iterations = max_iterations
+        self._calls_tools = calls
         self.reminders = reminders
         if require_done:
             # What it says is not its answer before `done` is called.
@@ -109,11 +111,15 @@ class ToolAgent(DrSaiAgent):
         self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken
     ) -> AsyncGenerator[BaseAgentEvent | BaseChatMessage | Response, None]:
         """See AutoGen's `AssistantAgent`."""
-        limit = left = self._max_tool_iterations
-        reminders = self.reminders
+        limit, tools = self._max_tool_iterations, self._workbench
+        left, reminders = self.max_iterations, self.reminders
+        # Beside tools of the client's, the number is none: AutoGen's loop finds out when it is over.
+        counts = type(limit) is int and self._calls_tools
         try:
             while True:
-                self._max_tool_iterations = left
+                if counts:
+                    self._max_tool_iterations = max(left - 1, 1)
+                    self._workbench = tools if left > 1 else []
                 response: Response | None = None
                 async with aclosing(super().on_messages_stream(messages, cancellation_token)) as stream:
                     async for item in stream:
@@ -134,7 +140,8 @@ class ToolAgent(DrSaiAgent):
                 assert response is not None, "AutoGen's agent ends with a response"
                 said = response.chat_message
                 if isinstance(said, TextMessage):
-                    if left <= 0:
+                    left -= 1
+                    if left <= 0 and counts:
                         said.metadata[LIMIT] = "max_iterations"
                     elif self.require_done and reminders == 0:
                         said.metadata[LIMIT] = "reminders"
@@ -147,7 +154,7 @@ class ToolAgent(DrSaiAgent):
                 yield response
                 return
         finally:
-            self._max_tool_iterations = limit
+            self._max_tool_iterations, self._workbench = limit, tools
 
 
 def _answer_in(event: ToolCallExecutionEvent) -> str | None:

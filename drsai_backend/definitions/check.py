@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from drsai_backend.definitions.schema import (
+    PERSON,
     AgentAsTool,
     AgentDefinition,
     BuiltinTool,
@@ -63,8 +64,6 @@ MAX_DEPTH: Final = 30
 """Agents and teams within each other."""
 _CHOICES: Final = frozenset({"auto", "required", "none", "done"})
 """What `tool_choice` may be beside the name of a tool; `done` is one of an agent with `require_done`."""
-_PERSON: Final = "user"
-"""Whom an agent of a swarm may hand over to, beside the participants."""
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
@@ -286,9 +285,9 @@ def _wrong_participants(
         for participant in team.participants:
             agent = given.agents.get(participant)
             for index, target in enumerate([] if agent is None else agent.handoffs):
-                if target not in (*team.participants, _PERSON):
+                if target not in (*team.participants, PERSON):
                     where: FieldPath = ("agents", participant, "handoffs", index)
-                    known = [*team.participants, _PERSON]
+                    known = [*team.participants, PERSON]
                     yield where, f"{target!r} takes no part in the swarm {name!r}{suggestion(target, known)}"
     elif team.termination is None and team.max_turns is None and team.kind in ("round_robin", "selector"):
         yield ("teams", name), "would never end: give it `termination` or `max_turns`"

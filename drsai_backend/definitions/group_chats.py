@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from autogen_agentchat.base import ChatAgent, Team
+from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
+from autogen_agentchat.conditions import HandoffTermination, TextMessageTermination
 from autogen_agentchat.teams import DiGraphBuilder
 
 from drsai_backend.definitions.schema import (
+    PERSON,
     GraphTeam,
     MagenticOneTeam,
     ModelChoice,
@@ -52,6 +54,7 @@ def build_group_chat(
                 participants, client(team.model), allow_repeated_speaker=repeats, **prompt, **common
             )
         case SwarmTeam():
+            common["termination_condition"] = _end_of(team)
             return Swarm(participants, **common)
         case GraphTeam():
             return _graph(team, dict(zip(team.participants, participants, strict=True)), common)
@@ -59,6 +62,19 @@ def build_group_chat(
             if team.max_turns is None:
                 del common["max_turns"]  # AutoGen's own default is a number.
             return MagenticOneGroupChat(participants, client(team.model), max_stalls=team.max_stalls, **common)
+
+
+def _end_of(team: SwarmTeam) -> TerminationCondition:
+    """What ends a swarm: a handoff to the person, which AutoGen's own takes for an error, and what the definition says.
+    Where it says nothing of answers, an answer in text ends it; else its agent would be asked again and again."""
+    end: TerminationCondition = HandoffTermination(PERSON)
+    given = team.termination
+    if given is not None:
+        end |= condition_of(given)
+    if not (given.model_fields_set - {"handoff"} if given is not None else team.max_turns):
+        for name in team.participants:
+            end |= TextMessageTermination(source=name)
+    return end
 
 
 def _graph(team: GraphTeam, agents: dict[str, Any], common: dict[str, Any]) -> GraphFlow:

@@ -22,6 +22,8 @@ Name: TypeAlias = Annotated[str, Field(pattern=NAME)]
 MAX_ITERATIONS: Final = 99
 MAX_TOOLS: Final = 128
 """Of an agent."""
+PERSON: Final = "user"
+"""Whom an agent of a swarm may hand over to, beside the participants."""
 MAX_PROMPT: Final = 200_000
 """Characters of a prompt."""
 
@@ -314,7 +316,8 @@ class SelectorTeam(TeamBase):
 
 
 class SwarmTeam(TeamBase):
-    """Agents hand over to each other; the first participant begins."""
+    """Agents hand over to each other; the first participant begins. An answer in text ends it, and a handoff to `user`
+    asks the person, unless `termination` or `max_turns` say more."""
 
     kind: Literal["swarm"]
 

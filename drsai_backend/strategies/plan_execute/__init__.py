@@ -33,7 +33,7 @@ class PlanExecute(StrategyBase):
     def build(self, parts: AgentParts) -> PlanExecuteTeam:
         return PlanExecuteTeam(
             parts.client(self.planner_model),
-            workbench=parts.workbenches,
+            workbench=parts.workbenches if parts.max_iterations > 1 else None,  # It is asked for an answer.
             executor_client=parts.client(None),
             name=parts.name,
             description=parts.description,

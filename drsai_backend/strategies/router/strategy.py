@@ -63,7 +63,7 @@ class Router(RouterOptions, StrategyBase):
             self,
             skills=cast("list[Any]", [parts.part(each.agent) for each in self.skills]),
             when={each.agent: each.when for each in self.skills},
-            workbenches=parts.workbenches,
+            workbenches=parts.workbenches if parts.max_iterations > 1 else None,  # It is asked for an answer.
             router_client=parts.client(self.model),
             description=parts.description,
             system_message=parts.system_message,
