@@ -109,3 +109,27 @@ async def test_named_speakers_are_other_requests(service: Service) -> None:
     body["messages"][0]["name"] = "bob"
     again = await service.http.post("/v1/chat/completions", json=body, headers=key)
     assert again.status_code == 409
+
+
+@pytest.mark.parametrize("path", ["messages", "responses"])
+async def test_an_image_that_a_tool_has_returned(service: Service, model: ModelServer, path: str) -> None:
+    """Coding agents read pictures, and resend them for as long as their session lasts: the model is told that there was
+    one, and the client that it is not shown."""
+    if path == "messages":
+        shown = [{"type": "text", "text": "a.png"}, {"type": "image", "source": BLOCK}]
+        result = {"type": "tool_result", "tool_use_id": "c", "content": shown}
+        call = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "Read", "input": {}}]}
+        said = [{"role": "user", "content": "Look."}, call, {"role": "user", "content": [result]}]
+        tool = {"name": "Read", "input_schema": {"type": "object"}}
+    else:
+        parts = [{"type": "input_text", "text": "a.png"}, {"type": "input_image", "image_url": IMAGE}]
+        call = {"type": "function_call", "call_id": "c", "name": "Read", "arguments": "{}"}
+        said = [{"role": "user", "content": "Look."}, call]
+        said.append({"type": "function_call_output", "call_id": "c", "output": parts})
+        tool = {"type": "function", "name": "Read", "parameters": {"type": "object", "properties": {}}}
+    answer = await sent(service, path, *said, tools=[tool])
+    assert answer.status_code == 200, answer.text
+    assert "image" in answer.headers["X-Ignored-Fields"]
+    assert "a.png\n\n[An image, which is not shown" in str(model.requests[-1].messages[-1]["content"]).replace(
+        "\\n", "\n"
+    )

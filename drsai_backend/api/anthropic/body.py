@@ -125,7 +125,7 @@ class ToolReferenceBlock(Block):
 
 
 ResultPart: TypeAlias = Annotated[
-    TextBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock, Field(discriminator="type")
+    TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock, Field(discriminator="type")
 ]
 
 

@@ -30,7 +30,7 @@ from drsai_backend.api.anthropic.body import (
     UserMessage,
 )
 from drsai_backend.api.openai.files.contents import decoded, text_of
-from drsai_backend.api.openai.messages import unread_fields
+from drsai_backend.api.openai.messages import UNSEEN, unread_fields
 from drsai_backend.errors import DrSaiError, InvalidRequest
 from drsai_backend.json_types import JsonObject
 
@@ -165,6 +165,8 @@ def _add_user(made: Translation, message: UserMessage, where: str) -> None:
         if isinstance(block, ToolResultBlock):
             content = block.content
             if not isinstance(content, str):
+                if any(isinstance(part, ImageBlock) for part in content or ()):
+                    made.aside.append("messages.content.content.image")
                 said = [_said(part, f"{place}.content[{at}]") for at, part in enumerate(content or ())]
                 content = "\n\n".join(said)
             made.add({"role": "tool", "tool_call_id": block.tool_use_id, "content": content}, place)
@@ -199,7 +201,7 @@ def _add_assistant(made: Translation, message: AssistantMessage, where: str) -> 
     made.add({**said, "tool_calls": calls} if calls else said, where)
 
 
-def _said(block: TextBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock, place: str) -> str:
+def _said(block: TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock, place: str) -> str:
     """What a block says, as text. Raises InvalidRequest: it is a file that is no text."""
     match block:
         case TextBlock():
@@ -215,6 +217,8 @@ def _said(block: TextBlock | DocumentBlock | SearchResultBlock | ToolReferenceBl
             return "\n\n".join(text for text in (block.title, block.context, said) if text)
         case SearchResultBlock():
             return "\n\n".join([f"{block.title} ({block.source})", *(part.text for part in block.content)])
+        case ImageBlock():
+            return UNSEEN
         case ToolReferenceBlock():
             return f"Found the tool {block.tool_name}."
 

@@ -36,6 +36,7 @@ _HINTS: Final = frozenset(
 _MOST_NAMED, _LONGEST = 32, 80
 _NOTHING: Final[tuple[object, ...]] = (None, "", [], {}, "auto", False)
 """Values that ask for nothing."""
+UNSEEN: Final = "[An image, which is not shown: what tools return is passed on as text.]"
 _DATA_URL: Final = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
 _FILE_URL: Final = re.compile(r"data:([^;,]*)[^,]*;base64,", re.IGNORECASE)
 _URL_SCHEMA: Final = {"type": "object", "properties": {"url": {"type": "string"}}}
@@ -240,7 +241,10 @@ def unread_fields(said: Iterable[BaseModel], place: str) -> list[str]:
     found: dict[str, None] = {}
     for index, message in enumerate(said):
         found |= dict.fromkeys(f"{place}.{name}" for name in _unread(message))
-        content: object = getattr(message, "content", None)
+        content, output = getattr(message, "content", None), getattr(message, "output", None)
+        kinds = [getattr(part, "type", "") for part in cast(list[object], output)] if isinstance(output, list) else []
+        if "input_image" in kinds:
+            found[f"{place}.output.image"] = None
         for at, part in enumerate(cast(list[object], content) if isinstance(content, list) else ()):
             for name in _unread(part) if isinstance(part, Said) else ():
                 if name in _CONTENTS:

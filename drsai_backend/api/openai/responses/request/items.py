@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 from autogen_core import FunctionCall, Image
 
-from drsai_backend.api.openai.messages import Images, read_file, read_results
+from drsai_backend.api.openai.messages import UNSEEN, Images, read_file, read_results
 from drsai_backend.api.openai.responses.request.body import (
     ApprovalResponseItem,
     CallOutputItem,
@@ -145,10 +145,9 @@ def read_items(items: Sequence[Placed]) -> ReadItems:
 def _text_of(content: str | Sequence[Part], path: str) -> str:
     if isinstance(content, str):
         return content
-    texts = [part.text for part in content if isinstance(part, TextPart)]
-    if len(texts) < len(content):
+    if not all(isinstance(part, TextPart | ImagePart) for part in content):
         raise InvalidRequest(f"`{path}` must be text", param=path)
-    return "\n\n".join(texts)
+    return "\n\n".join(part.text if isinstance(part, TextPart) else UNSEEN for part in content)
 
 
 def _read_content(
