@@ -8,8 +8,7 @@ from typing import Final
 import openai
 
 from drsai_backend.errors import DrSaiError
-from drsai_backend.models.endpoints.refused import words_of
-from drsai_backend.tools.literals import Secrets
+from drsai_backend.models.endpoints.refused import without_keys, words_of
 
 
 class RunInterrupted(Exception):
@@ -63,8 +62,7 @@ def safe_message(error: BaseException) -> tuple[str, str]:
 def raised_text(error: BaseException) -> str:
     """The class and the text of what was raised, keys masked, for those who may see the log."""
     raised = error if error.__cause__ is None or not isinstance(error, DrSaiError) else error.__cause__
-    text = f"{type(raised).__name__}: {raised}"[:2_000]
-    return Secrets(text).hidden(text)
+    return without_keys(f"{type(raised).__name__}: {raised}", raised)[:2_000]
 
 
 _CODE = re.compile(r" failed \((\w+)\): ")

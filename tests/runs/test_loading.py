@@ -192,7 +192,7 @@ async def test_what_cannot_be_loaded_changes_nothing(
     assert (await drsai.list_threads("anonymous")).items == []
 
 
-async def test_calls_and_their_results_are_for_agents_that_have_such_tools(make: Make) -> None:
+async def test_calls_and_their_results_are_for_the_agent_that_could_make_them(make: Make) -> None:
     """The others know what was said with them."""
     ears = Ears()
     drsai = await make(ears.teams)
@@ -203,9 +203,15 @@ async def test_calls_and_their_results_are_for_agents_that_have_such_tools(make:
         {"role": "tool", "tool_call_id": "c", "content": "Ulm"},
         {"role": "assistant", "content": "You live in Ulm."},
     ]
-    await drsai.load_history(*ME, said, model="ann")
-    await drsai.run("ann", "Sure?", thread_id="t")
-    assert [text for _, text in ears.heard[-1]] == ["I am Ann.", "I look.", "You live in Ulm.", "Sure?"]
+    for thread_id, model in (("t", "ann"), ("u", "pair")):
+        await drsai.load_history("anonymous", thread_id, said, model=model)
+        await drsai.run(model, "Sure?", thread_id=thread_id)
+    alone, other, answering = ears.heard
+    for heard in (alone, answering):
+        kinds, texts = zip(*heard, strict=True)
+        assert kinds[1:3] == ("AssistantMessage", "FunctionExecutionResultMessage")
+        assert ("name='f'" in texts[1], "Ulm" in texts[2]) == (True, True)
+    assert [text for _, text in other] == ["I am Ann.", "I look.", "You live in Ulm.", "Sure?"]
 
 
 async def test_who_may_not_write_loads_nothing(make: Make) -> None:

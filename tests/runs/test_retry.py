@@ -82,6 +82,24 @@ SAID = ["user", "w1", "w2", *["payer"] * 4]
 TYPES = ["TextMessage"] * 3 + ["ToolCallRequestEvent", "ToolCallExecutionEvent"] * 2
 
 
+async def test_a_retry_is_no_run_that_was_cut(make: Make, server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process that looks at the thread before the run is resumed, and ends what was cut."""
+    payer = Payer(server)
+    first, second = [await opened(make, server, payer, recovery="fail") for _ in range(2)]
+    await failed(first)
+    payer.third = Reply("All is paid.")
+    recovery = second.engine._recovery
+    resume = recovery.resume
+
+    async def late(head: Any, options: Any) -> Any:
+        await first.engine.look_at(head.key)
+        return await resume(head, options)
+
+    monkeypatch.setattr(recovery, "resume", late)
+    await second.retry("anonymous", "t")
+    assert (await ended(second)).status is RunStatus.COMPLETED
+
+
 @pytest.mark.parametrize("recovery", ["continue", "fail"])
 async def test_it_starts_at_the_turn_that_failed_with_its_speaker(
     make: Make, server: ModelServer, where: int, recovery: str

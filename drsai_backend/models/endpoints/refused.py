@@ -42,9 +42,16 @@ def words_of(error: Any) -> str | None:
         body = fields.get("error") or fields.get("message") or fields.get("detail")
     if getattr(error, "status_code", None) not in _REFUSALS or not body:
         return None
-    sent = (error.request.headers.get(name) for name in ("authorization", "api-key", "x-api-key"))
-    text = Hiding(value.split()[-1] for value in sent if value).text(str(body))[:5_000]
-    return " ".join(Secrets(text).hidden(text).split())[:500]
+    return " ".join(without_keys(str(body), error).split())[:500]
+
+
+def without_keys(text: str, error: object) -> str:
+    """The beginning of a text about an error, without the key that was sent with its request, and what looks like
+    one."""
+    headers: Any = getattr(getattr(error, "request", None), "headers", {})
+    sent = (headers.get(name) for name in ("authorization", "api-key", "x-api-key"))
+    text = Hiding(value.split()[-1] for value in sent if value).text(text)[:5_000]
+    return Secrets(text).hidden(text)
 
 
 def _text(body: object) -> str:

@@ -198,14 +198,19 @@ class Commands:
         """
         head = await self.head(name)
         retried = head.status is RunStatus.ERROR and run_id in (None, head.run_id)
+        is_known = await self._recovery.knows(head)
+
+        def again(session: Session) -> bool:
+            return revive(session, head) and (not is_known or self._recovery.hold_revived(session, head.key))
+
         with self._recovery.looking_after(head.key):
-            if not retried or not await self._db.database.write(lambda session: revive(session, head)):
+            if not retried or not await self._db.database.write(again):
                 what = f"thread {name.thread_id!r} is {head.status.value}" if run_id is None else f"run {run_id!r}"
                 text = f"{what}: there is nothing to retry; only the last run of a thread can be, where it has failed"
                 raise IllegalTransition(text)
         self._warm.take(name)
         head = await self.head(name)
-        if not await self._recovery.knows(head) or await self._recovery.resume(head, ResumeOptions(attempt=1)) is None:
+        if not is_known or await self._recovery.resume(head, ResumeOptions(attempt=1)) is None:
             await self._recovery.wake(head.key)
 
     # --- inputs whose thread is busy -----------------------------------------------------------------------------

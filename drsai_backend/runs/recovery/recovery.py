@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from drsai_backend import log_context
 from drsai_backend.access.principal import Principal
@@ -57,6 +57,9 @@ from drsai_backend.runs.start.plan import last_messages
 from drsai_backend.runs.start.read import ResumeOptions
 from drsai_backend.runs.start.starter import Busy, RunStarter, StartedRun
 from drsai_backend.teams.context import TeamFactory
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 log = logging.getLogger("drsai.recovery")
 
@@ -215,7 +218,7 @@ class Recovery:
             await self.end(head, RunStatus.STOPPED, reason="The run was stopped.")
             return
         deaths = 0 if run is None else self._deaths(head, run)
-        if run is None or self._settings.recovery == "fail":
+        if run is None or (self._settings.recovery == "fail" and head.lease_owner != self._worker_id):
             await self.end(head, RunStatus.ERROR, error=INTERRUPTED)
         elif self.suspects.isolate is None and deaths >= DEATHS + self._settings.max_attempts:
             reason = f"The run was given up: {deaths} processes that ran it died in the same turn of it."
@@ -233,6 +236,12 @@ class Recovery:
     def _deaths(self, head: ThreadHead, run: RunRow) -> int:
         """How often a run's worker has died in the turn in which the run is."""
         return (run["retries"] if run["retry_turn"] == head.turn else 0) + self._has_failed(head)
+
+    def hold_revived(self, session: Session, key: int) -> bool:
+        """Take a run in the transaction that made it one that nobody runs: others that find it with `recovery="fail"`
+        would end it."""
+        head = read_head_of(session, key)
+        return head is not None and hold(session, head, self._worker_id, _HOLD, 0)
 
     async def _hold(self, head: ThreadHead, deaths: int) -> bool:
         """Take a run that nobody runs, and store the deaths before anything is made of it: a run may kill its process
