@@ -145,7 +145,7 @@ class Fed(DefaultAsyncHttpxClient):
             headers = {"content-type": "text/event-stream"}
             return package.Response(200, headers=headers, stream=Body())
 
-        super().__init__(**options, transport=package.MockTransport(answer))
+        super().__init__(**dict(options, mounts=None), transport=package.MockTransport(answer))
 
 
 async def fed(parts: list[bytes], kind: type[AsyncOpenAI] = NotingOpenAI) -> Any:
