@@ -20,6 +20,7 @@ from tests.support import postgres, quick_apps
 from tests.support.commands import Commands
 
 gc.disable()  # until all is imported
+pytest_plugins = ["tests.support.tiers"]
 SECRET = SecretStr("the tests' secret")
 
 # How long an example takes says how busy the machine is.
