@@ -33,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     chaos.addoption("--chaos-kills", type=int, default=4, help="SIGKILLs per database")
     chaos.addoption("--chaos-seconds", type=float, default=2, help="how long there is load")
     chaos.addoption("--chaos-seed", type=int, default=1)
+    parser.addoption("--write-golden", action="store_true", help="write the files of tests/golden anew")
 
 
 def pytest_xdist_auto_num_workers() -> int:
