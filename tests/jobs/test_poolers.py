@@ -22,10 +22,7 @@ _MAY_BE_MISSING = os.environ.get("DRSAI_TEST_POOLERS") != "required"
 
 
 def of(program: str | None) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(
-        program is None and _MAY_BE_MISSING,
-        reason="WITHOUT pgbouncer or haproxy: apt-get installs them, as .ci/run does",
-    )
+    return pytest.mark.skipif(program is None and _MAY_BE_MISSING, reason="WITHOUT the program: apt-get installs it")
 
 
 @of(poolers.PGBOUNCER)
