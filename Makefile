@@ -1,7 +1,7 @@
 # `make help` lists what can be made. BIN: where the tools are (a virtual environment with `pip install -e '.[dev]'`).
 BIN ?= .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help install check lint types contracts format test clients reference demo-svg chaos bench serve demo ci
+.PHONY: help install check lint types contracts format test test-all clients reference demo-svg chaos bench serve demo ci
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -25,8 +25,11 @@ format: ## Put the code in shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: ## All tests, on SQLite and PostgreSQL
+test: ## The quick tier of the tests, on SQLite and PostgreSQL: 5 minutes
 	$(BIN)/pytest
+
+test-all: ## All tests, as CI runs them: 16 minutes
+	$(BIN)/pytest --all
 
 clients: ## Real clients and coding agents, each in an environment of its own, against a real server: 10 minutes at first, then 2
 	$(BIN)/pytest -n 0 -rs tests/clients/contracts.py

@@ -20,6 +20,7 @@ from tests.support import postgres, quick_apps
 from tests.support.commands import Commands
 
 gc.disable()  # until all is imported
+pytest_plugins = ["tests.support.tiers"]
 SECRET = SecretStr("the tests' secret")
 
 # How long an example takes says how busy the machine is.
@@ -32,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     chaos.addoption("--chaos-kills", type=int, default=4, help="SIGKILLs per database")
     chaos.addoption("--chaos-seconds", type=float, default=2, help="how long there is load")
     chaos.addoption("--chaos-seed", type=int, default=1)
+    parser.addoption("--write-golden", action="store_true", help="write the files of tests/golden anew")
 
 
 def pytest_xdist_auto_num_workers() -> int:

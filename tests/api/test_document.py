@@ -15,7 +15,7 @@ from tests.examples.processes import ROOT, clean_environment
 from tests.examples.test_readme import serving
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+@pytest.mark.skipif(shutil.which("curl") is None, reason="WITHOUT curl: apt-get installs it, as .ci/run does")
 def test_the_shell_lines_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "docs/http.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)

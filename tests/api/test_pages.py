@@ -77,7 +77,7 @@ async def test_every_answer_bounds_what_a_browser_does_with_it(http: httpx.Async
         assert "frame-ancestors 'none'" in headers["content-security-policy"], path
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium")
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="WITHOUT chromium: apt-get installs it, as .ci/run does")
 async def test_a_browser_shows_the_document(drsai: DrSai, tmp_path: Path) -> None:
     port = listening_socket()
     server = PromptServer(uvicorn.Config(drsai.app(), lifespan="off", log_config=None))

@@ -22,7 +22,10 @@ _MAY_BE_MISSING = os.environ.get("DRSAI_TEST_POOLERS") != "required"
 
 
 def of(program: str | None) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(program is None and _MAY_BE_MISSING, reason="WITHOUT the program: apt-get installs it")
+    return pytest.mark.skipif(
+        program is None and _MAY_BE_MISSING,
+        reason="WITHOUT pgbouncer or haproxy: apt-get installs them, as .ci/run does",
+    )
 
 
 @of(poolers.PGBOUNCER)

@@ -149,7 +149,7 @@ async def test_a_stream_is_read_in_its_turn(count: int) -> None:
 
     class Client(httpx.AsyncClient):
         def __init__(self, **options: Any) -> None:
-            super().__init__(**options, transport=httpx.MockTransport(answer))
+            super().__init__(**dict(options, mounts=None), transport=httpx.MockTransport(answer))
 
     tasks = [asyncio.create_task(read()) for _ in range(count)]
     while taken < 3 * count:  # noqa: ASYNC110

@@ -26,7 +26,7 @@ from tests.support.vanishing import Host, can_vanish, vanishing
 
 pytestmark = pytest.mark.skipif(
     not can_vanish() and os.environ.get("DRSAI_TEST_NETWORK") != "required",
-    reason="WITHOUT network namespaces no host can be made to vanish",
+    reason="WITHOUT network namespaces no host can be made to vanish: root has them, as in .ci/run",
 )
 
 # Less than the defaults, so that the test is quick: of each the half, or less.

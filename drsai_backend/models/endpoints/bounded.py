@@ -17,6 +17,7 @@ from pydantic_core import from_json
 from drsai_backend.config import Settings
 from drsai_backend.errors import EndpointFailed
 from drsai_backend.models.endpoints.thoughts import ThoughtSplitter
+from drsai_backend.models.endpoints.transport import transport
 from drsai_backend.models.turns import turn
 from drsai_backend.net.unpacking import PLAIN, unpacked
 
@@ -239,7 +240,9 @@ def bounded_client(
         response.stream = cast("http.AsyncByteStream", body(response, *bounds))
 
     limits = package.Limits(max_connections=connections, max_keepalive_connections=_KEPT)
-    return kind(event_hooks={"response": [bound]}, headers=PLAIN, limits=limits)
+    # Not as its transport: with one, it would leave the environment's proxies aside.
+    mounts = {"all://": transport(package, connections)}
+    return kind(event_hooks={"response": [bound]}, headers=PLAIN, limits=limits, mounts=mounts)
 
 
 def client_of(settings: Settings, kind: type[http.AsyncClient] = DefaultAsyncHttpxClient) -> http.AsyncClient:

@@ -45,7 +45,7 @@ def asked(text: str = "Hello?") -> list[UserMessage]:
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     program = shutil.which("redis-server")
     if program is None:
-        pytest.skip("there is no redis-server")
+        pytest.skip("WITHOUT redis-server: apt-get installs it, as .ci/run does")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

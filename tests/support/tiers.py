@@ -1,0 +1,78 @@
+"""Two tiers of tests: the quick one, which `pytest` runs, and the slow one, which `pytest --all` runs, too.
+
+Which of them a test is in is said here, by rules, and nowhere else: a test of the slow tier gets the marker `slow`. A
+run that names what it wants, by files, folders, words or markers, gets it from both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+SLOW = (
+    "chaos",
+    "crash",
+    "database/test_servers.py",
+    "packaging",
+    "runs/test_servers.py",
+)
+"""Below tests/: folders and files whose subject is processes, and servers that are stopped."""
+PROCESSES = {"all_commands"}
+"""Fixtures that start processes: what uses them is slow."""
+STORED = ("access", "database", "datamodel", "definitions/stored", "files", "jobs", "state")
+"""Below tests/: where storage is the subject. Elsewhere, what runs on both databases is quick on SQLite."""
+SECONDS = 5.0
+"""What takes longer than that in the quick tier is told of."""
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Whether a test is in the slow tier; otherwise it is in the quick one."""
+    path = item.path.relative_to(item.config.rootpath / "tests")
+    if _below(path, SLOW) or PROCESSES.intersection(getattr(item, "fixturenames", ())):
+        return True
+    variant = getattr(item, "callspec", None)
+    return variant is not None and variant.params.get("database_url") == "postgresql" and not _below(path, STORED)
+
+
+def _below(path: Path, places: tuple[str, ...]) -> bool:
+    return any(path.is_relative_to(place) for place in places)
+
+
+# --- hooks ------------------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("tiers").addoption("--all", action="store_true", help="run the slow tier, too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: in the slow tier; tests/support/tiers.py gives it")
+    if config.args_source is pytest.Config.ArgsSource.ARGS or config.option.keyword or config.option.markexpr:
+        config.option.all = True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Before `-m` is looked at, which may name the marker."""
+    slow = [item for item in items if is_slow(item)]
+    for item in slow:
+        item.add_marker("slow")
+    if slow and not config.option.all:
+        items[:] = [item for item in items if "slow" not in item.keywords]
+        config.hook.pytest_deselected(items=slow)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Which tests took long for the quick tier. None fails by it: the machine may be busy."""
+    took: Counter[str] = Counter()
+    for report in chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport) and "slow" not in report.keywords:
+            took[report.nodeid] += report.duration
+    for test, seconds in took.most_common():
+        if seconds > SECONDS:
+            terminalreporter.write_line(f"{seconds:.1f} s is long for the quick tier (tests/README.md): {test}")
+    if not config.option.all:
+        terminalreporter.write_line("the quick tier alone: `pytest --all` runs the slow one, too")
