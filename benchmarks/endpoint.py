@@ -2,7 +2,7 @@
 
 `POST /<milliseconds>/<calls>/v1/chat/completions` answers after so long, with a call of the tool `look` until there are
 so many results behind the last message of a user. `POST /pieces/<number>/v1/chat/completions` answers at once with so
-many words, each in a write of its own where the answer is streamed.
+many words, each in a write of its own where the answer is streamed; `…/v1/messages` does the same in Anthropic's words.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ _HEAD = {"id": "c", "created": 1, "model": "m", "system_fingerprint": "fp"}
 def _whole(message: dict[str, Any], usage: dict[str, int]) -> bytes:
     reason = "tool_calls" if message.get("tool_calls") else "stop"
     choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
-    body = json.dumps({**_HEAD, "object": "chat.completion", "usage": usage, "choices": [choice]}).encode()
+    return _body({**_HEAD, "object": "chat.completion", "usage": usage, "choices": [choice]})
+
+
+def _body(answer: dict[str, Any]) -> bytes:
+    body = json.dumps(answer).encode()
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
@@ -76,15 +80,54 @@ def _answer(pieces: int, *, stream: bool) -> list[bytes]:
     return [_EVENTS, _event({"role": "assistant", "content": begin}), *_words(pieces), *last]
 
 
+def _named(kind: str, **fields: Any) -> bytes:
+    return _chunk(f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode())
+
+
+def _piece(text: str) -> bytes:
+    return _named("content_block_delta", index=0, delta={"type": "text_delta", "text": text})
+
+
+@lru_cache
+def _pieces(number: int) -> list[bytes]:
+    return [_piece(f"word{each} ") for each in range(number)]
+
+
+def _anthropic(pieces: int, *, stream: bool) -> list[bytes]:
+    """The same answer in Anthropic's words."""
+    begin = f"Answer {next(_NUMBERS)}: "
+    message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "stop_reason": None}
+    usage = {"input_tokens": 10, "output_tokens": pieces, "cache_read_input_tokens": 0}
+    if not stream:
+        text = begin + "".join(f"word{number} " for number in range(pieces))
+        return [
+            _body({**message, "content": [{"type": "text", "text": text}], "stop_reason": "end_turn", "usage": usage})
+        ]
+    first = [
+        _named("message_start", message={**message, "content": [], "usage": usage}),
+        _named("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+        _named("ping"),
+        _piece(begin),
+    ]
+    last = [
+        _named("content_block_stop", index=0),
+        _named("message_delta", delta={"stop_reason": "end_turn", "stop_sequence": None}, usage=usage),
+        _named("message_stop"),
+        _chunk(b""),
+    ]
+    return [_EVENTS, *first, *_pieces(pieces), *last]
+
+
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while head := await reader.readuntil(b"\r\n\r\n"):
             first, *lines = head.decode().lower().split("\r\n")
             length = next(line for line in lines if line.startswith("content-length:"))
-            _, kind, number, *_ = first.split()[1].split("/")
+            _, kind, number, *path = first.split()[1].split("/")
             asked = json.loads(await reader.readexactly(int(length.split(":")[1])))
             if kind == "pieces":
-                for part in _answer(int(number), stream=bool(asked.get("stream"))):
+                answer = _anthropic if path[-1] == "messages" else _answer
+                for part in answer(int(number), stream=bool(asked.get("stream"))):
                     writer.write(part)
                     await writer.drain()
                     await asyncio.sleep(0)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from drsai_backend.config import Settings
 from drsai_backend.models import ModelClientFactory, tokens
 from tests.support.model_server import ModelServer
+from tests.support.streaming import Wire
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +25,15 @@ def server(_server: ModelServer) -> ModelServer:
     """A server without scripts and requests; the port is the same for all tests."""
     _server.clear()
     return _server
+
+
+@pytest.fixture
+async def wire() -> AsyncIterator[Wire]:
+    wire = Wire()
+    server = await asyncio.start_server(wire.serve, "127.0.0.1", 0)
+    wire.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    yield wire
+    server.close()
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -26,7 +25,6 @@ from openai import (
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
 
-from drsai_backend.errors import EndpointFailed
 from drsai_backend.models import RunModelClient
 from drsai_backend.models.endpoints.answers import UsageMeter
 from drsai_backend.models.endpoints.bounded import bounded_client
@@ -36,6 +34,7 @@ from tests.models.test_run_client import INFO
 from tests.support.model_server import ModelServer, Raw, Reply
 from tests.support.other_endpoints import AzureServer
 from tests.support.recorded_streams import ANSWERS, STREAMS
+from tests.support.streaming import Wire, cuts_of, error_of, feeding, plain
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # AutoGen's, of answers that it finds odd
 HELLO = [UserMessage(content="Hello", source="user")]
@@ -52,20 +51,6 @@ class ByPackage(NotingOpenAI):
 def made(kind: type[AsyncOpenAI], url: str, **more: Any) -> AsyncOpenAI:
     more = {"api_key": "k", "http_client": bounded_client(WIRE), "max_retries": 0, **more}
     return kind(base_url=url, **more)
-
-
-def plain(value: Any) -> Any:
-    """A dump without what is not there: a bounded piece of a call has empty arguments."""
-    if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items() if each not in (None, "")}
-    return [plain(each) for each in value] if isinstance(value, list) else value
-
-
-def error_of(error: Exception) -> Any:
-    """What a caller can tell errors apart by."""
-    if isinstance(error, EndpointFailed):
-        return EndpointFailed
-    return type(error), str(error), getattr(error, "body", None), getattr(error, "code", None)
 
 
 async def chunks_of(client: AsyncOpenAI) -> Any:
@@ -126,31 +111,9 @@ async def test_an_answer_is_read_as_the_package_reads_it(server: ModelServer, na
         assert mine.choices[0].message.model_extra == other.choices[0].message.model_extra
 
 
-class Fed(DefaultAsyncHttpxClient):
-    """A client whose answer is in memory, cut as the test wants it."""
-
-    parts: list[bytes] = []
-
-    def __init__(self, **options: Any) -> None:
-        roots = (kind.__module__.partition(".")[0] for kind in type(self).__mro__)
-        package = import_module(next(name for name in roots if name.startswith("httpx")))
-        parts = self.parts
-
-        class Body(package.AsyncByteStream):
-            async def __aiter__(self) -> AsyncIterator[bytes]:
-                for part in parts:
-                    yield part
-
-        def answer(_: Any) -> Any:
-            headers = {"content-type": "text/event-stream"}
-            return package.Response(200, headers=headers, stream=Body())
-
-        super().__init__(**dict(options, mounts=None), transport=package.MockTransport(answer))
-
-
 async def fed(parts: list[bytes], kind: type[AsyncOpenAI] = NotingOpenAI) -> Any:
-    feeding = type("Feeding", (Fed,), {"parts": parts})
-    async with made(kind, "http://test/v1", http_client=bounded_client(WIRE, kind=feeding)) as client:
+    http = bounded_client(WIRE, kind=feeding(DefaultAsyncHttpxClient, parts))
+    async with made(kind, "http://test/v1", http_client=http) as client:
         return await chunks_of(client)
 
 
@@ -158,55 +121,8 @@ async def fed(parts: list[bytes], kind: type[AsyncOpenAI] = NotingOpenAI) -> Any
 @settings(max_examples=150, deadline=None)
 async def test_the_cuts_of_the_bytes_change_nothing(name: str, data: st.DataObject) -> None:
     stream = STREAMS[name]
-    cuts = sorted(data.draw(st.sets(st.integers(1, max(len(stream) - 1, 1)), max_size=12)))
-    parts = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
-    assert await fed(parts) == await fed([stream]) == await fed([bytes([each]) for each in stream], ByPackage)
-
-
-class Wire:
-    """An endpoint that sends what a test wants, and counts its connections. An answer has bytes, None for waiting until
-    the client leaves, and False for a connection that breaks."""
-
-    url = ""
-
-    def __init__(self) -> None:
-        self.answers: list[list[bytes | bool | None]] = []
-        self.connections = 0
-        self.left = asyncio.Event()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                [length] = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-                await reader.readexactly(int(length.split(b":")[1]))
-                writer.write(
-                    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-                )
-                for part in self.answers.pop(0):
-                    if part is False:
-                        return
-                    if part is None:
-                        await reader.read()
-                        self.left.set()
-                        return
-                    assert isinstance(part, bytes)
-                    writer.write(b"%x\r\n%b\r\n" % (len(part), part) if part else b"0\r\n\r\n")
-                    await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            self.left.set()
-        finally:
-            writer.close()
-
-
-@pytest.fixture
-async def wire() -> AsyncIterator[Wire]:
-    wire = Wire()
-    server = await asyncio.start_server(wire.serve, "127.0.0.1", 0)
-    wire.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    yield wire
-    server.close()
+    theirs = await fed([bytes([each]) for each in stream], ByPackage)
+    assert await fed(cuts_of(stream, data)) == await fed([stream]) == theirs
 
 
 PIECE = STREAMS["no [DONE]"].partition(b"\n\n")[0] + b"\n\n"
@@ -216,7 +132,7 @@ DONE = b"data: [DONE]\n\n"
 async def test_a_connection_is_used_again(wire: Wire) -> None:
     """Also where the end of an answer comes after [DONE], which is not waited for without end."""
     wire.answers = [[PIECE, DONE, b""], [PIECE + DONE, b"data: {}\n\n", b""], [PIECE, DONE, None], [PIECE, b""]]
-    async with made(NotingOpenAI, wire.url) as client:
+    async with made(NotingOpenAI, f"{wire.url}/v1") as client:
         for number, connections in enumerate([1, 1, 1, 2]):
             found, error = await chunks_of(client)
             assert (len(found), error, wire.connections) == (1, None, connections), number
@@ -228,7 +144,7 @@ async def test_a_connection_is_used_again(wire: Wire) -> None:
 )
 async def test_a_stream_that_stops_is_an_error_of_the_connection(wire: Wire, end: Any, kind: Any, read: float) -> None:
     wire.answers = [[PIECE, end]]
-    async with made(NotingOpenAI, wire.url, timeout=Timeout(10, read=read)) as client:
+    async with made(NotingOpenAI, f"{wire.url}/v1", timeout=Timeout(10, read=read)) as client:
         found, error = await chunks_of(client)
         assert (len(found), error[0]) == (1, kind)
 
@@ -236,7 +152,7 @@ async def test_a_stream_that_stops_is_an_error_of_the_connection(wire: Wire, end
 @pytest.mark.parametrize("how", ["closed", "cancelled", "token", "abandoned"])
 async def test_whatever_ends_a_stream_ends_its_request(wire: Wire, how: str) -> None:
     wire.answers = [[PIECE, None]]
-    async with made(NotingOpenAI, wire.url) as client:
+    async with made(NotingOpenAI, f"{wire.url}/v1") as client:
         run = RunModelClient(PooledOpenAIClient(client, model="m", model_info=INFO))
         token = CancellationToken()
         stream = run.create_stream(HELLO, cancellation_token=token)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import copy
 import json
+import logging
 from pathlib import Path
 from typing import Any, cast
 
-from autogen_core import FunctionCall, Image
+import anthropic
+from autogen_core import EVENT_LOGGER_NAME, FunctionCall, Image
 from autogen_core.models import (
     AssistantMessage,
     FunctionExecutionResult,
@@ -18,6 +20,7 @@ from autogen_core.models import (
     SystemMessage,
     UserMessage,
 )
+from autogen_ext.models.anthropic import BaseAnthropicChatCompletionClient
 from autogen_ext.models.openai import BaseOpenAIChatCompletionClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,19 +30,21 @@ from PIL import Image as PILImage
 from drsai_backend.config import Settings
 from drsai_backend.drsai import DrSai
 from drsai_backend.models import RunModelClient
+from drsai_backend.models.endpoints.anthropic import NotingAnthropic, PooledAnthropicClient
 from drsai_backend.models.endpoints.forms import Form, MessageForms, dumps
 from drsai_backend.models.images import EncodedImage
 from drsai_backend.models.openai import PooledOpenAIClient
 from tests.models.conftest import MakeFactory
 from tests.models.test_run_client import INFO
 from tests.support.model_server import ModelServer
+from tests.support.recorded_messages import WHOLE
+from tests.support.streaming import feeding, plain
 
 PIXEL = base64.b64encode(b"\x89PNG, as far as anybody looks").decode()
 texts = st.sampled_from(["", " ", "Hello", "Grüße \u2028", "Hello ", "a" * 300])
 names = st.sampled_from(["ada", "bob", "user"])
-calls = st.builds(
-    FunctionCall, id=st.sampled_from(["1", "2"]), name=names, arguments=st.sampled_from(["{}", '{"a": 1}'])
-)
+given_to = st.sampled_from(["{}", '{"a": 1}', '{"a": 10000000000000000000000, "b": ["\u00fc"]}', "no JSON", ""])
+calls = st.builds(FunctionCall, id=st.sampled_from(["1", "2"]), name=names, arguments=given_to)
 results = st.builds(
     FunctionExecutionResult, content=texts, name=names, call_id=st.sampled_from(["1", "2"]), is_error=st.booleans()
 )
@@ -109,6 +114,89 @@ def test_they_are_equal_to_a_fresh_conversion(
         assert isinstance(made, str) or made[3]["messages"] == made[0]
 
 
+class Sent:
+    """Anthropic's client, whose answers are in memory; `sent` has the bodies of its requests."""
+
+    def __init__(self, *, marks: bool) -> None:
+        http = feeding(anthropic.DefaultAsyncHttpxClient, [WHOLE["text"]], "application/json")
+        self.sent: list[bytes] = http.asked
+        self.client = NotingAnthropic(api_key="k", http_client=http())
+        self.client.marks = marks
+
+
+async def asked_of(client: Any, sent: list[bytes], messages: list[LLMMessage], tools: list[Any]) -> Any:
+    """What a client sends, what it leaves of the messages, and what AutoGen logs."""
+    messages, log = copy.deepcopy(messages), LogCapture()
+    sent.clear()
+    with log:
+        try:
+            await client.create(messages, tools=tools)
+        except (ValueError, IndexError) as error:  # IndexError: AutoGen's, of a call without a message
+            return str(error)
+    [body], [event] = sent, log.events
+    left = [each.model_dump(mode="json") for each in messages]
+    return json.loads(body), left, [plain(each) for each in event.kwargs["messages"]]
+
+
+class LogCapture(logging.Handler):
+    """AutoGen's events of model calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Any] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.events.append(record.msg)
+
+    def __enter__(self) -> None:
+        logger = logging.getLogger(EVENT_LOGGER_NAME)
+        self._level = logger.level
+        logger.addHandler(self)
+        logger.setLevel(logging.INFO)
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger(EVENT_LOGGER_NAME).removeHandler(self)
+        logging.getLogger(EVENT_LOGGER_NAME).setLevel(self._level)
+
+
+TOOL: Any = {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}
+
+
+@given(st.booleans(), st.booleans(), st.lists(contexts, min_size=1, max_size=3), st.sampled_from([[], [TOOL]]))
+@settings(max_examples=200, deadline=None)
+async def test_anthropics_are_equal_to_a_fresh_conversion(
+    marks: bool, vision: bool, asked: list[list[LLMMessage]], tools: list[Any]
+) -> None:
+    to: dict[str, Any] = {"create_args": {"model": "m"}, "model_info": {**INFO, "vision": vision}}
+    sides = Sent(marks=marks)
+    ours, stock = [
+        PooledAnthropicClient(sides.client, **to, forms=FORMS),
+        BaseAnthropicChatCompletionClient(client=sides.client, **to),
+    ]
+    for messages in asked:
+        stock._last_used_tools = []  # pyright: ignore[reportPrivateUsage] - what it keeps from call to call, ours does not
+        made = await asked_of(ours, sides.sent, messages, tools)
+        assert made == await asked_of(stock, sides.sent, messages, tools)
+
+
+async def test_anthropics_are_converted_once() -> None:
+    """A call converts what is new, and joins what is known as it is."""
+    sides, forms = Sent(marks=True), MessageForms(100_000)
+    client = PooledAnthropicClient(sides.client, create_args={"model": "m"}, model_info=INFO, forms=forms)
+    messages: list[LLMMessage] = [SystemMessage(content="Be kind.")]
+    before: set[int] = set()
+    for number in range(5):
+        messages = [*copy.deepcopy(messages), *context(number)]
+        await client.create(messages)
+        made = {id(form) for found, _ in forms._new.values() for form in found}  # pyright: ignore[reportPrivateUsage]
+        assert (len(made), len(made - before)) == (2 * number + 1, 2 if number else 1)
+        before = made
+        assert json.loads(sides.sent[-1])["system"][0]["text"] == "Be kind."
+        for _ in range(number):
+            [form] = next(iter(forms._new.values()))[0]  # pyright: ignore[reportPrivateUsage]
+            assert form.encoded in sides.sent[-1]
+
+
 def context(number: int) -> list[LLMMessage]:
     user: LLMMessage = UserMessage(content=f"What is {number}?", source="user")
     return [user, AssistantMessage(content=f"It is {number}.", source="ada")]
@@ -128,6 +216,25 @@ async def test_a_message_is_converted_once(server: ModelServer, factory: MakeFac
         before = forms
         await RunModelClient(client, rules=made.rules).create(messages)
         assert server.requests[-1].messages == params.messages
+
+
+ALIKE: list[LLMMessage] = [
+    UserMessage(content=PIXEL, source="a"),
+    UserMessage(content=[PIXEL], source="a"),
+    UserMessage(content=[EncodedImage(PIXEL)], source="a"),
+    UserMessage(content=[], source="a"),
+    AssistantMessage(content=PIXEL, source="a"),
+    AssistantMessage(content=[], source="a"),
+    AssistantMessage(content=[], source="a", thought=PIXEL),
+    FunctionExecutionResultMessage(content=[]),
+]
+
+
+def test_messages_that_are_alike_have_forms_of_their_own() -> None:
+    forms = MessageForms(100_000)
+    for _ in range(2):
+        made = forms.of(ALIKE, "m", lambda message: [{"is": repr(message)}])
+        assert [form["is"] for form in made] == [repr(each) for each in ALIKE]
 
 
 def test_they_are_bounded() -> None:

@@ -4,14 +4,13 @@ a run's calls have used."""
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias, TypedDict
 
 from autogen_core.models import CreateResult, RequestUsage
-from openai import AsyncStream
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
 
@@ -62,7 +61,7 @@ class CallNotes:
     lost: Counter[str] = field(default_factory=Counter[str])
     bounds: AnswerBounds = DEFAULT
     length: AnswerLength | None = None
-    stream: AsyncStream[ChatCompletionChunk] | None = None
+    close_stream: Callable[[], Awaitable[None]] | None = None
 
     def begin(self) -> None:
         """A request is sent: its answer is measured anew."""
@@ -80,9 +79,9 @@ class CallNotes:
 
     async def close(self) -> None:
         """End an answer that is still streamed, and its request: AutoGen's client leaves that to the collector."""
-        stream, self.stream = self.stream, None
-        if stream is not None:
-            await stream.close()
+        close, self.close_stream = self.close_stream, None
+        if close is not None:
+            await close()
 
     def failed(self) -> None:
         """The attempt came to nothing: what it has used counts, and the next one begins anew."""

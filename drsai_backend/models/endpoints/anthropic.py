@@ -1,4 +1,5 @@
-"""Anthropic's endpoints: AutoGen's client, with marks for what of a prompt may be kept there, and notes of usage.
+"""Anthropic's endpoints: AutoGen's client, with marks for what of a prompt may be kept there, and notes of usage. The
+package sends, and what comes of `messages.create` is read here; its other calls are its own.
 
 The package `anthropic` is an extra; this module is imported where a profile asks for it.
 """
@@ -6,22 +7,31 @@ The package `anthropic` is an extra; this module is imported where a profile ask
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
-from anthropic import AsyncAnthropic
+from anthropic import APIConnectionError, APITimeoutError, AsyncAnthropic, AsyncStream
 from anthropic.resources.messages import AsyncMessages
-from autogen_core.models import CreateResult, LLMMessage, ModelInfo
+from anthropic.types import Message, RawMessageStreamEvent
+from autogen_core.models import CreateResult, FunctionExecutionResultMessage, LLMMessage, ModelInfo, SystemMessage
 from autogen_core.tools import Tool, ToolSchema
 from autogen_ext.models.anthropic import BaseAnthropicChatCompletionClient
+from autogen_ext.models.anthropic._anthropic_client import to_anthropic_type  # what each call converts with
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.endpoints.answers import CallNotes, current_notes
+from drsai_backend.models.endpoints.bounded import AnswerLength
+from drsai_backend.models.endpoints.chunks import loads, models_in, part_of
+from drsai_backend.models.endpoints.forms import Form, MessageForms, dumps
+from drsai_backend.models.endpoints.streams import Read, is_helped
 from drsai_backend.models.tokens import estimate_tokens
 
 TAKES: Final = frozenset({"temperature", "max_tokens", "top_p", "stop"})
 """Parameters of requests that Anthropic's interface has."""
+_PATH: Final = "/v1/messages"
 _MARK: Final = {"type": "ephemeral"}
 _LAST_TURNS: Final = 2
 _ARGUMENTS: Final = frozenset(inspect.signature(AsyncMessages.create).parameters)
@@ -55,40 +65,74 @@ class NotingAnthropic(AsyncAnthropic):
         """As the package's own."""
         if self.marks and isinstance(body := options.get("body"), Mapping):
             options["body"] = marked(cast(JsonObject, body))
-        notes = current_notes()
-        if notes is None:
-            return cast(object, await super().post(path, **options))
+        notes = current_notes() or CallNotes()
         notes.begin()
+        if path == _PATH and not is_helped(cast(JsonObject, options["options"]).get("headers")):
+            options |= {"cast_to": _Answer, "stream_cls": _ReadStream}
         answer = await super().post(path, **options)
-        if options.get("stream"):
-            return _NotedStream(answer, notes)
         _take(notes, getattr(answer, "usage", None))
         return answer
 
+    async def _copy_and_prepare(self, options: Any) -> Any:
+        """Without what is known of messages, which need not be walked to be sent as they are."""
+        body = cast(JsonObject, options.json_data if isinstance(options.json_data, dict) else {})
+        messages: object = body.get("messages")
+        if not isinstance(messages, list) or "messages" in (options.extra_json or ()):
+            return await super()._copy_and_prepare(options)
+        told = cast("list[Any]", messages)
+        others = [each for each in told if not isinstance(each, Form)]
+        options = options.model_copy(update={"json_data": {**body, "messages": others}})
+        prepared: Any = await super()._copy_and_prepare(options)
+        rest = iter(prepared.json_data["messages"])
+        prepared.json_data["messages"] = [each if isinstance(each, Form) else next(rest) for each in told]
+        return prepared
 
-class _NotedStream:
-    """A stream of events whose usage is noted."""
+    def _build_request(self, options: Any, *, retries_taken: int = 0) -> Any:
+        if options.url == _PATH and isinstance(options.json_data, dict):
+            options.content, options.json_data = dumps(cast(JsonObject, options.json_data)), None
+        return super()._build_request(options, retries_taken=retries_taken)
 
-    def __init__(self, stream: Any, notes: CallNotes) -> None:
-        self._stream = stream
-        self._notes = notes
 
-    async def __aiter__(self) -> AsyncGenerator[Any, None]:
-        length = self._notes.length
-        assert length is not None
-        async for event in self._stream:
-            message: object = getattr(event, "message", None)
-            _take(self._notes, getattr(message, "usage", None))
-            _take(self._notes, getattr(event, "usage", None))
-            length.of_anthropic(event)
-            yield event
-            if length.over:
-                await self._stream.close()
-                return
-        length.check_begun()
+class _Answer(Message):
+    """What the package makes of a whole answer, by its own protocol: a part."""
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+    @classmethod
+    def build(cls, *, response: object, data: object) -> Any:
+        return _ANSWER(data)
+
+
+class _Events(AsyncStream[RawMessageStreamEvent]):
+    """By itself, as the package looks for what a stream is made of among the bases of one class."""
+
+
+class _ReadStream(Read, _Events):
+    timed_out, broken = APITimeoutError, APIConnectionError
+
+    def __stream__(self) -> AsyncIterator[Any]:
+        # Where calls are traced the package reads: what it tells of them is taken from its own models.
+        return super().__stream__() if self._observer is None else _Events.__stream__(self)
+
+    def note(self, piece: Any, length: AnswerLength) -> None:
+        _take(self.notes, getattr(getattr(piece, "message", None), "usage", None))
+        _take(self.notes, getattr(piece, "usage", None))
+        length.of_anthropic(piece)
+
+    def piece(self, name: bytes, data: bytes) -> Any:
+        if name == b"error":
+            raise self._error(data)
+        return _EVENT(loads(data)) if data and name not in (b"", b"ping") else None
+
+    def _error(self, data: bytes) -> Exception:
+        body: Any = data.decode()
+        with suppress(ValueError):
+            body = loads(data)
+        told = f"{body}" or f"Error code: {self.response.status_code}"
+        make = self._client._make_status_error  # pyright: ignore[reportPrivateUsage] - the package's own streams do
+        return make(told, body=body, response=self.response)
+
+
+_ANSWER: Final = part_of(Message)
+_EVENT: Final = part_of(*models_in(RawMessageStreamEvent))
 
 
 def _take(notes: CallNotes, usage: object) -> None:
@@ -134,24 +178,58 @@ def _plain(part: Any) -> Any:
     return part.model_dump(exclude_none=True) if hasattr(part, "model_dump") else part
 
 
+class _Call(BaseAnthropicChatCompletionClient):
+    """AutoGen's client for one call: its own keeps the tools of its newest call for the next one. It converts the last
+    message; the forms of those before it come out of `forms`."""
+
+    def __init__(self, client: AsyncAnthropic, forms: MessageForms, create_args: JsonObject, info: ModelInfo) -> None:
+        super().__init__(client=client, create_args=create_args, model_info=info)
+        self._forms, self._known = forms, list[Form]()
+        self._ask: Any = client.messages.create
+        self._client = SimpleNamespace(messages=SimpleNamespace(create=self._send))
+
+    def _rstrip_last_assistant_message(self, messages: Sequence[LLMMessage]) -> Sequence[LLMMessage]:
+        """The last thing that AutoGen does with messages before it converts each."""
+        messages = super()._rstrip_last_assistant_message(messages)
+        said = [each for each in messages if not isinstance(each, SystemMessage)]
+        self._known = self._forms.of(said[:-1], "anthropic", _converted)
+        results = [each for each in said[:-1] if isinstance(each, FunctionExecutionResultMessage)]
+        # AutoGen says which tools there are where a result is among the messages.
+        return [*(each for each in messages if isinstance(each, SystemMessage)), *results[:1], *said[-1:]]
+
+    async def _send(self, *, messages: list[Any], **options: Any) -> Any:
+        messages[:-1] = self._known  # in AutoGen's list, which it logs
+        return await self._ask(messages=messages, **options)
+
+
+def _converted(message: LLMMessage) -> list[Any]:
+    made = cast("list[Any] | JsonObject", to_anthropic_type(message))
+    return made if isinstance(made, list) else [made]
+
+
 class PooledAnthropicClient(BaseAnthropicChatCompletionClient):
-    """AutoGen's Anthropic client with a given `AsyncAnthropic`, which it does not close. AutoGen's keeps the tools of
-    its newest call for the next one: every call here is made by a client of its own."""
+    """AutoGen's Anthropic client with a given `AsyncAnthropic`, which it does not close. Every call is made by a client
+    of its own. `forms`: messages as they are sent; None: they are converted for each call."""
 
     component_type = "model"
     component_provider_override = "autogen_ext.models.anthropic.AnthropicChatCompletionClient"
     takes_params = TAKES
 
     def __init__(
-        self, client: AsyncAnthropic, *, create_args: JsonObject, model_info: ModelInfo, context_size: int | None = None
+        self,
+        client: AsyncAnthropic,
+        *,
+        create_args: JsonObject,
+        model_info: ModelInfo,
+        context_size: int | None = None,
+        forms: MessageForms | None = None,
     ) -> None:
         super().__init__(client=client, create_args=create_args, model_info=model_info)
-        self._parts = client, create_args, model_info, context_size
+        self._forms = MessageForms(0) if forms is None else forms
         self.context_length = context_size
 
-    def _fresh(self) -> BaseAnthropicChatCompletionClient:
-        client, create_args, model_info, _ = self._parts
-        return BaseAnthropicChatCompletionClient(client=client, create_args=create_args, model_info=model_info)
+    def _fresh(self) -> _Call:
+        return _Call(self._client, self._forms, self._create_args, self._model_info)
 
     async def create(self, messages: Sequence[LLMMessage], **options: Any) -> CreateResult:  # pyright: ignore[reportIncompatibleMethodOverride] - handed on
         """As AutoGen's."""

@@ -6,10 +6,8 @@ Authentication, retries, time-outs, proxies and addresses stay the package's, as
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final, cast
 
@@ -22,24 +20,22 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.endpoints.answers import CallNotes, current_notes
-from drsai_backend.models.endpoints.chunks import answer_of, chunk_of, events_in, loads
+from drsai_backend.models.endpoints.bounded import AnswerLength
+from drsai_backend.models.endpoints.chunks import answer_of, chunk_of, loads
 from drsai_backend.models.endpoints.forms import dumps
+from drsai_backend.models.endpoints.streams import Noted, Read, is_helped
 
 _PATH: Final = "/chat/completions"
 _OPTIONS: Final = ("extra_headers", "extra_query", "extra_body", "timeout")
 _KNOWN: Final = inspect.signature(make_request_options).parameters
 _SECURITY: Final[JsonObject] = {"security": {"bearer_auth": True}} if "security" in _KNOWN else {}
-_HELPERS: Final = "x-stainless"
-"""Begins the headers by which the package's helpers know their requests, and want its own models."""
-_DRAIN_SECONDS: Final = 0.1
 _STREAM_FAILED: Final = "An error occurred during streaming"
 
 
 class _Completions(AsyncCompletions):
     async def create(self, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - its overloads
         """As the package's own: the same body, but not walked by type hints, and the same fields of an answer."""
-        headers: Mapping[str, Any] = options.get("extra_headers") or {}
-        if any(name.lower().startswith(_HELPERS) for name in headers):
+        if is_helped(options.get("extra_headers")):
             return cast(object, await super().create(**options))
         asked = make_request_options(**{name: options.pop(name) for name in _OPTIONS if name in options}, **_SECURITY)
         body = {name: value for name, value in options.items() if not isinstance(value, NotGiven | Omit)}
@@ -74,9 +70,7 @@ class _Noting(AsyncOpenAI):
         if path == _PATH and options.get("stream_cls") not in (None, _ReadStream):
             options["stream_cls"] = _NotedStream
         answer = await super().post(path, **options)
-        if isinstance(answer, _NotedStream):
-            answer.notes, notes.stream = notes, answer
-        elif isinstance(answer, ChatCompletion):
+        if isinstance(answer, ChatCompletion):
             notes.take(answer)
         return answer
 
@@ -99,64 +93,27 @@ class NotingAzure(AsyncAzureOpenAI, _Noting):  # after Azure's: see `_build_requ
     """The same for Azure."""
 
 
-class _NotedStream(AsyncStream[ChatCompletionChunk]):
-    notes: CallNotes
-
-    async def __anext__(self) -> ChatCompletionChunk:
-        length = self.notes.length
-        assert length is not None
-        if length.over:
-            await self.close()
-            raise StopAsyncIteration
-        try:
-            chunk = await super().__anext__()
-        except StopAsyncIteration:
-            length.check_begun()
-            raise
-        self.notes.take(chunk)
-        length.of_openai(chunk)
-        return chunk
-
-    async def __aiter__(self) -> AsyncIterator[ChatCompletionChunk]:
-        while (chunk := await anext(self, None)) is not None:
-            yield chunk
+class _Chunks(AsyncStream[ChatCompletionChunk]):
+    """By itself, as the package looks for what a stream is made of among the bases of one class."""
 
 
-class _ReadStream(_NotedStream):
-    async def __stream__(self) -> AsyncIterator[ChatCompletionChunk]:
-        response = self.response
-        try:
-            blocks = aiter(cast("AsyncIterator[bytes]", response.stream))
-            async for block in blocks:
-                for data in events_in(block):
-                    if data.startswith(b"[DONE]"):
-                        if response.http_version == "HTTP/1.1":
-                            await _drain(blocks)
-                        return
-                    yield chunk_of(self._checked(loads(data)))
-        except Exception as error:
-            # By name: the package uses httpx or httpx2.
-            names = {cls.__name__ for cls in type(error).__mro__}
-            if "TimeoutException" in names:
-                raise APITimeoutError(request=response.request) from error
-            if "RequestError" in names:
-                raise APIConnectionError(request=response.request) from error
-            raise
-        finally:
-            await response.aclose()
+class _NotedStream(Noted, _Chunks):
+    def note(self, piece: ChatCompletionChunk, length: AnswerLength) -> None:
+        self.notes.take(piece)
+        length.of_openai(piece)
 
-    def _checked(self, data: Any) -> Any:
-        error: Any = cast(JsonObject, data).get("error") if isinstance(data, dict) else None
+
+class _ReadStream(Read, _NotedStream):
+    ends = (b"[DONE]",)
+    timed_out, broken = APITimeoutError, APIConnectionError
+
+    def piece(self, name: bytes, data: bytes) -> ChatCompletionChunk | None:
+        if not data:
+            return None
+        found: Any = loads(data)
+        error: Any = cast(JsonObject, found).get("error") if isinstance(found, dict) else None
         if not error:
-            return cast(object, data)
+            return chunk_of(cast(JsonObject, found))
         message: object = cast(JsonObject, error).get("message") if isinstance(error, dict) else None
         told = message if message and isinstance(message, str) else _STREAM_FAILED
         raise APIError(told, request=self.response.request, body=cast(object, error))
-
-
-async def _drain(blocks: AsyncIterator[bytes]) -> None:
-    """Read the end of an answer, so that its connection can be used again. One that does not come is not waited for."""
-    with suppress(Exception):
-        async with asyncio.timeout(_DRAIN_SECONDS):
-            async for _ in blocks:
-                pass

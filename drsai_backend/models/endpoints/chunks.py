@@ -1,14 +1,15 @@
-"""Answers and chunks in OpenAI's form: JSON that orjson reads, with the attributes of the package's own models.
+"""Answers and their pieces: JSON that orjson reads, with the attributes of a package's own models.
 
-The package walks each chunk by its type hints, which costs several times of all else that is done with it. What is read
-is the same: the fields of its models, None where they are not there, `model_extra` for what it does not name.
+The packages walk each piece by its type hints, which costs several times of all else that is done with it. What is read
+is the same: the fields of their models, None where they are not there, `model_extra` for what they do not name.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any, ClassVar, Final, Self, cast, get_args
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, ClassVar, Final, Literal, Self, cast, get_args, get_origin
 
 import orjson
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
@@ -17,14 +18,14 @@ from pydantic import BaseModel
 from drsai_backend.json_types import JsonObject
 
 _BLANK: Final = b"\n\n"
-_FIELD: Final = b"data:"
 
 
 class Part:
-    """A JSON object with attributes."""
+    """A JSON object with attributes, which passes for a model of the package where that is asked for its class."""
 
+    __slots__ = ("__dict__", "_request_id", "_workspace_id")  # The last two are set beside the fields of an answer.
     _names: ClassVar[frozenset[str]]
-    _parts: ClassVar[tuple[tuple[str, type[Part]], ...]]
+    _parts: ClassVar[tuple[tuple[str, Callable[[Any], Any]], ...]]
 
     def __new__(cls, data: Any) -> Self:
         """What is no object stays as it is: whoever reads it finds that it is not what it should be."""
@@ -55,23 +56,46 @@ def _plain(value: Any) -> Any:
     return value.model_dump() if isinstance(value, Part) else value
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that a value of a type may be made of."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for each in get_args(annotation):
-        yield from _models_in(each)
+        yield from models_in(each)
 
 
-def _part_of(*models: type[BaseModel]) -> type[Part]:
-    """The class for a model of the package, or for what may be one of several."""
-    fields = {name: field for model in models for name, field in model.model_fields.items()}
-    nested = {name: [*_models_in(field.annotation)] for name, field in fields.items()}
-    parts = tuple((name, _part_of(*inner)) for name, inner in nested.items() if inner)
-    return type(models[0].__name__, (Part,), {**dict.fromkeys(fields), "_names": frozenset(fields), "_parts": parts})
+@cache
+def part_of(*models: type[BaseModel]) -> Callable[[Any], Any]:
+    """What makes a part for a model of a package, or for the one of several that the part's `type` names."""
+    if len(models) == 1:
+        return _class_of(models[0])
+    kinds = {name: part_of(model) for model in reversed(models) for name in (*_types_of(model), None)}
+
+    def made(data: Any) -> Any:
+        kind: Any = cast(JsonObject, data).get("type") if isinstance(data, dict) else None
+        return kinds.get(kind if isinstance(kind, str) else None, kinds[None])(data)
+
+    return made
 
 
-_ANSWER: Final = _part_of(ChatCompletion)
-_CHUNK: Final = _part_of(ChatCompletionChunk)
+def _class_of(model: type[BaseModel]) -> type[Part]:
+    fields = model.model_fields
+    nested = {name: [*models_in(field.annotation)] for name, field in fields.items()}
+    parts = tuple((name, part_of(*inner)) for name, inner in nested.items() if inner)
+    passes = {"__class__": model, "__pydantic_decorators__": None}  # pydantic 2.12 asks for the second one first
+    return type(
+        model.__name__, (Part,), {**dict.fromkeys(fields), **passes, "_names": frozenset(fields), "_parts": parts}
+    )
+
+
+def _types_of(model: type[BaseModel]) -> tuple[str, ...]:
+    """The values of its field `type`."""
+    field = model.model_fields.get("type")
+    return get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else ()
+
+
+_ANSWER: Final = part_of(ChatCompletion)
+_CHUNK: Final = part_of(ChatCompletionChunk)
 
 
 def answer_of(body: bytes) -> ChatCompletion:
@@ -100,13 +124,16 @@ def loads(data: bytes) -> Any:
         return json.loads(data.decode())
 
 
-def events_in(block: bytes) -> list[bytes]:
-    """The data of the events in a block of a stream; those without data and a last one that is not whole are none."""
+def events_in(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The names and the data of the events in a block of a stream, empty where there is none; a last event that is not
+    whole is none."""
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     *events, _ = block.split(_BLANK)
-    found = [
-        b"\n".join([line[len(_FIELD) :].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(_FIELD)])
-        for event in events
-    ]
-    return [data for data in found if data]
+    for event in events:
+        lines = event.split(b"\n")
+        yield b"".join(_values(lines, b"event:")[-1:]), b"\n".join(_values(lines, b"data:"))
+
+
+def _values(lines: list[bytes], field: bytes) -> list[bytes]:
+    return [line[len(field) :].removeprefix(b" ") for line in lines if line.startswith(field)]

@@ -1,4 +1,4 @@
-"""Messages in the form that OpenAI-compatible endpoints take, kept from call to call in memory.
+"""Messages in the form that endpoints take, kept from call to call in memory.
 
 AutoGen converts all of a context for each call, and all of it is encoded again. Here a message is converted and encoded
 once; a call joins the bytes.
@@ -6,7 +6,8 @@ once; a call joins the bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 import orjson
@@ -28,7 +29,7 @@ class Form(dict[str, Any]):
 
     def __init__(self, message: JsonObject) -> None:
         super().__init__(message)
-        self.encoded = orjson.dumps(message)
+        self.encoded = encoded(message)
 
 
 class MessageForms:
@@ -81,30 +82,36 @@ def _made(message: LLMMessage, convert: Convert) -> tuple[list[Form], int]:
 def _key(message: LLMMessage, rules: str) -> Hashable | None:
     """What a message's form depends on; None: it is not kept."""
     content: Any = message.content
-    source = getattr(message, "source", None)
+    head = rules, type(message), getattr(message, "source", None)
     if isinstance(content, str):
-        return rules, type(message), content, source
+        return *head, content
     if isinstance(message, FunctionExecutionResultMessage):
-        return rules, *[(each.call_id, each.content) for each in message.content]
+        return *head, *[(each.call_id, each.content) for each in message.content]
     if isinstance(message, AssistantMessage):
-        return rules, source, message.thought, *[(each.id, each.name, each.arguments) for each in content]
+        return *head, (message.thought,), *[(each.id, each.name, each.arguments) for each in content]
     if all(isinstance(each, str | EncodedImage) for each in content):
-        return rules, source, *[each if isinstance(each, str) else (each.to_base64(),) for each in content]
+        return *head, None, *[each if isinstance(each, str) else (each.to_base64(),) for each in content]
     return None
 
 
-def dumps(body: JsonObject) -> bytes:
+def dumps(body: Mapping[str, Any]) -> bytes:
     """A request's body; what is known of its messages is not encoded again."""
-    messages: object = body.get("messages")
-    if isinstance(messages, list):
-        parts = [each.encoded if isinstance(each, Form) else encoded(each) for each in cast("list[Any]", messages)]
-        body = {**body, "messages": orjson.Fragment(b"[%b]" % b",".join(parts))}
-    return encoded(body)
+    return b"{%b}" % b",".join([b"%b:%b" % (encoded(name), _field(value)) for name, value in body.items()])
+
+
+def _field(value: Any) -> bytes:
+    if not isinstance(value, list):
+        return encoded(value)
+    items = cast("list[Any]", value)
+    return b"[%b]" % b",".join([each.encoded if isinstance(each, Form) else encoded(each) for each in items])
 
 
 def encoded(value: Any) -> bytes:
-    """JSON, with pydantic's models as the `openai` package sends them."""
-    return orjson.dumps(value, default=_plain)
+    """JSON, with pydantic's models as the packages send them, and numbers of any length, which orjson refuses."""
+    try:
+        return orjson.dumps(value, default=_plain)
+    except orjson.JSONEncodeError:
+        return json.dumps(value, default=_plain, ensure_ascii=False).encode()
 
 
 def _plain(value: Any) -> Any:

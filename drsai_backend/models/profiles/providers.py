@@ -152,7 +152,11 @@ class Providers:
         own = {name: value for name, value in profile.parameters.items() if name not in PARAMETERS}
         args: JsonObject = {"model": profile.model, **own}
         return PooledAnthropicClient(
-            client, create_args=args, model_info=self.model_info(profile), context_size=profile.limits.context
+            client,
+            create_args=args,
+            model_info=self.model_info(profile),
+            context_size=profile.limits.context,
+            forms=self._forms,
         )
 
     def _key(self, name: str, profile: Profile) -> SecretStr | None:

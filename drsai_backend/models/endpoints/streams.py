@@ -1,0 +1,111 @@
+"""Streamed answers, as the clients of the `openai` and the `anthropic` package give them.
+
+What is here is mixed into a package's `AsyncStream`, which makes the request's options and owns the response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any, ClassVar, Final, cast
+
+from drsai_backend.models.endpoints.answers import CallNotes, current_notes
+from drsai_backend.models.endpoints.bounded import AnswerLength
+from drsai_backend.models.endpoints.chunks import events_in
+
+_HELPERS: Final = "x-stainless"
+"""Begins the headers by which the packages' helpers know their requests, and want the packages' own models."""
+_DRAIN_SECONDS: Final = 0.1
+
+
+def is_helped(headers: Mapping[str, Any] | None) -> bool:
+    """Whether a request with these headers is made by a helper of its package, as `with_raw_response`."""
+    return any(name.lower().startswith(_HELPERS) for name in headers or {})
+
+
+class Noted:
+    """A stream that notes what its pieces say, and ends where its answer is too long."""
+
+    response: Any
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.notes = current_notes() or CallNotes()
+        self.notes.begin()
+        self.notes.close_stream = cast(Any, self).close
+
+    def note(self, piece: Any, length: AnswerLength) -> None:
+        """Note what a piece says, and take of it what may be taken."""
+        raise NotImplementedError
+
+    async def __anext__(self) -> Any:
+        length = self.notes.length
+        assert length is not None
+        if length.over:
+            await cast(Any, self).close()
+            raise StopAsyncIteration
+        try:
+            piece: Any = await cast(Any, super()).__anext__()
+        except StopAsyncIteration:
+            length.check_begun()
+            raise
+        self.note(piece, length)
+        return piece
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        while (piece := await anext(self, None)) is not None:
+            yield piece
+
+
+class Read(Noted):
+    """A stream whose events are read here: the package reads them line by line, and makes its own models of each.
+
+    Attributes:
+        ends: what the data of a last event begins with, behind which the package reads nothing.
+        timed_out: the package's error of an answer that does not come in time.
+        broken: its error of a connection that breaks.
+    """
+
+    ends: ClassVar[tuple[bytes, ...]] = ()
+    timed_out: ClassVar[type[Exception]]
+    broken: ClassVar[type[Exception]]
+
+    def piece(self, name: bytes, data: bytes) -> Any:
+        """What an event gives to whoever reads the stream; None: nothing.
+
+        Raises:
+            Exception: the package's, where the event tells of an error.
+        """
+        raise NotImplementedError
+
+    async def __stream__(self) -> AsyncIterator[Any]:
+        response = self.response
+        try:
+            blocks = aiter(cast("AsyncIterator[bytes]", response.stream))
+            async for block in blocks:
+                for name, data in events_in(block):
+                    if data.startswith(self.ends):
+                        if response.http_version == "HTTP/1.1":
+                            await _drain(blocks)
+                        return
+                    if (piece := self.piece(name, data)) is not None:
+                        yield piece
+        except Exception as error:
+            # By name: the packages use httpx or httpx2.
+            names = {cls.__name__ for cls in type(error).__mro__}
+            if "TimeoutException" in names:
+                raise cast(Any, self.timed_out)(request=response.request) from error
+            if "RequestError" in names:
+                raise cast(Any, self.broken)(request=response.request) from error
+            raise
+        finally:
+            await response.aclose()
+
+
+async def _drain(blocks: AsyncIterator[bytes]) -> None:
+    """Read the end of an answer, so that its connection can be used again. One that does not come is not waited for."""
+    with suppress(Exception):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            async for _ in blocks:
+                pass
