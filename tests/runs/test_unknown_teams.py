@@ -1,7 +1,9 @@
-"""Inputs and runs whose team is not there: deleted, or unknown to every worker. On SQLite and PostgreSQL."""
+"""Inputs and runs whose team is not there: deleted, or unknown to every worker; and those that a later release has
+stored. On SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
+import base64
 from datetime import timedelta
 from typing import Any
 
@@ -13,9 +15,9 @@ from drsai_backend import DrSai, RunStatus
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import Database
 from drsai_backend.database.runs.workers import announce, unknown_for
-from drsai_backend.datamodel import QueuedInput, Run, Worker, table_of, utcnow
+from drsai_backend.datamodel import JournalEntry, QueuedInput, Run, Worker, table_of, utcnow
 from tests.support.teams.crew import Crew
-from tests.support.threads import LATE, QUICK, Make, disown, ended, request, said, thread_of, until
+from tests.support.threads import LATE, QUICK, Make, disown, ended, head_of, request, said, thread_of, until
 
 PATIENCE = {"unknown_team_seconds": 0.2}
 DEFINITION = {"agents": {"helper": {"prompt": "x"}}}
@@ -162,6 +164,130 @@ async def test_an_orphan_of_a_team_that_nobody_knows_ends_too(make: Make) -> Non
     assert said(await thread_of(lacks)) == ["one", "two"]
     errors = [run.error_message for run in await lacks.db.get(Run) if run.status is RunStatus.ERROR]
     assert ["no worker has known the team 'crew'" in str(error) for error in errors] == [True]
+
+
+def later(request: dict[str, Any]) -> dict[str, Any]:
+    """A stored request as a release might store it that has renamed a field."""
+    return {
+        "version": 2,
+        "said": request["messages"],
+        **{k: v for k, v in request.items() if k not in ("version", "messages")},
+    }
+
+
+async def a_later_release(drsai: DrSai, *, lives: bool = True) -> None:
+    """A worker of one announces what it reads; or it is gone."""
+    values = {"worker_id": "later", "teams": ["drsai:form-1", "drsai:form-2"], "since": utcnow() - timedelta(hours=1)}
+    if lives:
+        seen = {**values, "seen_at": utcnow()}
+        await drsai.database.write(lambda session: session.execute(sa.insert(table_of(Worker)).values(**seen)))
+    else:
+        await gone(drsai, "later")
+
+
+async def store_later(drsai: DrSai, run_id: str) -> None:
+    """Have a queued input be one that a later release has stored."""
+    [waits] = await drsai.db.get(QueuedInput, {"run_id": run_id})
+    queue = table_of(QueuedInput)
+    change = sa.update(queue).where(queue.c.run_id == run_id).values(request=later(waits.request))
+    await drsai.database.write(lambda session: session.execute(change))
+
+
+async def test_an_input_of_a_later_release_waits_for_a_worker_that_reads_it(make: Make) -> None:
+    crew = Crew()
+    crew.bob.hold()
+    drsai = await make({"crew": crew}, **QUICK, **PATIENCE)
+    first = await drsai.engine.start(request("one"))
+    newer = await drsai.engine.start(request("two", idempotency_key="k"))
+    last = await drsai.engine.start(request("three"))
+    await store_later(drsai, newer.run_id)
+    await a_later_release(drsai)
+    crew.bob.release()
+    assert (await first.wait()).status is RunStatus.COMPLETED
+    await sweeps(drsai, 2)
+    assert await status(drsai, newer.run_id) == (RunStatus.CREATED, None)
+    assert len(await drsai.db.get(QueuedInput)) == 2
+    await a_later_release(drsai, lives=False)
+    assert (await last.wait()).status is RunStatus.COMPLETED
+    state, error = await status(drsai, newer.run_id)
+    assert state is RunStatus.ERROR
+    assert "has format version 2; this version of drsai_backend reads 1" in (error or "")
+    assert "no worker of a later one has lived for 0.2 s: start one" in (error or "")
+    assert said(await thread_of(drsai)) == ["one", "three"]
+    # Nothing of it was done: the same request is a new one.
+    again = await drsai.engine.start(request("two", idempotency_key="k"))
+    assert (await again.wait()).status is RunStatus.COMPLETED
+
+
+async def test_a_stored_request_without_a_version_is_of_the_first(make: Make) -> None:
+    """As releases before wrote them; and one with a field that is not known here is read, as it need not be known."""
+    crew = Crew()
+    crew.bob.hold()
+    drsai = await make({"crew": crew})
+    await drsai.engine.start(request("one"))
+    waits = [await drsai.engine.start(request(text)) for text in ("two", "three")]
+    queue = table_of(QueuedInput)
+    for handle, change in zip(waits, ({"version": None}, {"more": {"a": 1}}), strict=True):
+        [row] = await drsai.db.get(QueuedInput, {"run_id": handle.run_id})
+        assert row.request["version"] == 1
+        stored = {**row.request, **change}
+        if change.get("version", 1) is None:
+            del stored["version"]
+        update = sa.update(queue).where(queue.c.run_id == handle.run_id).values(request=stored)
+        await drsai.database.write(lambda session, update=update: session.execute(update))
+    crew.bob.release()
+    for handle in waits:
+        assert (await handle.wait()).status is RunStatus.COMPLETED
+    assert said(await thread_of(drsai)) == ["one", "two", "three"]
+
+
+async def test_a_run_is_not_steered_by_what_it_cannot_read(make: Make) -> None:
+    crew = Crew()
+    crew.bob.hold()
+    drsai = await make({"crew": crew}, **LATE)
+    first = await drsai.engine.start(request("one"))
+    await crew.bob.asked.wait()
+    newer = await drsai.engine.start(request("two", on_busy="steer"))
+    await store_later(drsai, newer.run_id)
+    await a_later_release(drsai)
+    crew.bob.release()
+    assert (await first.wait()).status is RunStatus.COMPLETED
+    assert said(await thread_of(drsai)) == ["one"]
+    assert await status(drsai, newer.run_id) == (RunStatus.CREATED, None)
+
+
+async def test_an_orphan_of_a_later_release_is_left_to_a_worker_that_reads_it(make: Make) -> None:
+    crew = Crew()
+    crew.bob.hold()
+    knows = await make({"crew": crew}, **LATE, shutdown_grace_seconds=0)
+    handle = await knows.engine.start(request("one"))
+    await crew.bob.asked.wait()
+    journal = table_of(JournalEntry)
+    [entry] = await knows.database.read(lambda session: session.execute(sa.select(journal)).mappings().all())
+    raw = bytearray(base64.b64decode(entry["payload"]))
+    raw[2] += 1  # The version of its form.
+    change = sa.update(journal).values(payload=base64.b64encode(raw).decode())
+    await knows.database.write(lambda session: session.execute(change))
+    lacks = await make({"crew": crew}, **QUICK, **PATIENCE)
+    await a_later_release(lacks)
+    await disown(knows)
+    await sweeps(lacks, 3)
+    assert (await lacks.get_thread("anonymous", "t")).status == "running"
+
+    async def may_be_taken() -> bool:
+        return (await head_of(lacks)).lease_owner is None
+
+    await until(may_be_taken)
+    assert await status(lacks, handle.run_id) == (RunStatus.RUNNING, None)
+    await a_later_release(lacks, lives=False)
+
+    async def is_over() -> bool:
+        return (await status(lacks, handle.run_id))[0].is_final
+
+    await until(is_over)
+    state, error = await status(lacks, handle.run_id)
+    assert state is RunStatus.ERROR
+    assert "no worker of a later one has lived for 0.2 s" in (error or "")
 
 
 WORKERS: dict[str, tuple[list[tuple[float, float, list[str] | None]], float]] = {

@@ -314,6 +314,13 @@ def hold(session: Session, head: ThreadHead, owner: str, lease: timedelta, death
     return True
 
 
+def give_back(session: Session, key: int, owner: str) -> None:
+    """Have a worker hold a run no longer that it cannot resume: another one may."""
+    mine = (thread.c.id == key, thread.c.lease_owner == owner)
+    free = sa.update(thread).where(*mine).values(lease_owner=None, lease_expires_at=None)
+    session.connection().execute(free)
+
+
 def end_unheld(
     session: Session,
     head: ThreadHead,

@@ -13,6 +13,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import UserInput
 from drsai_backend.datamodel.owner import ThreadName
+from drsai_backend.errors import UnsupportedStateVersion
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelParams
 from drsai_backend.models.images import EncodedImage
@@ -23,6 +24,9 @@ from drsai_backend.teams.client_tools.definitions import STORED_AS, ClientTools
 from drsai_backend.teams.messages import read_message
 from drsai_backend.teams.recording.recorder import dump_message, storable
 
+VERSION: Final = 1
+"""Of the form that `to_json` gives. A field that readers of the form need not know leaves it as it is; any other change
+makes the next one, and counts `drsai_backend.runs.recovery.recovery.FORMS` on."""
 STORED: Final = "stored"
 """The key of a stored request that says that its team is a stored definition."""
 
@@ -30,6 +34,7 @@ STORED: Final = "stored"
 def to_json(request: RunRequest) -> JsonObject:
     """Everything of a request but whose it is, its thread, its team and its key, which have columns of their own."""
     return {
+        "version": VERSION,
         "messages": [_dump_message(message) for message in request.messages],
         "params": request.params.create_args(),
         "stream": request.stream,
@@ -47,7 +52,11 @@ def to_json(request: RunRequest) -> JsonObject:
 def from_json(
     stored: JsonObject, *, team: str, principal: Principal, name: ThreadName, api_key: str | None
 ) -> RunRequest:
-    """The request that `to_json` was given."""
+    """The request that `to_json` was given.
+
+    Raises:
+        UnsupportedStateVersion: it was stored by a later version of this package.
+    """
     return RunRequest(
         team=team,
         messages=messages_from(stored),
@@ -68,7 +77,10 @@ def from_json(
 
 
 def messages_from(stored: JsonObject) -> list[InputMessage]:
-    """The messages of a stored request."""
+    """The messages of a stored request. Releases before the first version wrote none. Raises as `from_json`."""
+    if (version := stored.get("version", 1)) > VERSION:
+        text = f"the stored message has format version {version}; this version of drsai_backend reads {VERSION}"
+        raise UnsupportedStateVersion(text, param="messages")
     return [_load_message(message) for message in stored["messages"]]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from autogen_agentchat.messages import BaseChatMessage
 
 from drsai_backend.database.runs.commands import join_writes, queued_inputs
+from drsai_backend.errors import UnsupportedStateVersion
 from drsai_backend.runs.commands.stored_request import messages_from
 from drsai_backend.runs.execution.writer import RunWriter
 from drsai_backend.runs.failures import HandedOver, PauseRequested
@@ -56,7 +57,10 @@ class Steering:
         taken: list[tuple[str, int]] = []
         for row in waiting:
             # Clients send the whole conversation; what the user said last is new.
-            new = messages_from(row["request"])
+            try:
+                new = messages_from(row["request"])
+            except UnsupportedStateVersion:
+                continue  # A worker that reads it begins it when the run is over.
             if all(message.message is None for message in new):
                 new = new[-1:]
             said = [*map(as_message, check_types(self._session.team, new))]
@@ -65,6 +69,8 @@ class Steering:
             messages += said
             self.texts += [message.text for message in new]
             taken.append((row["run_id"], lease.last_seq + len(messages)))
+        if waiting and not taken:
+            return
         writer.transcript.came_in(messages)
         writer.keyed = True
         await self._session.steer(messages)

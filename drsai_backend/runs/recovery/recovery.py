@@ -26,6 +26,7 @@ from drsai_backend.database.runs.commands import (
     deadline_of,
     drop_queued,
     end_unheld,
+    give_back,
     hold,
     leave_waiting,
     queued_inputs,
@@ -44,6 +45,7 @@ from drsai_backend.errors import (
     OtherModel,
     TeamBuildError,
     UnknownModel,
+    UnsupportedStateVersion,
 )
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.commands.stored_request import STORED, from_json, request_of_thread
@@ -65,6 +67,10 @@ log = logging.getLogger("drsai.recovery")
 
 INTERRUPTED = "The run was interrupted: the process that ran it ended before the run did."
 UNANSWERED = "Nobody answered in time."
+FORMS: Final = 1
+"""Counts the forms in which inputs and states are stored, in any of their parts. Each worker announces those it reads,
+like teams: so one of a release before knows whether what it cannot read is read by another that lives."""
+_FORM: Final = "drsai:form-{}"
 _AGAIN: Final = 0.5
 """Seconds between the looks at threads while the database is away."""
 AT_ONCE: Final = 8
@@ -141,19 +147,31 @@ class Recovery:
         if time.monotonic() - self._announced < ANNOUNCE_SECONDS:
             return
         patience, teams = timedelta(seconds=self._settings.unknown_team_seconds), [*self._teams.registry]
+        teams += map(_FORM.format, range(1, FORMS + 1))
         await self._db.database.write(lambda session: announce(session, self._worker_id, teams, patience))
         self._announced = time.monotonic()
 
     async def _unknown(self, team: str, since: datetime | None = None) -> UnknownModel | None:
         """Why a team that this process does not know is not waited for any longer, by a run or by an input that came at
         `since`. None: another worker may know it."""
-        unknown = await self._db.database.read(lambda session: unknown_for(session, team))
-        waited = unknown if since is None else min(unknown, utcnow() - since)
-        patience = self._settings.unknown_team_seconds
-        if waited.total_seconds() < patience:
+        if (patience := await self._waited(team, since)) is None:
             return None
         text = f"no worker has known the team {team!r} for {patience:g} s: start one that serves it, and try again"
         return UnknownModel(text, param="model")
+
+    async def _unread(self, raised: UnsupportedStateVersion, since: datetime | None = None) -> DrSaiError | None:
+        """The same of a state or an input that only a later version of this package reads."""
+        if (patience := await self._waited(_FORM.format(FORMS + 1), since)) is None:
+            return None
+        text = f"{raised.message}, and no worker of a later one has lived for {patience:g} s: start one, and try again"
+        return UnsupportedStateVersion(text, param=raised.param)
+
+    async def _waited(self, name: str, since: datetime | None) -> float | None:
+        """For how many seconds no worker has known a team or form, by which it was waited for long enough."""
+        unknown = await self._db.database.read(lambda session: unknown_for(session, name))
+        waited = unknown if since is None else min(unknown, utcnow() - since)
+        patience = self._settings.unknown_team_seconds
+        return None if waited.total_seconds() < patience else patience
 
     async def sweep(self) -> list[int]:
         """The keys of threads that want a look, in their order: one query, which touches live and waiting runs only. No
@@ -336,8 +354,12 @@ class Recovery:
             # Another worker has it, or will have it; or one that knows the team.
             log.info("not resumed: %s", error.message, extra={"thread_id": head.thread_id})
             return None
-        except Exception as error:
-            log.error("a run cannot be resumed", extra={"thread_id": head.thread_id}, exc_info=error)
+        except Exception as raised:
+            error = await self._unread(raised) if isinstance(raised, UnsupportedStateVersion) else raised
+            if error is None:
+                await self._db.database.write(lambda session: give_back(session, head.key, self._worker_id))
+                return None
+            log.error("a run cannot be resumed", extra={"thread_id": head.thread_id}, exc_info=raised)
             await self.end(head, RunStatus.ERROR, error=failure_text(error, head.team, None))
             return None
 
@@ -459,8 +481,10 @@ class Recovery:
             if isinstance(raised, UnknownModel):
                 deleted = UnknownModel(f"the agent {team!r} was deleted while the message waited", param="model")
                 error = deleted if row["request"].get(STORED) else await self._unknown(team, row["created_at"])
+            elif isinstance(raised, UnsupportedStateVersion):
+                error = await self._unread(raised, row["created_at"])
             if error is None:
-                return None  # Another worker may know the team.
+                return None  # Another worker may know the team, or read what is stored.
             # Conflicts pass, but for this one: the thread stays another team's.
             if isinstance(error, Conflict | DatabaseError | Busy) and not isinstance(error, OtherModel):
                 log.info("a queued input waits on: %s", error, extra={"thread_id": head.thread_id})
@@ -470,7 +494,7 @@ class Recovery:
             level, shown = (logging.INFO, None) if is_known else (logging.ERROR, error)
             what = "is no answer" if answers else "failed"
             log.log(level, "a queued input %s: %s", what, text, extra={"run_id": run_id}, exc_info=shown)
-            return text, isinstance(error, UnknownModel)
+            return text, isinstance(error, UnknownModel | UnsupportedStateVersion)
         return None
 
     @asynccontextmanager
