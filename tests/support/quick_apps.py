@@ -11,23 +11,39 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from fastapi import routing
 from fastapi.dependencies import utils
 
 _signature = utils.get_typed_signature
+_return = utils.get_typed_return_annotation
 _analyze = utils.analyze_param
 _signatures: dict[Any, inspect.Signature] = {}
+_returns: dict[Any, tuple[Any, ...]] = {}
 _analyzed: dict[Any, tuple[Any, ...]] = {}
+
+
+def _source(call: Callable[..., Any]) -> tuple[Any, ...]:
+    """The same for functions of one source that say the same."""
+    said = (call.__defaults__ or (), (call.__kwdefaults__ or {}).values(), call.__annotations__.values())
+    return call.__module__, call.__code__, *(tuple(map(id, values)) for values in said)
 
 
 def _kept_signature(call: Callable[..., Any]) -> inspect.Signature:
     if not inspect.isfunction(call):
         return _signature(call)
-    # Signatures of functions of one source differ in these only.
-    said = (call.__defaults__ or (), (call.__kwdefaults__ or {}).values(), call.__annotations__.values())
-    key = (call.__module__, call.__code__, *(tuple(map(id, values)) for values in said))
+    key = _source(call)
     if key not in _signatures:
         _signatures[key] = _signature(call)  # It holds what is said, whose ids stay theirs so.
     return _signatures[key]
+
+
+def _kept_return(call: Callable[..., Any]) -> Any:
+    if not inspect.isfunction(call):
+        return _return(call)
+    key = _source(call)
+    if key not in _returns:
+        _returns[key] = _return(call), call.__defaults__, call.__kwdefaults__, call.__annotations__  # Held, as above.
+    return _returns[key][0]
 
 
 def _kept_analysis(*, param_name: str, annotation: Any, value: Any, **path: Any) -> Any:
@@ -43,4 +59,5 @@ def _kept_analysis(*, param_name: str, annotation: Any, value: Any, **path: Any)
 def install() -> None:
     """From now on. Nothing that an application does is different."""
     utils.get_typed_signature = _kept_signature
+    routing.get_typed_return_annotation = _kept_return
     utils.analyze_param = _kept_analysis

@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 
 SLOW = (
+    "api/test_openapi.py",
     "chaos",
     "crash",
     "database/test_servers.py",
     "packaging",
     "runs/test_servers.py",
 )
-"""Below tests/: folders and files whose subject is processes, and servers that are stopped."""
-PROCESSES = {"all_commands"}
+"""Below tests/: whose subject is processes, servers that are stopped, or thousands of requests."""
+PROCESSES = {"all_commands", "own"}
 """Fixtures that start processes: what uses them is slow."""
 STORED = ("access", "database", "datamodel", "definitions/stored", "files", "jobs", "state")
 """Below tests/: where storage is the subject. Elsewhere, what runs on both databases is quick on SQLite."""
