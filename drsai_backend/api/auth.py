@@ -320,7 +320,13 @@ def acting_as(
 def described(kind: type[BaseModel]) -> JsonObject:
     """A body in the OpenAPI document: it is read by hand, as a chat request's is. What its `$defs` say is put where it
     is meant: a document has them elsewhere."""
-    schema: JsonObject = orjson.loads(_schema_of(kind))
+    return orjson.loads(_description_of(kind))  # Each document has its own, as it is completed in place.
+
+
+@cache
+def _description_of(kind: type[BaseModel]) -> bytes:
+    """Kept, since to make it is half of what an application costs."""
+    schema = kind.model_json_schema()
     defined: JsonObject = schema.pop("$defs", {})
 
     def inlined(part: object) -> object:
@@ -334,10 +340,5 @@ def described(kind: type[BaseModel]) -> JsonObject:
         return {key: inlined(value) for key, value in fields.items() if key != "discriminator"}
 
     required = bool(schema.get("required") or schema.get("oneOf"))
-    return {"requestBody": {"required": required, "content": {"application/json": {"schema": inlined(schema)}}}}
-
-
-@cache
-def _schema_of(kind: type[BaseModel]) -> bytes:
-    """Its JSON schema. Kept, since to make it is a third of what an application costs."""
-    return orjson.dumps(kind.model_json_schema())
+    body = {"required": required, "content": {"application/json": {"schema": inlined(schema)}}}
+    return orjson.dumps({"requestBody": body})
