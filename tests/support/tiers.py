@@ -31,11 +31,17 @@ SECONDS = 5.0
 
 def is_slow(item: pytest.Item) -> bool:
     """Whether a test is in the slow tier; otherwise it is in the quick one."""
-    path = item.path.relative_to(item.config.rootpath / "tests")
+    path = _place(item.path, item.config)
     if _below(path, SLOW) or PROCESSES.intersection(getattr(item, "fixturenames", ())):
         return True
     variant = getattr(item, "callspec", None)
     return variant is not None and variant.params.get("database_url") == "postgresql" and not _below(path, STORED)
+
+
+def _place(path: Path, config: pytest.Config) -> Path:
+    """Below tests/; any other path as it is."""
+    tests = config.rootpath / "tests"
+    return path.relative_to(tests) if path.is_relative_to(tests) else path
 
 
 def _below(path: Path, places: tuple[str, ...]) -> bool:
@@ -53,6 +59,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: in the slow tier; tests/support/tiers.py gives it")
     if config.args_source is pytest.Config.ArgsSource.ARGS or config.option.keyword or config.option.markexpr:
         config.option.all = True
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What is slow as a whole is not even imported."""
+    return (not config.option.all and _below(_place(collection_path, config), SLOW)) or None
 
 
 @pytest.hookimpl(tryfirst=True)
