@@ -76,6 +76,8 @@ def _print(database: Database) -> None:
     found, head = migrations.current(database.url), migrations.head()
     if found == head:
         state = f"[green]{head}[/] (head)"
+    elif migrations.serves(found) and found is not None:
+        state = f"[green]{escape(found)}[/]; this version needs {head}, and all of it is there"
     elif found is None:
         state = f"[yellow]no tables[/] of this package; `drsai db upgrade` makes those of {head}"
     else:

@@ -43,7 +43,8 @@ def own_tables() -> frozenset[str]:
 
 
 def upgrade(database_url: str, revision: str = "head") -> None:
-    """Brings the schema to `revision`, in one transaction. Blocks; does nothing when it is there already.
+    """Brings the schema to `revision`, in one transaction. Blocks; does nothing when it is there already, or where a
+    later version of this package has brought it further and it serves this one, too.
 
     Raises:
         DatabaseUnavailable: the database cannot be reached, or another process holds the upgrade lock.
@@ -73,14 +74,22 @@ def current(database: Database | str) -> str | None:
         return _revision_of(connection)
 
 
+def serves(found: str | None) -> bool:
+    """Whether a schema of that revision has all that this version needs: it is its own, or a later one which says so in
+    its name. `0026_from_0024`: workers that need 0024 or 0025 start on it, as it only adds what they need not know."""
+    needed = head()
+    number, _, oldest = (found or "").partition("_from_")
+    return found == needed or (oldest != "" and oldest <= needed[:4] < number)
+
+
 def check_schema(database: Database | str) -> None:
-    """Makes sure that the schema is the one this package needs. Blocks.
+    """Makes sure that the schema is the one this package needs, or a later one that has all of it. Blocks.
 
     Raises:
-        SchemaOutdated: it is older or newer. The text names the command to run.
+        SchemaOutdated: it is older, or newer and not additive. The text names the command to run.
     """
     found, needed = current(database), head()
-    if found == needed:
+    if serves(found):
         return
     revisions = ScriptDirectory.from_config(_config()).walk_revisions()
     if found is not None and found not in {script.revision for script in revisions}:
@@ -105,7 +114,7 @@ def ensure_schema(database: Database | str) -> None:
         check_schema(url)
     elif _in_memory(parsed) and isinstance(database, str):
         raise ConfigurationError("a database in memory has no other connections: pass the Database")
-    elif current(database) == head():
+    elif serves(current(database)):
         return
     elif _in_memory(parsed) and isinstance(database, Database):
         database.write_sync(lambda session: alembic.command.upgrade(_config(session.connection()), "head"))
@@ -190,7 +199,8 @@ def _migrate(url: str, command: Callable[[Config, str], None], revision: str) ->
     except Timeout as error:
         raise DatabaseUnavailable("another process is upgrading the database") from error
     except alembic.util.CommandError as error:
-        raise _unknown_revision() from error
+        if revision != "head" or not serves(current(url)):
+            raise _unknown_revision() from error
 
 
 def _config(connection: sa.Connection | None = None) -> Config:

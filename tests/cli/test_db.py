@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from drsai_backend.database import migrations
 from tests.support.commands import Command, Commands
@@ -44,3 +45,15 @@ def test_a_revision_that_is_not_there(commands: Commands, tmp_path: Path) -> Non
     assert command.wait() == 1
     assert command.stderr.startswith("Error: there is no revision 'nonsense', but 0001, 0002, ")
     assert command.stderr.count("\n") == 1
+
+
+def test_a_later_schema_that_serves_this_version(commands: Commands, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/later.db"
+    migrations.upgrade(url)
+    later = f"{int(migrations.head()[:4]) + 1:04}_from_{migrations.head()[:4]}"
+    with migrations.connecting(url) as connection:
+        connection.execute(sa.text(f"UPDATE {migrations.VERSION_TABLE} SET version_num = '{later}'"))
+    for action in ("current", "upgrade"):
+        said = commands.run("db", action, "--database-url", url, cwd=tmp_path)
+        assert said.wait() == 0, said.stderr
+        assert f"{later}; this version needs {migrations.head()}, and all of it is there" in said.stdout

@@ -14,8 +14,11 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command as alembic_command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from autogen_agentchat.agents import UserProxyAgent
 from sqlmodel import SQLModel
 
@@ -151,6 +154,91 @@ def test_a_schema_of_a_later_version(empty_url: str):
     for call in (migrations.ensure_schema, migrations.upgrade):
         with pytest.raises(SchemaOutdated, match="later version"):
             call(empty_url)
+
+
+LATER = """
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision, branch_labels, depends_on = {revision!r}, {before!r}, None, None
+
+
+def upgrade() -> None:
+    op.add_column("run", sa.Column({column!r}, sa.String()))
+
+
+def downgrade() -> None:
+    op.drop_column("run", {column!r})
+"""
+
+
+def upgrade_to_later(url: str, folder: Path, *revisions: str) -> None:
+    """As a later release does it, whose migrations are those of this one and more."""
+    shutil.copytree(ROOT / "migrations", folder)
+    before = migrations.head()
+    for number, revision in enumerate(revisions):
+        text = LATER.format(revision=revision, before=before, column=f"later_{number}")
+        (folder / "versions" / f"{revision}.py").write_text(text)
+        before = revision
+    with migrations.connecting(url) as connection:
+        config = Config(attributes={"connection": connection})
+        config.set_main_option("script_location", str(folder))
+        alembic_command.upgrade(config, "head")
+
+
+def number(revision: str, more: int = 0) -> str:
+    return f"{int(revision[:4]) + more:04}"
+
+
+async def test_a_worker_starts_on_a_later_schema_that_only_adds(empty_url: str, tmp_path: Path):
+    """A rollout: the release after this one has upgraded the schema, and an old process restarts. It works."""
+    head = number(migrations.head())
+    later = [f"{number(head, 1)}_from_{head}", f"{number(head, 2)}_from_{head}"]
+    upgrade_to_later(empty_url, tmp_path / "later", *later)
+    assert migrations.current(empty_url) == later[-1]
+    migrations.ensure_schema(empty_url)
+    migrations.upgrade(empty_url)  # A deployment's step, of the release before.
+    assert migrations.current(empty_url) == later[-1]
+    async with DrSai(None, empty_url, settings=settings()) as drsai:
+        result = await drsai.run("assistant", "Hello.", thread_id="t")
+        assert result.status is RunStatus.COMPLETED
+        assert (await drsai.get_thread("anonymous", "t")).message_count == 2
+
+
+@pytest.mark.parametrize("after", ["{1}", "{1}_from_{0}|{2}", "{1}|{2}_from_{1}"])
+def test_a_worker_refuses_a_later_schema_that_does_more(empty_url: str, tmp_path: Path, after: str):
+    head = number(migrations.head())
+    later = after.format(head, number(head, 1), number(head, 2)).split("|")
+    upgrade_to_later(empty_url, tmp_path / "later", *later)
+    for call in (migrations.ensure_schema, migrations.upgrade, migrations.check_schema):
+        with pytest.raises(SchemaOutdated, match="later version"):
+            call(empty_url)
+    assert migrations.current(empty_url) == later[-1]
+
+
+def test_a_worker_refuses_an_earlier_schema_whatever_that_serves(empty_url: str):
+    migrations.upgrade(empty_url)
+    head = migrations.head()
+    assert migrations.serves(head)
+    for found in (
+        None,
+        number(head, -1),
+        f"{number(head, -1)}_from_{number(head, -2)}",
+        f"{number(head, 2)}_from_{number(head, 1)}",
+    ):
+        assert not migrations.serves(found), found
+
+
+def test_each_migration_says_whom_it_serves():
+    """Numbers count up; one that only adds names the earliest that it serves, which is none from before one that did
+    more."""
+    scripts = ScriptDirectory(str(ROOT / "migrations")).walk_revisions()
+    oldest = ""
+    for count, script in enumerate(reversed([*scripts]), 1):
+        mine, _, serves = script.revision.partition("_from_")
+        assert mine == f"{count:04}"
+        assert not serves or oldest <= serves < mine, script.revision
+        oldest = oldest if serves else mine
 
 
 def test_a_failed_upgrade_leaves_nothing(empty_url: str):
