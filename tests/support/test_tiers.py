@@ -30,14 +30,22 @@ FILES = {
     "tests/cli/test_b.py": "def test_b(commands): ...\ndef test_plain(): ...",
     "tests/database/test_c.py": "def test_c(database_url): ...",
     "tests/runs/test_d.py": "import time\ndef test_d(database_url): time.sleep(0.02)",
+    "tests/e2e/test_e.py": "from hypothesis import given, strategies\n@given(strategies.none())\ndef test_e(_): ...",
+    "tests/state/test_f.py": "from hypothesis import given, strategies\n@given(strategies.none())\ndef test_f(_): ...",
 }
 QUICK = {
     "tests/cli/test_b.py::test_plain",
     "tests/database/test_c.py::test_c[sqlite]",
     "tests/database/test_c.py::test_c[postgresql]",
     "tests/runs/test_d.py::test_d[sqlite]",
+    "tests/state/test_f.py::test_f",
 }
-SLOW = {"tests/chaos/test_a.py::test_a", "tests/cli/test_b.py::test_b", "tests/runs/test_d.py::test_d[postgresql]"}
+SLOW = {
+    "tests/chaos/test_a.py::test_a",
+    "tests/cli/test_b.py::test_b",
+    "tests/e2e/test_e.py::test_e",
+    "tests/runs/test_d.py::test_d[postgresql]",
+}
 
 
 @pytest.fixture
@@ -82,7 +90,7 @@ def test_which_tests_run(suite: Path, arguments: list[str], wanted: set[str]) ->
 def test_what_takes_long_in_the_quick_tier_is_told_of_and_does_not_fail(suite: Path) -> None:
     (suite / "tests/conftest.py").write_text(f"{CONFTEST}\nfrom tests.support import tiers\ntiers.SECONDS = 0.01\n")
     printed = run(suite)
-    assert "4 passed, 2 deselected" in printed
+    assert "5 passed, 3 deselected" in printed
     told = [line for line in printed.splitlines() if "long for the quick tier" in line]
     assert [line.rpartition(" ")[2] for line in told] == ["tests/runs/test_d.py::test_d[sqlite]"]
     assert "`pytest --all` runs the slow one, too" in printed
@@ -90,7 +98,7 @@ def test_what_takes_long_in_the_quick_tier_is_told_of_and_does_not_fail(suite: P
 
 def test_the_rules_name_what_there_is() -> None:
     """A folder that is renamed does not change tiers unseen."""
-    for place in (*tiers.SLOW, *tiers.STORED):
+    for place in (*tiers.SLOW, *tiers.RUN, *tiers.STORED):
         assert (ROOT / "tests" / place).exists(), place
     fixtures = (ROOT / "tests/conftest.py").read_text(encoding="utf-8")
     assert all(f"\ndef {name}(" in fixtures for name in tiers.PROCESSES)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 SLOW = (
+    "api/test_document.py",
     "api/test_openapi.py",
     "chaos",
     "crash",
@@ -23,6 +24,8 @@ SLOW = (
 """Below tests/: whose subject is processes, servers that are stopped, or thousands of requests."""
 PROCESSES = {"all_commands", "own"}
 """Fixtures that start processes: what uses them is slow."""
+RUN = ("api", "database", "e2e", "runs")
+"""Below tests/: where each of hypothesis's examples, up to a hundred, is a request, a run or a transaction."""
 STORED = ("access", "database", "datamodel", "definitions/stored", "files", "jobs", "state")
 """Below tests/: where storage is the subject. Elsewhere, what runs on both databases is quick on SQLite."""
 SECONDS = 5.0
@@ -33,6 +36,8 @@ def is_slow(item: pytest.Item) -> bool:
     """Whether a test is in the slow tier; otherwise it is in the quick one."""
     path = _place(item.path, item.config)
     if _below(path, SLOW) or PROCESSES.intersection(getattr(item, "fixturenames", ())):
+        return True
+    if getattr(getattr(item, "obj", None), "is_hypothesis_test", False) and _below(path, RUN):
         return True
     variant = getattr(item, "callspec", None)
     return variant is not None and variant.params.get("database_url") == "postgresql" and not _below(path, STORED)
