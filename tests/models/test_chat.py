@@ -139,6 +139,35 @@ async def test_a_connection_is_used_again(wire: Wire) -> None:
         await asyncio.wait_for(wire.left.wait(), 10)
 
 
+async def test_pieces_that_have_come_together_need_no_task_each(wire: Wire) -> None:
+    """However the endpoint has cut them; each stays a piece of its own, and others have their turn meanwhile."""
+    loop, tasks, rounds = asyncio.get_running_loop(), 0, 0
+
+    def counted(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio.Task[Any]:
+        nonlocal tasks
+        tasks += 1
+        return asyncio.Task(work, loop=loop, **more)
+
+    async def bystander() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    said = [f"{number} " for number in range(400)]
+    wire.answers = [[b"".join(PIECE.replace(b'"a"', b'"%b"' % each.encode()) for each in said) + DONE, b""]]
+    async with made(NotingOpenAI, wire.url) as client:
+        run = RunModelClient(PooledOpenAIClient(client, model="m", model_info=INFO))
+        beside = asyncio.create_task(bystander())
+        loop.set_task_factory(counted)
+        items = [item async for item in run.create_stream(HELLO)]
+        loop.set_task_factory(None)
+        beside.cancel()
+    assert items[:-1] == said
+    assert tasks < 400 / 4
+    assert rounds > 400 / 16
+
+
 @pytest.mark.parametrize(
     ("end", "kind", "read"), [(None, APITimeoutError, 0.2), (False, APIConnectionError, 10)], ids=["silence", "break"]
 )

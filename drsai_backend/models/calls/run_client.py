@@ -353,7 +353,8 @@ class RunModelClient(ChatCompletionClient):
                         if isinstance(item, str) and item:
                             if not said and self._speaker is not None:
                                 yield ""
-                            await turn(len(said))
+                            if not notes.together:
+                                await turn(len(said))
                             said.append(length.text(item))
                             if said[-1]:  # Nothing of it may be taken where the answer is too long.
                                 yield said[-1]

@@ -62,6 +62,8 @@ class CallNotes:
     bounds: AnswerBounds = DEFAULT
     length: AnswerLength | None = None
     close_stream: Callable[[], Awaitable[None]] | None = None
+    together: int = 0
+    """How many pieces were handed on with the newest one, before it, in its turn."""
 
     def begin(self) -> None:
         """A request is sent: its answer is measured anew."""

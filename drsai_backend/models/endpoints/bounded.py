@@ -143,8 +143,9 @@ class AnswerLength:
         self.over = self.over or hasattr(event, _CUT)
 
     def _taken(self, piece: str) -> str:
-        taken = _cut(piece, self._left)
-        self._left -= max(_size(piece), _LEAST) if piece else 0
+        size = _size(piece)
+        taken = piece if size <= self._left else _cut(piece, self._left)
+        self._left -= max(size, _LEAST) if piece else 0
         self.over = self.over or len(taken) < len(piece)
         return taken
 

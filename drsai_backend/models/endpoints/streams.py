@@ -6,13 +6,15 @@ What is here is mixed into a package's `AsyncStream`, which makes the request's 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, Final, cast
 
 from drsai_backend.models.endpoints.answers import CallNotes, current_notes
 from drsai_backend.models.endpoints.bounded import AnswerLength
 from drsai_backend.models.endpoints.chunks import events_in
+from drsai_backend.models.turns import AT_A_TURN
 
 _HELPERS: Final = "x-stainless"
 """Begins the headers by which the packages' helpers know their requests, and want the packages' own models."""
@@ -79,12 +81,39 @@ class Read(Noted):
         """
         raise NotImplementedError
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._come = deque[tuple[bytes, bytes]]()  # Events that have come and were not handed on yet.
+
+    def __anext__(self) -> Awaitable[Any]:  # pyright: ignore[reportIncompatibleMethodOverride] - which is a coroutine
+        """Pieces that have come together are given as futures that are done, so many in a turn: AutoGen makes a task
+        for each of all others."""
+        notes, piece = self.notes, None
+        notes.together = (notes.together + 1) % AT_A_TURN
+        if notes.together and self._come and notes.length is not None and not notes.length.over:
+            # What cannot be read is raised where the event is taken, which closes the answer. Raised here, it would end
+            # the process where somebody calls `anext` with a default: CPython 3.11.
+            with suppress(Exception):
+                found = self.piece(*self._come[0])
+                if found is not None:
+                    self.note(found, notes.length)
+                piece = found
+        if piece is not None:
+            self._come.popleft()
+            come = asyncio.get_running_loop().create_future()
+            come.set_result(piece)
+            return come
+        notes.together = 0
+        return super().__anext__()
+
     async def __stream__(self) -> AsyncIterator[Any]:
         response = self.response
         try:
             blocks = aiter(cast("AsyncIterator[bytes]", response.stream))
             async for block in blocks:
-                for name, data in events_in(block):
+                self._come.extend(events_in(block))
+                while self._come:
+                    name, data = self._come.popleft()
                     if data.startswith(self.ends):
                         if response.http_version == "HTTP/1.1":
                             await _drain(blocks)

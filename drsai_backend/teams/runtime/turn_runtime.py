@@ -140,6 +140,16 @@ class TurnRuntime(AgentDirectory):
         if branch is None or branch.question is None:
             self._publish(message, topic_id, sender, cancellation_token)
 
+    def show_piece(self, piece: ModelClientStreamingChunkEvent, key: str) -> bool:
+        """Show a piece of what a participant of the team with that id says, at once. False, and nothing done: its
+        manager wants to be asked."""
+        branch, lane = current_branch.get(), self.lane(key)
+        if lane.manager is None or not lane.direct:
+            return False
+        if not lane.stopping and (branch is None or branch.question is None):
+            lane.manager._output_message_queue.put_nowait(piece)
+        return True
+
     def _publish(
         self, message: Any, topic_id: TopicId, sender: AgentId | None, cancellation_token: CancellationToken | None
     ) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from typing import cast
 
 from autogen_agentchat.agents import MessageFilterAgent
 from autogen_agentchat.base import TerminationCondition
+from autogen_agentchat.messages import ModelClientStreamingChunkEvent
 
 # Private: how a team is put together. tests/teams/test_upstream.py fails when it changes.
 # pyright: reportPrivateUsage=false
@@ -57,6 +59,15 @@ def _handlers_of(cls: type[RoutedAgent]) -> Iterable[object]:
 
 # AutoGen looks through all names of a class for every instance that it makes: containers and managers, for every run.
 setattr(RoutedAgent, "_discover_handlers", classmethod(_handlers_of))  # noqa: B010 - a method of another class
+
+
+class _Container(ChatAgentContainer):
+    """Shows pieces of an answer without a message of the runtime for each."""
+
+    async def _log_message(self, message: Message) -> None:
+        runtime = cast(TurnRuntime, self._runtime)
+        if type(message) is not ModelClientStreamingChunkEvent or not runtime.show_piece(message, self.id.key):
+            await super()._log_message(message)
 
 
 async def wire(
@@ -137,7 +148,7 @@ def _place_members(team: BaseGroupChat, runtime: TurnRuntime) -> None:
         agent_id = AgentId(topic_type, key)
         with AgentInstantiationContext.populate_context((runtime, agent_id)):
             names = (team._group_topic_type, team._output_topic_type, participant, team._message_factory)
-            container = ChatAgentContainer(*names) if own_containers else team._create_participant_factory(*names)()
+            container = _Container(*names) if own_containers else team._create_participant_factory(*names)()
         runtime.place(agent_id, container)
         members.append(agent_id)
         runtime.route(TopicId(topic_type, key), [agent_id])
