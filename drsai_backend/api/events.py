@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Final, Generic, TypeVar, cast
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from drsai_backend.api.http.errors import error_body
-from drsai_backend.api.http.json import dumps
+from drsai_backend.api.http.json import TEXT, Template, dumps
 from drsai_backend.api.http.stream import ClientLeft, EventStream, Frames, Headers
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DatabaseUnavailable, RunFailed
@@ -102,7 +103,12 @@ class LogStream(Response, Generic[T]):
 
     def frame(self, position: object, run_id: str, name: str, fields: JsonObject) -> bytes:
         """A frame that stands at a place of the log; None: it is no part of it."""
-        data = dumps({"type": name, "thread_id": self._thread_id, "run_id": run_id, **fields})
+        return self._placed(position, name, self._data(run_id, name, fields))
+
+    def _data(self, run_id: str, name: str, fields: JsonObject) -> bytes:
+        return dumps({"type": name, "thread_id": self._thread_id, "run_id": run_id, **fields})
+
+    def _placed(self, position: object, name: str, data: bytes) -> bytes:
         place = "" if position is None else f"id: {position}\n"
         return b"event: %b\n%bdata: %b\n\n" % (name.encode(), place.encode(), data)
 
@@ -123,6 +129,8 @@ class LogResponse(LogStream[Logged]):
     ) -> None:
         super().__init__(log, thread_id, headers, still, ping=ping, over=over)
         self._after = after or Position()
+        self._pieces: dict[object, tuple[str, Template]] = {}
+        """How pieces of messages in the making are told: by all that they have beside their text."""
 
     def told(self, logged: Logged) -> Iterable[bytes]:
         """The frames of an event."""
@@ -132,7 +140,14 @@ class LogResponse(LogStream[Logged]):
         elif isinstance(event, QueuedBehind):
             fields = {"queued_behind": event.run_id, "input_request": event.input_request}
             yield self.frame(None, run_id, "queued", fields)  # without an id: it is no part of the log
+        elif isinstance(event, TextDelta | ThoughtDelta):
+            kind = run_id, type(event), event.source, event.message_id, event.shown
+            if (found := self._pieces.get(kind)) is None:
+                name, fields = _fields(replace(event, text=TEXT))
+                found = self._pieces[kind] = name, Template(self._data(run_id, name, fields))
+            yield self._placed(position, found[0], found[1].of(event.text))
         elif not isinstance(event, MessageDone | MessageRead) or event.seq > self._after.seq:
+            self._pieces.clear()
             yield self.frame(position, run_id, *_fields(event))
 
     def _ending(self, position: Position, run_id: str, ended: RunEnded) -> Iterable[bytes]:

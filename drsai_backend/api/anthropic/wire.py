@@ -19,7 +19,7 @@ from typing import Final, cast
 from drsai_backend.api.anthropic.errors import anthropic_error
 from drsai_backend.api.anthropic.translation import Translation
 from drsai_backend.api.http.errors import error_body
-from drsai_backend.api.http.json import dumps
+from drsai_backend.api.http.json import TEXT, Template, dumps
 from drsai_backend.api.openai.chat.wire import BROKEN, CompletionWriter, failure
 from drsai_backend.api.openai.speech import Speech
 from drsai_backend.json_types import JsonObject
@@ -125,17 +125,20 @@ class _Blocks:
 
     done: list[JsonObject] = field(default_factory=list[JsonObject])
     open: str | None = None
+    more: Template | None = None
+    """What adds to the open block."""
 
     def piece(self, text: str, kind: str = "text") -> Iterator[bytes]:
         """More of the open block, or of a new one of that kind."""
-        if self.open != kind:
+        if self.more is None or self.open != kind:
             yield from self.close()
             self.open = kind
             block = _TEXT if kind == "text" else {"type": "thinking", "thinking": "", "signature": ""}
             yield _event("content_block_start", {"index": len(self.done), "content_block": block})
+            delta = {"type": f"{kind}_delta", kind: TEXT}
+            self.more = Template(_event("content_block_delta", {"index": len(self.done), "delta": delta}))
             self.done.append({"type": kind})
-        delta = {"type": f"{kind}_delta", kind: text}
-        yield _event("content_block_delta", {"index": len(self.done) - 1, "delta": delta})
+        yield self.more.of(text)
 
     def close(self) -> Iterator[bytes]:
         """The end of the open block, if one is open."""
