@@ -129,7 +129,7 @@ Networks: TypeAlias = Annotated[Names, AfterValidator(_check_networks)]
 Delays: TypeAlias = Annotated[list[float], NoDecode, BeforeValidator(_names), AfterValidator(_check_delays)]
 OldSecrets: TypeAlias = Annotated[list[SecretStr], NoDecode, BeforeValidator(_secrets)]
 MessageRules: TypeAlias = Annotated[
-    dict[str, Literal["any", "alternating", "no_system"]], NoDecode, BeforeValidator(_by_model)
+    dict[str, Literal["any", "alternating", "no_system", "reasoning"]], NoDecode, BeforeValidator(_by_model)
 ]
 Continues: TypeAlias = Annotated[
     dict[str, Literal["no", "plain", "prefix", "vllm"]], NoDecode, BeforeValidator(_by_model)

@@ -64,7 +64,7 @@ class ModelChoice(Part):
     reasoning_effort: str | None = None
     verbosity: str | None = None
     parallel_tool_calls: bool | None = None
-    messages: Literal["any", "alternating", "no_system"] | None = Field(
+    messages: Literal["any", "alternating", "no_system", "reasoning"] | None = Field(
         default=None, description="What the model takes, as `DRSAI_MODEL_MESSAGES`."
     )
     cache_seed: int | None = Field(default=None, description="Of a profile that caches answers.")

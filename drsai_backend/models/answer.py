@@ -1,4 +1,4 @@
-"""An answer that knows which model gave it."""
+"""Answers that tell more than AutoGen's: what their model thinks beside its calls, and which model it was."""
 
 from __future__ import annotations
 
@@ -10,7 +10,24 @@ from typing import Self
 from autogen_core.models import CreateResult, RequestUsage
 
 
-class ModelAnswer(CreateResult):
+class ReasonedResult(CreateResult):
+    """AutoGen's result of a call, told apart: an answer that calls tools has what the model thinks in `reasoning`, and
+    what it says beside the calls in `thought`, which agents keep and endpoints are sent as content.
+
+    Attributes:
+        reasoning: what it thinks beside its calls; None: nothing, or it calls none.
+    """
+
+    reasoning: str | None = None
+
+    @classmethod
+    def of(cls, result: CreateResult, reasoning: str | None, said: str | None) -> ReasonedResult:
+        """The result of an answer that calls tools, with what was thought and what was said beside them."""
+        kind = type(result) if isinstance(result, ReasonedResult) else ReasonedResult
+        return kind.model_validate({**dict(result), "reasoning": reasoning, "thought": said or None})
+
+
+class ModelAnswer(ReasonedResult):
     """AutoGen's result of a call by a profile.
 
     Attributes:

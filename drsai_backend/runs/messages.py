@@ -164,7 +164,7 @@ def _imported(team: BaseGroupChat, messages: Sequence[InputMessage], end: int) -
     for index, message in enumerate(messages[:end]):
         results = results_after(messages, index)
         if message.calls and results.keys() == {call.id for call in message.calls}:
-            imported += called(team, message.text, message.calls, results)
+            imported += called(team, message.text, message.calls, results, message.thought)
         elif message.role == "assistant":
             imported += answers(team, message.text)
         elif message.role == "user" and not message.is_empty:

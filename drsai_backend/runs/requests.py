@@ -88,7 +88,8 @@ class InputMessage:
 
     `message`: it is this AutoGen message, which the team is given as it is, and `content` only says what is in it. Such
     messages are all new to the thread, whatever it knows. `calls` are those of the client's tools in an assistant's
-    message; a `tool`'s message is the result of the call `call_id`. `name`: who of several users speaks.
+    message, `thought` is what was thought beside them; a `tool`'s message is the result of the call `call_id`. `name`:
+    who of several users speaks.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -97,6 +98,7 @@ class InputMessage:
     calls: Sequence[FunctionCall] = ()
     call_id: str | None = None
     name: str | None = None
+    thought: str | None = None
 
     @classmethod
     def of(cls, message: BaseChatMessage) -> Self:

@@ -100,7 +100,8 @@ class RunContext:
         Args:
             model: the name of a profile (docs/models.md), else the model's name at the endpoint; the default profile,
                 else the configured model, when omitted.
-            messages: what it takes: `any`, `alternating`, `no_system`; see `DRSAI_MODEL_MESSAGES`, which it wins over.
+            messages: what it takes: `any`, `alternating`, `no_system`, `reasoning`; see `DRSAI_MODEL_MESSAGES`, which
+                it wins over.
             cache_seed: of a profile that caches: another seed has answers of its own. Default: the request's
                 `cache_seed`, else the profile's.
             defaults: parameters for what the request does not say.

@@ -38,6 +38,7 @@ from autogen_core.models import (
     SystemMessage,
 )
 
+from drsai_backend.models.calls.facade import run_client_of
 from drsai_backend.models.endpoints.message_rules import without_calls
 from drsai_backend.teams.client_tools.workbench import has_client_tools
 from drsai_backend.teams.runtime.wiring import container_of, manager_of
@@ -47,6 +48,7 @@ Role = Literal["system", "user", "assistant", "calls", "tool"]
 """`calls` is an assistant's message that calls the client's tools, `tool` holds their results."""
 _KEY: Final = "drsai.imported"
 _CALLS: Final = "drsai.tool_calls"
+_THOUGHT: Final = "drsai.thought"
 
 
 def mark(role: Role) -> dict[str, str]:
@@ -55,15 +57,17 @@ def mark(role: Role) -> dict[str, str]:
 
 
 def called(
-    team: BaseGroupChat, text: str, calls: Sequence[FunctionCall], results: Mapping[str, str]
+    team: BaseGroupChat, text: str, calls: Sequence[FunctionCall], results: Mapping[str, str], thought: str | None
 ) -> list[TextMessage]:
-    """An earlier answer that called the client's tools, and what these returned, by the ids of the calls."""
+    """An earlier answer that called the client's tools, what these returned, by the ids of the calls, and what was
+    thought beside the calls."""
     source = min(leaf_agents(team), key=_unlikely).name
     asked = json.dumps([asdict(call) for call in calls])
     pairs = [{"call_id": each.id, "name": each.name, "content": results[each.id], "is_error": False} for each in calls]
     said = "\n".join(results.values())
+    told = {_THOUGHT: thought} if thought else {}
     return [
-        TextMessage(content=text, source=source, metadata={**mark("calls"), _CALLS: asked}),
+        TextMessage(content=text, source=source, metadata={**mark("calls"), _CALLS: asked, **told}),
         TextMessage(content=said, source=source, metadata={**mark("tool"), _CALLS: json.dumps(pairs)}),
     ]
 
@@ -208,7 +212,9 @@ async def tell(
     for each in given:
         await context.add_message(each)
     for message in () if given else messages:
-        role = imported_role(message)
+        role, client = imported_role(message), run_client_of(_client_of(agent))
+        if client is not None and (thought := message.metadata.get(_THOUGHT)):
+            client.thoughts |= {call["id"]: thought for call in kept_in(message)}
         if role == "system":
             await context.add_message(SystemMessage(content=message.to_model_text()))
         elif role == "tool" or (role == "calls" and knows_tools):

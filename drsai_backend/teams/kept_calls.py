@@ -21,7 +21,6 @@ from autogen_core import FunctionCall
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import (
     AssistantMessage,
-    CreateResult,
     FunctionExecutionResult,
     FunctionExecutionResultMessage,
     LLMMessage,
@@ -32,9 +31,10 @@ from drsai_backend.database.runs.values import StepRow
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.run import KEPT
 from drsai_backend.json_types import JsonObject
+from drsai_backend.models.answer import ReasonedResult
 from drsai_backend.state.codec import dump_json
 from drsai_backend.teams.imported import import_messages
-from drsai_backend.teams.messages import Message
+from drsai_backend.teams.messages import REASONING, Message, thought_beside
 from drsai_backend.teams.replay.steps import ASKED, CHOSEN, RETURNED, read_value
 from drsai_backend.teams.team_tree import parts
 
@@ -56,10 +56,12 @@ def kept_calls(steps: Iterable[StepRow], said: Sequence[str] = ()) -> list[BaseA
     events: list[BaseAgentEvent] = []
     for agent, number in sorted(numbered):
         value = read_value(values[agent, f"m{number}"])
-        answer = CreateResult.model_validate(value)
+        answer = ReasonedResult.model_validate(value)
         if isinstance(answer.content, str) or CHOSEN in value or (agent, f"m{number}{KEPT}") in values:
             continue
         source, metadata = agent.rpartition("/")[2], {_KEY: agent}
+        if answer.reasoning:
+            events.append(thought_beside(source, answer.reasoning, metadata))
         if answer.thought and not any(answer.thought in text for text in said):
             events.append(ThoughtEvent(content=answer.thought, source=source, metadata=metadata))
         results = [_result(values, agent, f"m{number}:t{call.id}", call) for call in answer.content]
@@ -104,7 +106,7 @@ async def restore_calls(team: BaseGroupChat, events: Iterable[Message]) -> list[
         known, told, calls, thought = list[LLMMessage](), [_TOLD], dict[str, FunctionCall](), None
         for event in of_agent:
             if isinstance(event, ThoughtEvent):
-                thought = event.content
+                thought = thought if REASONING in event.metadata else event.content
             elif isinstance(event, ToolCallRequestEvent):
                 known.append(AssistantMessage(content=event.content, thought=thought, source=event.source))
                 calls |= {call.id: call for call in event.content}

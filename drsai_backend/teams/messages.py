@@ -16,6 +16,7 @@ from autogen_agentchat.messages import (
     MessageFactory,
     ModelClientStreamingChunkEvent,
     StructuredMessage,
+    ThoughtEvent,
 )
 from autogen_core.models import UserMessage
 from pydantic import ConfigDict, ValidationError
@@ -26,9 +27,9 @@ from drsai_backend.models.images import with_images
 from drsai_backend.state.codec import dump_json
 
 Message: TypeAlias = BaseChatMessage | BaseAgentEvent
-Aside: TypeAlias = Literal["tool", "speaker", "last"]
-"""Why a message is no part of its run's answer: it was said inside of a tool call; its speaker is not shown; or only
-the last message is, which this one is not unless the run ends with it."""
+Aside: TypeAlias = Literal["tool", "speaker", "last", "told"]
+"""Why a message is no part of its run's answer: it was said inside of a tool call; its speaker is not shown; only the
+last message is, which this one is not unless the run ends with it; or an answer before this one has told it."""
 ASIDE: Final = "drsai.aside"
 
 
@@ -66,6 +67,15 @@ class UserInputReceivedEvent(BaseAgentEvent):
 def is_received(config: Mapping[str, object]) -> bool:
     """Whether a dump is that of a `UserInputReceivedEvent`."""
     return config.get("type") == "UserInputReceivedEvent"
+
+
+REASONING: Final = "drsai.reasoning"
+"""In the metadata of a `ThoughtEvent`: it is what a model has thought beside its calls, not what it has said there."""
+
+
+def thought_beside(source: str, thought: str, metadata: Mapping[str, str]) -> ThoughtEvent:
+    """What a model has thought beside its calls of tools, as the event that tells it."""
+    return ThoughtEvent(content=thought, source=source, metadata={**metadata, REASONING: "true"})
 
 
 def put_aside(message: object, why: Aside) -> None:

@@ -17,6 +17,7 @@ from autogen_core import CancellationToken
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.state import Document, ResumeRecord
+from drsai_backend.teams.messages import put_aside, thought_beside
 from drsai_backend.teams.recording.recorder import Recorder, Turn, WarmState
 from drsai_backend.teams.replay.steps import TurnSteps
 from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
@@ -42,6 +43,9 @@ class TeamSession:
         steps: the record of the turn in flight; what it keeps in memory is stored at nested teams' turn boundaries.
         known: the team's parts, if they are known already.
         answered: by agent, which model gave its newest answer; messages that are made of one keep it.
+        thoughts: by agent, what its model has thought beside its calls of tools and is not told yet: AutoGen's agents
+            know nothing of it. It is told, and taken from here, before what the agent shows next.
+        told: of these, what clients were told already, with the calls of their tools.
         mark: called with all that the team shows, chunks included, before it is recorded.
     """
 
@@ -55,12 +59,16 @@ class TeamSession:
         steps: TurnSteps | None = None,
         known: Parts | None = None,
         answered: Mapping[str, Mapping[str, str]] | None = None,
+        thoughts: dict[str, list[str]] | None = None,
+        told: str | None = None,
         mark: Callable[[BaseAgentEvent | BaseChatMessage], None] | None = None,
     ) -> None:
         self.team = team
         self._parts = parts(team) if known is None else known
         self._next_seq = next_seq
         self._answered: Mapping[str, Mapping[str, str]] = {} if answered is None else answered
+        self._thoughts: dict[str, list[str]] = {} if thoughts is None else thoughts
+        self._told = told
         self._mark = mark
         self._on_turn: TurnCallback | None = None
         self._on_chunk: ChunkCallback | None = None
@@ -180,6 +188,11 @@ class TeamSession:
         await self._runtime.abort_all()
 
     def _emit(self, message: BaseAgentEvent | BaseChatMessage) -> None:
+        if message.source in self._thoughts and not isinstance(message, ModelClientStreamingChunkEvent):
+            event = thought_beside(message.source, "\n\n".join(self._thoughts.pop(message.source)), message.metadata)
+            if event.content == self._told:
+                put_aside(event, "told")
+            self._emit(event)
         if self._mark is not None:
             self._mark(message)
         if isinstance(message, ModelClientStreamingChunkEvent):

@@ -50,7 +50,8 @@ class InputRequired(BaseException):
     agent comes to its end, the turn runtime ends the stream, the last turn boundary stands, and the turn is repeated
     once the answer is there. The attributes are what `Thread.input_request` tells of a question; `key` names it where
     the source's name and the order of its questions do not. A `deadline` that is a length of time begins when the
-    question is stored. `tool_calls` are those that the client is to make, and `content` what was said along with them.
+    question is stored. `tool_calls` are those that the client is to make, `content` what was said along with them, and
+    `thought` what was thought.
     """
 
     source: str
@@ -66,6 +67,7 @@ class InputRequired(BaseException):
     not_by: str | None = None
     tool_calls: Sequence[JsonObject] | None = None
     content: str | None = None
+    thought: str | None = None
     caught: bool = field(default=False, init=False)
     """It has come out of the agent by itself."""
 

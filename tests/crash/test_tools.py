@@ -85,6 +85,33 @@ def test_killed_after_a_tool(serving: Serving, model: ModelServer) -> None:
     assert [any(each["role"] == "tool" for each in request.messages) for request in asked] == [False, True, True]
 
 
+def test_what_was_thought_before_a_call_outlives_a_kill_after_it(serving: Serving, model: ModelServer) -> None:
+    """It is recorded with the call: told while the turn is under way, and of the turn that is repeated."""
+
+    def worker(request: ModelRequest) -> Reply:
+        if request.messages[-1]["role"] == "tool":
+            return Reply("Paid.", reasoning="It went through.", chunk_delay=hanging)
+        return Reply("", tool_calls=[ToolCall("transfer", {"token": "x", "before": 0, "after": 0})], reasoning="I pay.")
+
+    hanging = 60.0
+    model.script("You are worker.", worker)
+    model.script("You are bob.", ["Done."])
+    _begin(serving)
+    end = time.monotonic() + 30
+    while sum("You are worker." in request.system for request in model.requests) < 2:
+        assert time.monotonic() < end, "the agent does not get its result"
+        time.sleep(0.01)
+    run_id = serving.get("/runs?limit=1")["data"][0]["run_id"]
+    assert [step["thought"] for step in serving.get(f"/runs/{run_id}/steps")["data"]] == ["I pay."]
+    serving.process.die()
+    hanging = 0.0
+    serving.start()
+    assert serving.settled("t")["status"] == "completed"
+    steps = [each for each in serving.get(f"/runs/{run_id}/steps")["data"] if each["source"] == "worker"]
+    assert [step["thought"] for step in steps] == ["I pay.", "It went through."]
+    assert "I pay." not in str([request.body for request in model.requests])
+
+
 def test_killed_while_a_person_is_asked_and_after_the_answer(serving: Serving, model: ModelServer) -> None:
     """The model's question waits without a process. Neither it nor the answer is lost, and no model is asked again."""
     question = ToolCall("ask_person", {"question": "Which account?", "choices": ["Savings", "Current"]}, "call_0")

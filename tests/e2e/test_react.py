@@ -134,6 +134,25 @@ async def test_react_streams_thoughts_and_the_answer(service: Service, model: Mo
     assert "Action" not in "".join(thoughts)
 
 
+async def test_what_a_model_thinks_is_no_thought_that_it_writes(service: Service, model: ModelServer) -> None:
+    """The form's own thoughts go back to the model, what came as `reasoning_content` does not."""
+    model.script(
+        None,
+        say(
+            Reply('Thought: I shout.\nAction: shout\nAction Input: {"text": "hey"}', reasoning="Secretly."),
+            Reply("Thought: It is loud.\nFinal Answer: HEY", reasoning="At last."),
+        ),
+    )
+    stream = await service.client.chat.completions.create(
+        model="reactor", messages=[{"role": "user", "content": "Go."}], stream=True
+    )
+    deltas: list[dict[str, Any]] = [chunk.choices[0].delta.model_dump() async for chunk in stream if chunk.choices]
+    thoughts = "".join(each.get("reasoning_content") or "" for each in deltas)
+    assert [thoughts.count(each) for each in ("Secretly.", "I shout.", "At last.", "It is loud.")] == [1, 1, 1, 1]
+    assert "Thought: I shout." in model.requests[-1].body["messages"][-2]["content"]
+    assert "Secretly." not in str(model.requests[-1].body)
+
+
 async def test_react_as_one_object(service: Service, model: ModelServer) -> None:
     model.script(
         None,

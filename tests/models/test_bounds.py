@@ -16,6 +16,7 @@ from autogen_ext.models.openai import OpenAIChatCompletionClient
 
 from drsai_backend.errors import EndpointFailed
 from drsai_backend.models import RunModelClient
+from drsai_backend.models.answer import ReasonedResult
 from drsai_backend.models.endpoints.bounded import AnswerBounds, AnswerLength
 from drsai_backend.models.endpoints.message_rules import MessageRules
 from tests.models.conftest import MakeFactory
@@ -144,6 +145,28 @@ async def test_a_thought_of_a_whole_answer(server: ModelServer, client: Client, 
     server.script(None, lambda _: reply)
     result = await client().create(HELLO)
     assert (result.content, result.thought, result.finish_reason) == ("Hello", "t" * 1_000, "stop")
+
+
+@pytest.mark.parametrize("how", ["reasoning_content", "reasoning", "content"])
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_thought_beside_calls_is_cut_and_what_is_said_there_stays(
+    server: ModelServer, client: Client, streams: bool, how: str
+) -> None:
+    thought, calls = "t" * 5_000, [ToolCall("add", {"a": 1}, id="one")]
+    reply = Reply("Let me see.", tool_calls=calls, reasoning=thought, reasoned=how)
+    server.script(None, lambda _: Reply(f"<think>{thought}</think>Let me see.", calls) if how == "content" else reply)
+    result = (await streamed(client(), tools=[TOOL]))[1] if streams else await client().create(HELLO, tools=[TOOL])
+    assert isinstance(result, ReasonedResult)
+    assert (result.reasoning, result.thought) == ("t" * 1_000, "Let me see.")
+    assert [call.id for call in result.content if not isinstance(call, str)] == ["one"]
+
+
+async def test_calls_too_long_to_be_made_leave_what_was_thought_and_said(server: ModelServer, client: Client) -> None:
+    call = ToolCall("add", {"a": "y" * 19_000})
+    server.script(None, lambda _: Reply("Let me see.", tool_calls=[call], reasoning="I add."))
+    result = await client().create(HELLO, tools=[TOOL])
+    assert isinstance(result, ReasonedResult)
+    assert (result.content, result.thought, result.reasoning) == ("Let me see.", "I add.", None)
 
 
 @pytest.mark.parametrize("streams", [False, True])

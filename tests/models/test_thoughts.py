@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from autogen_core import FunctionCall
 from autogen_core.models import CreateResult, RequestUsage
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drsai_backend.models.answer import ReasonedResult
 from drsai_backend.models.endpoints.thoughts import ThoughtSplitter, split, with_thought
 
 words = st.text(st.sampled_from("ab <>/think\n"), max_size=30)
@@ -62,3 +64,21 @@ def test_a_thought_that_was_streamed_keeps_its_letters() -> None:
     assert (with_thought(whole).thought, with_thought(whole).content) == ("Hm", "Yes.")
     plain = CreateResult(finish_reason="stop", content="Yes.", usage=usage, cached=False)
     assert with_thought(plain, ["Yes."]) is plain
+
+
+@given(cut(words.map(lambda text: f"<think>{text}")))
+def test_beside_calls_what_is_thought_is_told_apart_from_what_is_said(pieces: list[str]) -> None:
+    """Of a stream, whose result has the text alone, and of a whole answer, whose text has all of it."""
+    usage = RequestUsage(prompt_tokens=1, completion_tokens=1)
+    calls = [FunctionCall("1", "{}", "add")]
+    made = CreateResult(
+        finish_reason="function_calls", content=calls, usage=usage, cached=False, thought="".join(pieces)
+    )
+    thought, said = split(pieces)
+    for result in (with_thought(made, pieces), with_thought(made)):
+        if thought is None:
+            assert result is made
+            continue
+        assert isinstance(result, ReasonedResult)
+        assert (result.reasoning, result.thought, result.content) == (thought, said or None, calls)
+        assert with_thought(result, ["<think>else</think>"]) is result

@@ -363,6 +363,23 @@ async def test_results_of_the_clients_tools_are_kept(make: Make, server: ModelSe
     assert [each["content"] for each in asked.messages if each["role"] == "tool"] == ["it is blue"]
 
 
+async def test_what_was_thought_beside_calls_that_are_kept(make: Make, server: ModelServer) -> None:
+    """It is told as a thought, and the model does not read it as its own words; what it has said, it does."""
+    house = House(server)
+    await house.open(make, "agent")
+    world = house.world("", 0)
+    pays = Reply("Now.", tool_calls=[ToolCall("pay", {"number": 1}, "pay1")], reasoning="I should pay.")
+    server.script(world.name, [pays, Failure(400, "no"), Reply("Paid.")])
+    handle = await house.here.start("crew", "Settle it.", thread_id=world.name)
+    assert (await handle.wait()).status is RunStatus.ERROR
+    assert (await house.here.steps(handle.run_id)).items[0].thought == "I should pay.\nNow."
+    result = await house.there.run("crew", "continue", thread_id=world.name)
+    assert text_of(result) == "Paid."
+    [*_, asked] = [each for each in server.requests if each.model == world.name]
+    assert [each["content"] for each in asked.messages if each.get("tool_calls")] == ["Now."]
+    assert "I should pay." not in str(asked.body)
+
+
 async def test_killed_and_then_stopped(make: Make, server: ModelServer) -> None:
     """Nobody runs it when it is stopped: what is recorded tells what was done."""
     house = House(server)

@@ -75,7 +75,8 @@ class Reply:
     break_after: int | None = None
     hang: bool = False
     reasoning: str | None = None
-    """What it thinks, given apart as `reasoning_content`; in a stream word by word."""
+    """What it thinks, given apart in the field `reasoned`; in a stream word by word."""
+    reasoned: str = "reasoning_content"
     details: dict[str, dict[str, int]] = field(default_factory=dict)
     """Of its usage, as `prompt_tokens_details` and `completion_tokens_details`."""
     service_tier: str | None = None
@@ -171,6 +172,9 @@ class ModelServer:
         self.strict = strict
         self.continues: str | None = None
         """How an answer at the end is continued: `plain`, `prefix`, `vllm`; None: such a request is refused."""
+        self.reasons = False
+        """Refuse requests whose calls of tools lack what was thought beside them, as DeepSeek's and Moonshot's models
+        do that think between their calls; other servers refuse it where it is there."""
         self.declared = False
         """Refuse requests without tools whose messages call some, as Anthropic's API does."""
         self.embedded: Callable[[ModelRequest], dict[str, Any] | Failure] = embeddings_of
@@ -249,7 +253,7 @@ class ModelServer:
             return
         headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
         request = ModelRequest(json.loads(body), headers, scope["path"], len(self.requests))
-        refusal = refusal_of(request.body, self.continues) if self.strict else None
+        refusal = refusal_of(request.body, self.continues, reasons=self.reasons) if self.strict else None
         if self.declared and not request.tools and any(each.get("tool_calls") for each in request.messages):
             refusal = "Requests which include `tool_use` or `tool_result` blocks must define tools"
         if refusal is not None:
@@ -314,7 +318,7 @@ class ModelServer:
             return
         message: dict[str, Any] = {"role": "assistant", "content": reply.text, "refusal": None}
         if reply.reasoning is not None:
-            message["reasoning_content"] = reply.reasoning
+            message[reply.reasoned] = reply.reasoning
         if reply.tool_calls:
             message["tool_calls"] = [_call(request, reply, index) for index in range(len(reply.tool_calls))]
         choice = {"index": 0, "message": message, "finish_reason": _finish(reply), "logprobs": None}
@@ -370,7 +374,7 @@ def _events(request: ModelRequest, reply: Reply) -> list[str]:
     pieces = reply.chunks if reply.chunks is not None else re.findall(r"\s*\S+\s*$|\s*\S+|\s+", text or "")
     events = [chunk({"role": "assistant", "content": ""})]
     thoughts = re.findall(r"\s*\S+\s*$|\s*\S+|\s+", reply.reasoning or "")
-    events += [chunk({"reasoning_content": piece}) for piece in thoughts]
+    events += [chunk({reply.reasoned: piece}) for piece in thoughts]
     events += [chunk({"content": piece}) for piece in pieces]
     for index in range(len(reply.tool_calls)):
         call = _call(request, reply, index)

@@ -20,8 +20,8 @@ _FIELDS = {
 }
 
 
-def refusal_of(body: dict[str, Any], continues: str | None = None) -> str | None:
-    """Why a strict endpoint does not take a request. `continues` as in `ModelServer`."""
+def refusal_of(body: dict[str, Any], continues: str | None = None, *, reasons: bool = False) -> str | None:
+    """Why a strict endpoint does not take a request. `continues` and `reasons` as in `ModelServer`."""
     messages = body["messages"]
     if continues is not None and messages and messages[-1]["role"] == "assistant":
         *before, last = messages
@@ -45,7 +45,9 @@ def refusal_of(body: dict[str, Any], continues: str | None = None) -> str | None
         fields = _FIELDS.get(message["role"])
         if fields is None:
             return f"body.messages.{index}: unexpected role {message['role']!r}"
-        if extra := sorted(message.keys() - fields):
+        if reasons and message.get("tool_calls") and not message.get("reasoning_content"):
+            return f"Missing `reasoning_content` field in the assistant message at message index {index}."
+        if extra := sorted(message.keys() - fields - ({"reasoning_content"} if reasons else set())):
             return f"body.messages.{index}.{message['role']}.{extra[0]}: Extra inputs are not permitted"
         if not message.get("content") and not message.get("tool_calls") and message["role"] != "tool":
             return f"body.messages.{index}: a message must have content"

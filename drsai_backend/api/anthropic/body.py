@@ -105,9 +105,11 @@ class SearchResultBlock(Block):
 
 
 class ThinkingBlock(Block):
-    """What a model has thought before; left out: the answer that follows says what came of it."""
+    """What a model has thought before. It counts beside calls; else it is left out, as the answer that follows says
+    what came of it."""
 
     type: Literal["thinking", "redacted_thinking"]
+    thinking: str = ""
 
 
 class ToolUseBlock(Block):

@@ -190,14 +190,17 @@ def _add_assistant(made: Translation, message: AssistantMessage, where: str) -> 
         made.add({"role": "assistant", "content": message.content}, where)
         return
     texts: list[str] = []
+    thoughts: list[str] = []
     calls: list[JsonObject] = []
     for block in message.content:
         if isinstance(block, ToolUseBlock):
             function = {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}
             calls.append({"id": block.id, "type": "function", "function": function})
-        elif not isinstance(block, ThinkingBlock):
+        elif isinstance(block, ThinkingBlock):
+            thoughts.append(block.thinking)
+        else:
             texts.append(block.text)
-    said: JsonObject = {"role": "assistant", "content": "\n\n".join(texts)}
+    said: JsonObject = {"role": "assistant", "content": "\n\n".join(texts), "reasoning_content": "".join(thoughts)}
     made.add({**said, "tool_calls": calls} if calls else said, where)
 
 

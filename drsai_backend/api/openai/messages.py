@@ -135,10 +135,11 @@ class UserMessage(Said):
 
 
 class AssistantMessage(Said):
-    """An answer, and the calls of the client's tools in it."""
+    """An answer, and the calls of the client's tools in it, with what was thought beside them."""
 
     role: Literal["assistant"]
     content: Content = None
+    reasoning_content: str | None = None
     tool_calls: list[ToolCallPart] | None = None
     function_call: CalledFunction | None = None
 
@@ -207,7 +208,7 @@ def _read(message: Message, index: int, images: Images) -> InputMessage:
         content = _read_parts(message, f"messages[{index}].content", images)
     match message:
         case AssistantMessage():
-            return InputMessage("assistant", content, calls=_calls(message))
+            return InputMessage("assistant", content, calls=_calls(message), thought=message.reasoning_content)
         case ToolMessage():
             return InputMessage("tool", content, call_id=message.tool_call_id)
         case FunctionMessage():

@@ -23,6 +23,7 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import MessageDone, RunEnded, RunEvent, RunStarted, TextDelta, ThoughtDelta
 from drsai_backend.runs.transcript import asked_text, is_asked
 from drsai_backend.teams.messages import aside_of
+from drsai_backend.teams.replay.steps import ToolStarted
 
 _QUEUED: Final = (
     "This message waits in the queue and is worked on later: a question came first, and what you send next is the "
@@ -95,6 +96,9 @@ class Speech:
                 return self.done(event)
             case ThoughtDelta(shown=True) if self._thoughts is not None:
                 return [Piece(event.source, self._thoughts.delta(event), thought=True)]
+            case ToolStarted() if self._thoughts is not None:
+                self._thoughts.called(event.source)
+                return []
             case RunStarted():
                 return self.restart()
             case RunEnded(shown=int(seq)) if seq in self._aside:
@@ -102,7 +106,7 @@ class Speech:
             case RunEnded(status=RunStatus.AWAITING_INPUT, input_request=dict() as asked):
                 source = str(asked.get("source") or "assistant")
                 if asked.get("kind") == "client_tool" and event.queued_behind is None:
-                    return self._beside_calls(source, str(asked.get("content") or ""))
+                    return self._beside_calls(source, asked)
                 return self._question(source, asked, queued=event.queued_behind is not None)
             case RunEnded():
                 return self.end()
@@ -167,7 +171,7 @@ class Speech:
                 and isinstance(message, ThoughtEvent)
                 and not (was_shown or aside_of(message))
             ):
-                text = self._thoughts.done(message)
+                text = self._thoughts.done(message.source, message.content)
                 return [*([Piece(message.source, text, thought=True)] if text else []), *self._drain()]
             return self._drain()
         self.stored.append(event)
@@ -212,10 +216,13 @@ class Speech:
             return pieces
         return [*pieces, Piece(source, self._heading(source) + text, begins=True)]
 
-    def _beside_calls(self, source: str, text: str) -> list[Piece]:
-        """What was said along with calls of the client's tools, unless it was shown as it came."""
+    def _beside_calls(self, source: str, asked: JsonObject) -> list[Piece]:
+        """What was thought and said along with calls of the client's tools, unless it was shown as it came."""
+        text, thought = (str(asked.get(name) or "") for name in ("content", "thought"))
         was_shown = any(segment.shown for segment in self._open.get(source, ()))
         pieces = self.end()
+        if self._thoughts is not None and (thought := thought and self._thoughts.done(source, thought)):
+            pieces.append(Piece(source, thought, thought=True))
         return pieces if was_shown or not text.strip() else [*pieces, Piece(source, self._heading(source) + text)]
 
     def _begin(self, source: str, message_id: str | None) -> _Segment:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from autogen_agentchat.messages import ThoughtEvent
-
 from drsai_backend.runs import ThoughtDelta
 
 _GAP = "\n\n"
@@ -13,7 +11,7 @@ class Thoughts:
     """Turns the thoughts of one run into pieces of text; a blank line separates those of different messages."""
 
     def __init__(self) -> None:
-        self._streamed: dict[str, list[tuple[str | None, list[str]]]] = {}
+        self._streamed: dict[str, list[tuple[object, list[str]]]] = {}
         """By speaker: the thoughts that were streamed and are not stored yet, by the id of their message."""
         self._last: object = None
 
@@ -26,16 +24,25 @@ class Thoughts:
         parts.append(event.text)
         return self._gap(parts) + event.text
 
-    def done(self, thought: ThoughtEvent) -> str:
-        """What a stored thought adds to it: nothing if it was streamed."""
-        thoughts = self._streamed.get(thought.source, [])
+    def called(self, source: str) -> None:
+        """The speaker calls tools: what it thinks next is another thought, although AutoGen streams it under one id."""
+        if thoughts := self._streamed.get(source):
+            thoughts[-1] = object(), thoughts[-1][1]
+
+    def done(self, source: str, thought: str) -> str:
+        """What a thought that is whole now adds to the text: nothing if it was streamed."""
+        thoughts = self._streamed.get(source, [])
         for index, (_, parts) in enumerate(thoughts):
-            said = "".join(parts)
-            if thought.content.startswith(said):
+            said = "".join(parts).lstrip()
+            if said.startswith(thought):  # What follows is the next one, streamed as part of this.
+                parts[:] = [said[len(thought) :]]
+                del thoughts[: index + (not parts[0].strip())]
+                return ""
+            if thought.startswith(said):
                 del thoughts[: index + 1]
-                rest = thought.content[len(said) :]
+                rest = thought[len(said) :]
                 return rest and self._gap(parts) + rest
-        return self._gap(thought) + thought.content
+        return self._gap(object()) + thought
 
     def _gap(self, thought: object) -> str:
         gap = "" if self._last is None or self._last is thought else _GAP

@@ -21,7 +21,7 @@ from autogen_ext.models.openai import BaseOpenAIChatCompletionClient
 
 from drsai_backend.errors import ParameterRefused
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.answer import ModelAnswer
+from drsai_backend.models.answer import ModelAnswer, ReasonedResult
 from drsai_backend.models.calls.params import ModelParams, of_a_manager, renames_max_tokens
 from drsai_backend.models.calls.records import record_of, spent
 from drsai_backend.models.calls.requests import AnswerSteps, ModelRequest
@@ -67,10 +67,10 @@ class RunModelClient(ChatCompletionClient):
     With an OpenAI-compatible client, or another that takes them, `params` are merged into the arguments of every call:
     they win over the client's constructor, and an agent's own `extra_create_args` win over them. `with_steps` says
     whose calls they are, and so which of them they get. Streams of OpenAI-compatible clients are asked for their usage.
-    A thought is told apart from the text of its answer (see `thoughts`). What calls used, and how they finished, is
-    added to `meter`, whose `check` may forbid them. In a
-    turn that is repeated, recorded answers are given again without asking (see `with_steps`). An endpoint that takes
-    messages in turns only gets them so (see `message_rules`). Everything else is the wrapped client's.
+    A thought is told apart from the text of its answer (see `thoughts`), and never sent as one. What calls used, and
+    how they finished, is added to `meter`, whose `check` may forbid them. In a turn that is repeated, recorded answers
+    are given again without asking (see `with_steps`). An endpoint that takes messages in turns only gets them so (see
+    `message_rules`). Everything else is the wrapped client's.
 
     Args:
         inner: the client that does the work. It is not closed by the run.
@@ -114,6 +114,8 @@ class RunModelClient(ChatCompletionClient):
         self._images: SeenImages | None = None
         self._text_form: TextForm | None = None
         self._rendered: Known = {}
+        self.thoughts: dict[str, str] = {}
+        """What the model has thought in this run beside calls of tools, by the ids of the calls."""
 
     def calling_in_text(self, form: TextForm) -> Self:
         """The same client, for an agent whose tools are called by text, as the model calls no functions or calls them
@@ -164,6 +166,7 @@ class RunModelClient(ChatCompletionClient):
         client._asks = asks or self._asks
         client._images = images
         client._rendered = {}
+        client.thoughts = {}
         if manages and self._args:
             client._args = of_a_manager(self._args)
         return client
@@ -239,6 +242,9 @@ class RunModelClient(ChatCompletionClient):
             self.meter.add(*spent(result, notes))
         if self._speaker is None:
             return
+        if isinstance(result, ReasonedResult) and (reasoning := result.reasoning) is not None:
+            self.meter.thoughts.setdefault(self._speaker, []).append(reasoning)
+            self.thoughts |= {call.id: reasoning for call in result.content if not isinstance(call, str)}
         if isinstance(result, ModelAnswer):
             self.meter.answered[self._speaker] = result.by()
         else:
@@ -262,9 +268,8 @@ class RunModelClient(ChatCompletionClient):
             ReplayMismatch: the turn is repeated, and the recorded answer is one to another request.
         """
         number, request, recorded = self._ask(messages, options)
-        notes = current_notes() or CallNotes(
-            bounds=self.rules.bounds
-        )  # those of a profile's client, whose attempt this is
+        # Those of a profile's client, whose attempt this is.
+        notes = current_notes() or CallNotes(bounds=self.rules.bounds, thoughts=self.thoughts)
         if recorded is not None:
             self._answered(recorded, notes, counts=False)
             return recorded
@@ -277,6 +282,7 @@ class RunModelClient(ChatCompletionClient):
                 messages = asks.rendered(messages)
             while True:
                 try:
+                    notes.returns_thoughts = rules.reasoning
                     with noting(notes):
                         result = await asks.create(self._sent(messages, rules, options), **options)
                     break
@@ -322,7 +328,7 @@ class RunModelClient(ChatCompletionClient):
             ReplayMismatch: the turn is repeated, and the recorded answer is one to another request.
         """
         number, request, recorded = self._ask(messages, options)
-        notes = current_notes() or CallNotes(bounds=self.rules.bounds)
+        notes = current_notes() or CallNotes(bounds=self.rules.bounds, thoughts=self.thoughts)
         if recorded is not None:
             self._answered(recorded, notes, counts=False)
             yield recorded
@@ -344,6 +350,7 @@ class RunModelClient(ChatCompletionClient):
             if isinstance(asks, TextCalls):
                 messages = asks.rendered(messages)
             while True:
+                notes.returns_thoughts = rules.reasoning
                 stream = asks.create_stream(self._sent(messages, rules, options), **options)
                 try:
                     with noting(notes):  # Its request is sent with the first step.

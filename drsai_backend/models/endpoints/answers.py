@@ -52,7 +52,9 @@ class Finish(NamedTuple):
 @dataclass(slots=True)
 class CallNotes:
     """What the endpoint has said of one call: `usage` has those of `DETAILS` that are not 0; `reported` the tokens of
-    prompt and answer, and `lost` both of attempts that came to nothing, where they were reported."""
+    prompt and answer, and `lost` both of attempts that came to nothing, where they were reported. `thoughts` are what
+    its agent's model has thought in this run beside calls of tools, by the ids of the calls; they are sent back to an
+    endpoint that wants them (`returns_thoughts`)."""
 
     usage: dict[str, int] = field(default_factory=dict[str, int])
     service_tier: str | None = None
@@ -60,6 +62,8 @@ class CallNotes:
     reported: tuple[int, int] = (0, 0)
     lost: Counter[str] = field(default_factory=Counter[str])
     bounds: AnswerBounds = DEFAULT
+    thoughts: Mapping[str, str] = field(default_factory=dict[str, str])
+    returns_thoughts: bool = False
     length: AnswerLength | None = None
     close_stream: Callable[[], Awaitable[None]] | None = None
     together: int = 0
@@ -147,6 +151,8 @@ class UsageMeter:
     calls: int = 0
     details: dict[str, int] = field(default_factory=dict[str, int])
     finishes: dict[str, Finish] = field(default_factory=dict[str, Finish])
+    thoughts: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """By the name of an agent, what its model has thought beside calls of tools and is not told yet."""
     answered: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     """By the name of an agent, which profile and model gave its newest answer, where a profile did."""
     records: deque[CallRecord] = field(default_factory=lambda: deque[CallRecord](maxlen=MAX_RECORDS))

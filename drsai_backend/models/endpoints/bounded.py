@@ -16,7 +16,7 @@ from pydantic_core import from_json
 
 from drsai_backend.config import Settings
 from drsai_backend.errors import EndpointFailed
-from drsai_backend.models.endpoints.thoughts import ThoughtSplitter
+from drsai_backend.models.endpoints.thoughts import ThoughtSplitter, thought_of
 from drsai_backend.models.endpoints.transport import transport
 from drsai_backend.models.turns import turn
 from drsai_backend.net.unpacking import PLAIN, unpacked
@@ -124,7 +124,7 @@ class AnswerLength:
             delta = choice.delta
             if delta.content:
                 delta.content = self.text(delta.content)
-            if isinstance(thought := (delta.model_extra or {}).get("reasoning_content"), str):
+            if (thought := thought_of(delta)) is not None:
                 setattr(delta, "reasoning_content", self.thought(thought))  # noqa: B010 - not OpenAI's own
             for call in delta.tool_calls or ():
                 if (function := call.function) is not None:
@@ -164,7 +164,8 @@ def _cut(text: str, most: int) -> str:
 def bounded(result: CreateResult, bounds: AnswerBounds, *, over: bool = False) -> CreateResult:
     """A result with no more than it may have. `over`: it was cut before, so that its last call is not finished."""
     length = AnswerLength(bounds)
-    thought = None if result.thought is None else length.thought(result.thought)
+    given = (getattr(result, "reasoning", None), result.thought)
+    reasoning, thought = (each and _cut(each, bounds.thought) for each in given)
     if isinstance(result.content, str):
         content: Any = length.text(result.content)
     else:
@@ -174,13 +175,13 @@ def bounded(result: CreateResult, bounds: AnswerBounds, *, over: bool = False) -
             if length.over:
                 break
             content.append(each)
-    if not (over or length.over or thought != result.thought):
+    if not (over or length.over or (reasoning, thought) != given):
         return result
-    made: dict[str, Any] = {"thought": thought, "content": content}
+    made: dict[str, Any] = {"thought": thought, "content": content, **({"reasoning": reasoning} if reasoning else {})}
     if over or length.over:
         made |= {"finish_reason": "length"}
         if not content:  # What it has said beside its calls is its text.
-            made |= {"thought": None, "content": thought or ""}
+            made |= {"thought": reasoning, "content": thought or "", **({"reasoning": None} if reasoning else {})}
     return result.model_copy(update=made)
 
 

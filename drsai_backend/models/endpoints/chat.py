@@ -24,6 +24,7 @@ from drsai_backend.models.endpoints.bounded import AnswerLength
 from drsai_backend.models.endpoints.chunks import answer_of, chunk_of, loads
 from drsai_backend.models.endpoints.forms import dumps
 from drsai_backend.models.endpoints.streams import Noted, Read, is_helped
+from drsai_backend.models.endpoints.thoughts import mark_thought
 
 _PATH: Final = "/chat/completions"
 _OPTIONS: Final = ("extra_headers", "extra_query", "extra_body", "timeout")
@@ -46,6 +47,7 @@ class _Completions(AsyncCompletions):
         if isinstance(answer, bytes):
             read = answer_of(answer)
             (current_notes() or CallNotes()).take(read)
+            mark_thought(read)
             return read
         return answer
 
@@ -72,6 +74,7 @@ class _Noting(AsyncOpenAI):
         answer = await super().post(path, **options)
         if isinstance(answer, ChatCompletion):
             notes.take(answer)
+            mark_thought(answer)
         return answer
 
     def _build_request(self, options: Any, *, retries_taken: int = 0) -> Any:
@@ -79,6 +82,8 @@ class _Noting(AsyncOpenAI):
         body: object = options.json_data
         if options.method == "post" and options.url.endswith(_PATH) and isinstance(body, Mapping):
             merged: JsonObject = {**cast(JsonObject, body), **(options.extra_json or {})}
+            if (notes := current_notes()) is not None and notes.returns_thoughts:
+                merged["messages"] = [_with_thought(each, notes.thoughts) for each in merged["messages"]]
             options.json_data = dumps({name: each for name, each in merged.items() if not isinstance(each, Omit)})
             options.extra_json = None
         return super()._build_request(options, retries_taken=retries_taken)
@@ -117,3 +122,11 @@ class _ReadStream(Read, _NotedStream):
         message: object = cast(JsonObject, error).get("message") if isinstance(error, dict) else None
         told = message if message and isinstance(message, str) else _STREAM_FAILED
         raise APIError(told, request=self.response.request, body=cast(object, error))
+
+
+def _with_thought(message: JsonObject, thoughts: Mapping[str, str]) -> JsonObject:
+    """A message, with what the model has thought beside the calls in it. Where that is not known, as of earlier runs,
+    it is blank: endpoints that want it back want it beside all calls."""
+    if not (calls := message.get("tool_calls")):
+        return message
+    return {**message, "reasoning_content": thoughts.get(calls[0]["id"]) or " "}

@@ -32,21 +32,23 @@ from drsai_backend.models.endpoints.bounded import DEFAULT, AnswerBounds
 T = TypeVar("T")
 log = logging.getLogger("drsai.models")
 
-MessageForm: TypeAlias = Literal["any", "alternating", "no_system"]
+MessageForm: TypeAlias = Literal["any", "alternating", "no_system", "reasoning"]
 """What an endpoint takes. `any`: whatever AutoGen sends. `alternating`: at most one system message, first, then user
 and assistant in turns, the user first and last; no `name`. `no_system`: the same without a system message, whose text
-begins the first user message."""
+begins the first user message. `reasoning`: what the model has thought beside its calls comes back with them, as
+`reasoning_content`; no other endpoint gets it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an endpoint asks of messages. `alternate` and `system` as in `MessageForm`; `names`: `name` is taken;
-    `undeclared`: so are calls of tools in a request without tools."""
+    """What an endpoint asks of messages. `alternate`, `system` and `reasoning` as in `MessageForm`; `names`: `name` is
+    taken; `undeclared`: so are calls of tools in a request without tools."""
 
     alternate: bool = False
     system: bool = True
     names: bool = True
     undeclared: bool = True
+    reasoning: bool = False
 
     def __or__(self, other: Rules) -> Rules:
         """Both."""
@@ -55,13 +57,19 @@ class Rules:
             self.system and other.system,
             self.names and other.names,
             self.undeclared and other.undeclared,
+            self.reasoning or other.reasoning,
         )
 
 
 ANY: Final = Rules()
 ALTERNATING: Final = Rules(alternate=True, names=False)
 NO_SYSTEM: Final = Rules(alternate=True, system=False, names=False)
-_FORMS: Final[Mapping[str, Rules]] = {"any": ANY, "alternating": ALTERNATING, "no_system": NO_SYSTEM}
+_FORMS: Final[Mapping[str, Rules]] = {
+    "any": ANY,
+    "alternating": ALTERNATING,
+    "no_system": NO_SYSTEM,
+    "reasoning": Rules(reasoning=True),
+}
 
 _FAMILIES: Final[tuple[tuple[re.Pattern[str], Rules], ...]] = (
     # Gemma 3 and later know a system prompt: their template puts it into the first user message.
@@ -89,6 +97,12 @@ _NAME_REFUSAL: Final = re.compile(
 )
 _TOOLS_REFUSAL: Final = re.compile(
     r"(must|need to) (define|declare|provide)\b[^.]{0,20}\btools|expects? the .?tools|toolConfig field must be defined",
+    re.IGNORECASE,
+)
+# DeepSeek's and Moonshot's models that think between their calls.
+_REASONING_REFUSAL: Final = re.compile(
+    r"(missing|must|requires?|expects?)\b[^.]{0,80}\breasoning_content"
+    r"|\breasoning_content\b[^.]{0,80}(missing|must|required|passed back)",
     re.IGNORECASE,
 )
 _KEPT: Final = 1024
@@ -135,6 +149,8 @@ class MessageRules:
             told = "without calls of tools that are not there any more"
             if lesson.alternate or not lesson.names:
                 told = f"in turns, {system}," if lesson.alternate else "without `name`"
+            if lesson.reasoning:
+                told = "with what the model has thought beside its calls"
             text = "model %s at %s has refused messages as they are: they are sent %s from now on"
             log.warning(text, where[1], where[0], told)
         self._learnt[where] = lesson | self._learnt.get(where, ANY)
@@ -165,6 +181,8 @@ def _lesson(used: Rules, error: Exception) -> Rules | None:
     text = str(error)
     if _TOOLS_REFUSAL.search(text):
         return used | Rules(undeclared=False)
+    if _REASONING_REFUSAL.search(text):
+        return used | Rules(reasoning=True)
     if _NO_SYSTEM_REFUSAL.search(text):
         return used | NO_SYSTEM
     if _ORDER_REFUSAL.search(text):

@@ -2,18 +2,22 @@
 
 Endpoints give reasoning apart (`reasoning_content`) or in the text, as `<think>…</think>` in front of the answer.
 AutoGen's stream has it in the text in both cases, and its result has it as `thought` (always, or for models of the R1
-family). Here a text that begins with `<think>` begins with a thought, whichever model it comes from.
+family); of an answer that calls tools its result has the text as `thought`, and not what was thought. Here a text that
+begins with `<think>` begins with a thought, whichever model it comes from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from autogen_core.models import CreateResult
 
+from drsai_backend.models.answer import ReasonedResult
+
 _OPEN: Final = "<think>"
 _CLOSE: Final = "</think>"
+_FIELDS: Final = ("reasoning_content", "reasoning")
 
 
 class ThoughtSplitter:
@@ -99,11 +103,32 @@ def split(pieces: Iterable[str]) -> tuple[str | None, str]:
 
 def with_thought(result: CreateResult, streamed: Iterable[str] = ()) -> CreateResult:
     """The result with its thought apart from its text. `streamed`: the pieces that came before it, for AutoGen loses
-    letters of a thought that was streamed (it strips the mark's letters off both ends)."""
-    if result.thought is not None and isinstance(result.content, str):
+    letters of a thought that was streamed (it strips the mark's letters off both ends), and all of it beside calls."""
+    if not isinstance(result.content, str):
+        if isinstance(result, ReasonedResult):
+            return result  # It is told apart already.
+        reasoning, said = split(streamed or [result.thought or ""])
+        return result if reasoning is None else ReasonedResult.of(result, reasoning, said)
+    if result.thought is not None:
         thought, _ = split(streamed)
         return result if thought is None else result.model_copy(update={"thought": thought})
-    if result.thought is None and isinstance(result.content, str) and result.content.lstrip().startswith(_OPEN):
+    if result.content.lstrip().startswith(_OPEN):
         thought, text = split([result.content])
         return result.model_copy(update={"thought": thought, "content": text})
     return result
+
+
+def thought_of(said: Any) -> str | None:
+    """What a message, or a piece of one, has of a thought in a field of its own; None: nothing."""
+    extra: dict[str, object] = said.model_extra or {}
+    return next((each for name in _FIELDS if isinstance(each := extra.get(name), str) and each), None)
+
+
+def mark_thought(answer: Any) -> None:
+    """Put the thought of a whole answer where AutoGen's client does not drop it: beside calls, into the text."""
+    for choice in answer.choices[:1]:
+        message, thought = choice.message, thought_of(choice.message)
+        if thought is not None:
+            message.reasoning_content = thought
+            if message.tool_calls:
+                message.content = f"{_OPEN}{thought}{_CLOSE}{message.content or ''}"

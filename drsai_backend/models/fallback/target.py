@@ -15,7 +15,7 @@ from autogen_core.tools import Tool
 from pydantic import SecretStr
 
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.answer import ModelAnswer
+from drsai_backend.models.answer import ModelAnswer, ReasonedResult
 from drsai_backend.models.calls.params import PARAMETERS, ModelParams
 from drsai_backend.models.calls.run_client import RunModelClient
 from drsai_backend.models.facts import facts_of
@@ -142,7 +142,7 @@ class Target:
         """
         if not shown and result.finish_reason == "unknown" and not _is_whole(result):
             raise Truncated
-        values = {name: getattr(result, name) for name in CreateResult.model_fields}
+        values: JsonObject = {name: getattr(result, name, None) for name in ReasonedResult.model_fields}
         model = self.profile.model or self._endpoint
         return ModelAnswer(**values, profile=self.name, model=model, attempts=attempts)
 

@@ -19,6 +19,7 @@ from autogen_core.tools import Tool, ToolSchema
 
 from drsai_backend.errors import EndpointFailed
 from drsai_backend.json_types import JsonObject
+from drsai_backend.models.answer import ReasonedResult
 from drsai_backend.models.endpoints.continuation import ContinuingClient
 from drsai_backend.models.endpoints.refused import refused_parameter
 from drsai_backend.models.endpoints.thoughts import with_thought
@@ -224,10 +225,11 @@ def _made(
         raise EndpointFailed(
             f"The model wrote neither an action nor a final answer, {1 + REPAIRS} times: its text is no step."
         )
-    thought = "\n".join(part for part in (result.thought or "", step.thought) if part) or None
     if step.action is not None:
         call = FunctionCall(id=f"call_{secrets.token_hex(12)}", name=step.action, arguments=step.arguments)
-        made: JsonObject = {"content": [call], "finish_reason": "function_calls", "thought": thought}
+        result = ReasonedResult.of(result, result.thought, step.thought)
+        made: JsonObject = {"content": [call], "finish_reason": "function_calls"}
     else:
+        thought = "\n".join(part for part in (result.thought or "", step.thought) if part) or None
         made = {"content": step.answer or step.thought or str(result.content), "thought": thought}
     return result.model_copy(update={**made, "usage": usage})

@@ -214,6 +214,7 @@ class Execution:
             calls = enumerate(question.tool_calls, asked)
             stored["tool_calls"] = [{"id": new_call_id(run_id, turn, number), **call} for number, call in calls]
             stored["content"] = question.content
+            stored |= {} if question.thought is None else {"thought": question.thought}
         whom = {"by": question.by, "not_by": question.not_by}
         asker = self.writer.broker.asker
         if any(whom.values()) and asker is not None:

@@ -31,6 +31,7 @@ from drsai_backend.runs.history.digest import Conversation, flat
 from drsai_backend.runs.requests import InputMessage
 from drsai_backend.runs.transcript import SAID_BEFORE, Transcript, asked_after
 from drsai_backend.teams.kept_calls import kept_calls
+from drsai_backend.teams.messages import REASONING
 from drsai_backend.teams.recording.recorder import Message, Turn, dump_message, storable
 from drsai_backend.teams.replay.steps import Step, TurnSteps
 from drsai_backend.teams.suspension import InputBroker
@@ -262,7 +263,7 @@ class RunWriter:
     def _was_streamed(self, thought: ThoughtEvent) -> bool:
         """Whether what a model has said beside tool calls of the turn in flight was shown as it came."""
         streamed = (each.content for each in self.live.unfinished() if each.source == thought.source)
-        return any(thought.content in text for text in streamed)
+        return REASONING not in thought.metadata and any(thought.content in text for text in streamed)
 
     async def _resolve_doubt(self) -> bool:
         """Whether a turn was stored although the run was cancelled before it heard of that: a write that has begun is

@@ -129,6 +129,8 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
         steps=steps,
         known=members,
         answered=answered,
+        thoughts=context.meter.thoughts,
+        told=None if plan.received is None else plan.received.input_request.get("thought"),
         mark=transcript.mark,
     )
     await session.prepare()

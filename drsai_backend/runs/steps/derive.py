@@ -210,7 +210,7 @@ class Derivation:
             source = row.agent.rpartition("/")[2]
             value, now = row.value, row.created_at
             usage: JsonObject = value.get("usage") or {}
-            thought = value.get("thought") or None
+            thought = "\n".join(value[name] for name in ("reasoning", "thought") if value.get(name)) or None
             model = value.get("model") or self._models.get(source)
             for step in self._calls(source, value["content"], usage, model, now, 0, is_stored=False, thought=thought):
                 found = results.get((row.agent, f"{row.step}:t{step.call_id}"))

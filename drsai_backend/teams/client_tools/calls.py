@@ -77,6 +77,7 @@ class ClientCalls:
             kind="client_tool",
             tool_calls=calls,
             content=None if answer is None else answer.thought,
+            thought=getattr(answer, "reasoning", None),
         )
 
     def _written(self, call: ClientCall) -> str:

@@ -25,7 +25,7 @@ from autogen_core.tools import ToolSchema
 
 from drsai_backend.errors import ReplayMismatch
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.answer import ModelAnswer
+from drsai_backend.models.answer import ModelAnswer, ReasonedResult
 from drsai_backend.models.calls.requests import ModelRequest, digest_of
 from drsai_backend.state.codec import decode_value, dump_json, encode_value
 
@@ -241,7 +241,7 @@ class AgentSteps:
         value = self.turn.replay(self.path, f"m{number}", request.digest)
         if value is None:
             return number, None
-        result = (ModelAnswer if "profile" in value else CreateResult).model_validate(value)
+        result = (ModelAnswer if "profile" in value else ReasonedResult).model_validate(value)
         self._know_calls(number, result, replayed=True)
         return number, result
 

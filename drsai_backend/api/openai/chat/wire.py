@@ -170,12 +170,16 @@ class CompletionWriter(_Writer):
             if isinstance(event, RunEnded):
                 self.ended = event
             elif isinstance(event, MessageDone):
-                for piece in self._speech.hear(event):
-                    (self._thoughts if piece.thought else self._text).append(piece.text)
+                self._hear(event)
+
+    def _hear(self, event: RunEvent) -> None:
+        for piece in self._speech.hear(event):
+            (self._thoughts if piece.thought else self._text).append(piece.text)
 
     def body(self, ended: RunEnded) -> JsonObject:
         """The completion object. Its text is made of what is stored, so it is the same whenever it is asked for."""
-        content = "".join([*self._text, *(piece.text for piece in self._speech.hear(ended))])
+        self._hear(ended)
+        content = "".join(self._text)
         message: JsonObject = {"role": "assistant", "content": content, "refusal": None}
         reason: str = ended.finish.reason
         if self._thoughts:

@@ -208,8 +208,11 @@ class EventWriter:
                     found += self._say(piece)
         found += self._close()
         base = (self._stored + self._ahead + 1) * BLOCK
+        asked = self._asked(ended)
+        if asked and (thought := (ended.input_request or {}).get("thought")):
+            self._thoughts.append(thought)
         found += self._think(base)
-        for offset, item in enumerate(self._asked(ended)):
+        for offset, item in enumerate(asked):
             found += self._ask(item, base + _ASKING * offset)
         kind = {"completed": "completed", "failed": "failed"}.get(status_of(ended), "incomplete")
         return [*found, self._event(base + BLOCK - 1, f"response.{kind}", response=self.snapshot())]

@@ -82,9 +82,11 @@ class CallOutputItem(Wire):
 
 
 class ReasoningItem(Said):
-    """Thoughts that were given out. Models are not shown them again."""
+    """Thoughts that were given out. They count beside the calls that follow."""
 
     type: Literal["reasoning"]
+    summary: list[JsonObject] | None = None
+    content: list[JsonObject] | None = None
 
 
 class ReferenceItem(Wire):

@@ -23,6 +23,7 @@ from drsai_backend.api.openai.responses.request.body import (
     Item,
     MessageItem,
     Part,
+    ReasoningItem,
     RefusalPart,
     TextPart,
 )
@@ -70,17 +71,20 @@ def read_approval_id(text: str) -> tuple[str, str] | None:
 @dataclass(slots=True)
 class ReadItems:
     """The input of a request: its messages, the same in the shape of Chat Completions (`raw`), what names each in the
-    request (`paths`), the texts of those that are the system's, and an approval, where it is the newest thing said."""
+    request (`paths`), the texts of those that are the system's, an approval, where it is the newest thing said, and the
+    thought whose answer or calls are still to come."""
 
     messages: list[InputMessage] = field(default_factory=list[InputMessage])
     raw: list[JsonObject] = field(default_factory=list[JsonObject])
     paths: list[str] = field(default_factory=list[str])
     system: list[str] = field(default_factory=list[str])
     approval: ApprovalResponseItem | None = None
+    thought: str | None = None
 
     def add(self, path: str, message: InputMessage, raw: JsonObject) -> None:
         self.approval = None
-        self.messages.append(message)
+        self.messages.append(replace(message, thought=self.thought) if message.role == "assistant" else message)
+        self.thought = None
         self.raw.append(raw)
         self.paths.append(path)
 
@@ -89,7 +93,8 @@ class ReadItems:
         if not self.messages or self.messages[-1].role != "assistant":
             self.add(path, InputMessage("assistant", ""), {"role": "assistant", "content": None})
         last, shown = self.messages[-1], self.raw[-1]
-        self.messages[-1] = replace(last, calls=[*last.calls, call])
+        self.messages[-1] = replace(last, calls=[*last.calls, call], thought=self.thought or last.thought)
+        self.thought = None
         self.raw[-1] = {**shown, "tool_calls": [*shown.get("tool_calls", ()), raw]}
 
     def after(self, first: ReadItems) -> ReadItems:
@@ -107,7 +112,7 @@ Placed: TypeAlias = tuple[str, Item]
 
 
 def read_items(items: Sequence[Placed]) -> ReadItems:
-    """The input that these items are. Decodes images, which takes a while. Reasoning is left out.
+    """The input that these items are. Decodes images, which takes a while.
 
     Raises:
         InvalidRequest: `param` names what cannot be used, as in `input[0].content[1].image_url`.
@@ -134,6 +139,9 @@ def read_items(items: Sequence[Placed]) -> ReadItems:
                 text = _text_of(item.output, f"{path}.output")
                 raw_result: JsonObject = {"role": "tool", "tool_call_id": item.call_id, "content": text}
                 read.add(path, InputMessage("tool", text, call_id=item.call_id), raw_result)
+            case ReasoningItem():
+                parts = item.content or item.summary or ()
+                read.thought = "\n\n".join(str(part.get("text") or "") for part in parts)
             case ApprovalResponseItem():
                 read.approval = item
             case _:
