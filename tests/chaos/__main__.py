@@ -19,6 +19,7 @@ from tests.chaos.kills import Killing
 from tests.chaos.load import Load
 from tests.chaos.model import Models
 from tests.chaos.report import Outcome, print_outcome, print_report
+from tests.chaos.rollout import RollingOut, release_before
 from tests.chaos.scaling import DEMO, Scaling
 from tests.chaos.schedule import Schedule
 from tests.chaos.stopped import Stopping
@@ -28,7 +29,7 @@ from tests.support.commands import Commands
 from tests.support.invariants import broken
 from tests.support.standby import pair
 
-PARTS = ("kills", "workers", "outage", "failover", "disconnects", "stopped", "takeover", "scaling")
+PARTS = ("kills", "workers", "outage", "failover", "disconnects", "stopped", "takeover", "rollout", "scaling")
 
 
 def main() -> int:
@@ -108,6 +109,14 @@ def main() -> int:
                     ways = ("killed",) if kind == "sqlite" else ("killed", "stopped")
                     taking = Takeover(made, part, turns=options.turns, times=options.takeovers, kinds=ways)
                     perform(taking.run())
+        if wanted("rollout"):
+            with (
+                tempfile.TemporaryDirectory(prefix="drsai-before-") as folder,
+                release_before(Path(folder)) as before,
+                world("postgresql", "rollout", QUICK) as made,
+            ):
+                part, kills = schedule.part("rollout"), options.kills // 10
+                perform(RollingOut(made, part, before, kills=kills, clients=options.clients).run())
         if wanted("scaling"):
             with world("postgresql", "scaling", DEMO) as made:
                 perform(Scaling(made, requests=options.requests).run())

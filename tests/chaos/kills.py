@@ -92,7 +92,7 @@ class Killing:
 
     async def _kill_all(self) -> None:
         chance = self._schedule.stream("kills")
-        done = 0
+        done = int(self.outcome.figures["kills"])
         while done < self._kills:
             await self._moment(chance)
             up = self._world.serving()

@@ -3,6 +3,8 @@ another one."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from tests.chaos.kills import Killing
 from tests.chaos.load import Load
 from tests.chaos.model import Models
 from tests.chaos.report import Outcome
+from tests.chaos.rollout import NoRelease, RollingOut, release_before
 from tests.chaos.schedule import Schedule
 from tests.chaos.stopped import Stopping
 from tests.chaos.takeover import SLOW, Takeover
@@ -79,6 +82,25 @@ async def test_takeover(world: Make, schedule: Schedule) -> None:
     made = world({**SOON, "DRSAI_LOG_FORMAT": "json"}, slow_first=SLOW)
     outcome = await Takeover(made, schedule, turns=30, times=1, kinds=()).run()
     check(outcome, "taken over")
+
+
+@pytest.fixture
+def before(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    try:
+        with release_before(tmp_path_factory.mktemp("before")) as commands:
+            yield commands
+    except NoRelease as error:
+        if os.environ.get("DRSAI_TEST_RELEASE") == "required":
+            raise
+        pytest.skip(str(error))
+
+
+@postgresql_only
+async def test_a_rollout(world: Make, before: Commands, schedule: Schedule, pytestconfig: pytest.Config) -> None:
+    kills = pytestconfig.getoption("--chaos-kills")
+    outcome = await RollingOut(world(QUICK), schedule, before, kills=kills, clients=6).run()
+    check(outcome, "old processes replaced", "runs hit", "taken over", "completed")
+    assert outcome.figures["kills"] == kills
 
 
 async def test_a_failover_to_a_standby_that_is_behind(commands: Commands, tmp_path: Path) -> None:

@@ -81,7 +81,8 @@ class World:
             "DRSAI_AUTH": "required",
             **self.settings,
         }
-        arguments = ("serve", str(TEAMS), "--port", "0") if serve else ("worker", "--teams", str(TEAMS))
+        teams = str(self.commands.root / TEAMS.relative_to(ROOT))
+        arguments = ("serve", teams, "--port", "0") if serve else ("worker", "--teams", teams)
         process = Process(self.commands.start(*arguments, cwd=self.folder, env=environment))
         self.started += 1
         self._all.append(process.command)

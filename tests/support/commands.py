@@ -103,9 +103,14 @@ class Command:
 
 
 class Commands:
-    """Starts commands; those that still run at the end are killed."""
+    """Starts commands; those that still run at the end are killed.
 
-    def __init__(self) -> None:
+    Args:
+        root: of the checkout whose they are.
+    """
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self.root = root
         self._mother: subprocess.Popen[str]
         self._commands: dict[int, Command] = {}
         self._codes: dict[int, int] = {}
@@ -117,11 +122,11 @@ class Commands:
 
     def __enter__(self) -> Commands:
         self._mother = subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, self.root / "tests/support/commands.py"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=clean_environment(),
+            env=clean_environment(PYTHONPATH=str(self.root)),
             bufsize=1,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
