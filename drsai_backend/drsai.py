@@ -42,6 +42,7 @@ from drsai_backend.teams.client_tools.definitions import ClientTools
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
 from drsai_backend.teams.registry import TeamRegistry
+from drsai_backend.teams.shown import ShownChoice
 from drsai_backend.thread_calls import ThreadCalls
 from drsai_backend.tools.builtin import builtin_tools
 from drsai_backend.tools.mcp.pool import pool
@@ -252,6 +253,7 @@ class DrSai(ThreadCalls):
         webhook_url: str | None = None,
         limits: RunLimits = NO_LIMITS,
         client_tools: ClientTools | None = None,
+        shown: ShownChoice | None = None,
     ) -> Handle:
         """Start a run and return its handle, once the input is stored. The run does not need the handle to be read.
         Arguments and errors as those of `run`.
@@ -272,6 +274,7 @@ class DrSai(ThreadCalls):
             webhook_url=webhook_url,
             limits=limits,
             client_tools=client_tools,
+            shown=shown,
         )
         return await self.engine.start(request)
 
@@ -289,6 +292,7 @@ class DrSai(ThreadCalls):
         on_question: OnQuestion = "wait",
         limits: RunLimits = NO_LIMITS,
         client_tools: ClientTools | None = None,
+        shown: ShownChoice | None = None,
     ) -> TeamResult:
         """Run a team on a thread and return what it produced. Cancelling this call stops the run.
 
@@ -310,6 +314,8 @@ class DrSai(ThreadCalls):
             limits: what the run may use, less than the team is allowed: it ends as STOPPED when that is used up.
             client_tools: tools that the caller has. When the answering agent calls some, the run waits: `input_request`
                 of the result has the `tool_calls`, and `answer` takes their `results`.
+            shown: whose messages are the answer: names of the team's agents and inner teams, or "last" for the newest
+                message alone. Default: as the team has it.
 
         Returns:
             The result. Its `status` is AWAITING_INPUT when a person was asked (`input_request`): the next `run` on the
@@ -332,6 +338,7 @@ class DrSai(ThreadCalls):
             on_question=on_question,
             limits=limits,
             client_tools=client_tools,
+            shown=shown,
         )
         async with self._watching(handle):
             end = await handle.wait()
@@ -351,6 +358,7 @@ class DrSai(ThreadCalls):
         on_question: OnQuestion = "wait",
         limits: RunLimits = NO_LIMITS,
         client_tools: ClientTools | None = None,
+        shown: ShownChoice | None = None,
     ) -> AsyncGenerator[BaseAgentEvent | BaseChatMessage | TaskResult, None]:
         """`run`, as a stream of AutoGen messages that ends with the `TaskResult`: AutoGen's `Console` shows it.
 
@@ -368,6 +376,7 @@ class DrSai(ThreadCalls):
             on_question=on_question,
             limits=limits,
             client_tools=client_tools,
+            shown=shown,
         )
         end = RunEnded(RunStatus.RUNNING)
         async with self._watching(handle), aclosing(handle.events()) as events:

@@ -4,6 +4,7 @@ are used as tools; and that a chat with hidden speakers stays on its thread."""
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import Any
 
 import openai
@@ -14,6 +15,8 @@ from autogen_agentchat.tools import AgentTool, TeamTool
 from pydantic import BaseModel
 
 from drsai_backend import RunContext, answered_by, shows
+from drsai_backend.errors import InvalidRequest
+from drsai_backend.sync import SyncDrSai
 from tests.e2e.conftest import Serve, Service
 from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
 
@@ -107,6 +110,34 @@ async def test_a_request_goes_before_its_team(serve: Serve, model: ModelServer, 
     assert refused.value.param == "shown"
     for name in ("writr", *CREW):
         assert name in refused.value.message
+
+
+async def test_a_call_of_the_program_goes_before_its_team(serve: Serve, model: ModelServer) -> None:
+    """As a request does: `start`, `run`, `run_stream`, and those of `sync`, which are made of them."""
+    service = await serve({"crew": shows("writer")(crew)})
+    drsai = service.drsai
+
+    async def seen(thread_id: str) -> list[str]:
+        stored = (await service.http.get(f"/v1/threads/{thread_id}/messages")).json()["data"]
+        return [each["source"] for each in stored if each["shown"]]
+
+    speaking(model)
+    await (await drsai.start("crew", "x", thread_id="started", shown=["critic"])).wait()
+    await drsai.run("crew", "x", thread_id="run", shown=["critic", "researcher"])
+    async for _ in drsai.run_stream("crew", "x", thread_id="streamed", shown="last"):
+        pass
+    await drsai.run("crew", "x", thread_id="as it is")
+    assert [await seen(each) for each in ("started", "run", "streamed", "as it is")] == [
+        ["critic"],
+        ["researcher", "critic"],
+        ["critic"],
+        ["writer"],
+    ]
+    with pytest.raises(InvalidRequest) as refused:
+        await drsai.run("crew", "x", shown=["writr"])
+    assert refused.value.param == "shown"
+    for call in ("start", "run", "run_stream"):
+        assert "shown" in inspect.signature(getattr(SyncDrSai, call)).parameters
 
 
 @pytest.mark.parametrize("team", ["crew", "twice", "last", "first"])
