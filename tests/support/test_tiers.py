@@ -100,8 +100,8 @@ def test_the_rules_name_what_there_is() -> None:
     """A folder that is renamed does not change tiers unseen."""
     for place in (*tiers.SLOW, *tiers.RUN, *tiers.STORED):
         assert (ROOT / "tests" / place).exists(), place
-    fixtures = (ROOT / "tests/conftest.py").read_text(encoding="utf-8")
-    assert all(f"\ndef {name}(" in fixtures for name in tiers.PROCESSES)
+    fixtures = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("conftest.py"))
+    assert all(f"def {name}(" in fixtures for name in tiers.PROCESSES)
 
 
 def test_ci_runs_both_tiers() -> None:

@@ -22,8 +22,8 @@ SLOW = (
     "runs/test_servers.py",
 )
 """Below tests/: whose subject is processes, servers that are stopped, or thousands of requests."""
-PROCESSES = {"all_commands", "own"}
-"""Fixtures that start processes: what uses them is slow."""
+PROCESSES = {"all_commands", "bubblewrap", "own"}
+"""Fixtures that start processes, by the name that a conftest gives them: what uses them is slow."""
 RUN = ("api", "database", "e2e", "runs")
 """Below tests/: where each of hypothesis's examples, up to a hundred, is a request, a run or a transaction."""
 STORED = ("access", "database", "datamodel", "definitions/stored", "files", "jobs", "state")
