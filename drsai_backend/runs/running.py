@@ -144,6 +144,7 @@ class Running:
             turned_away = self._turned_away.pop(name, None)
             if started is not None:
                 started.release()
+                started.execution.close()
             elif turned_away is not None:
                 self._free(turned_away)
             self._changed(name)

@@ -253,6 +253,13 @@ class TeamSession:
         """At a boundary: what has changed since it was reported, as a turn with the same held speakers."""
         return await self.recorder.capture(self._pending)
 
+    def close(self) -> None:
+        """Let go of the team, which is not needed any more."""
+        self._runtime.close()
+        self._on_turn = self._on_chunk = self._on_resumed = self._on_nested_turn = self._mark = None
+        self._recorder, self._parts = None, ()
+        del self.team
+
     def release(self, resume: ResumeRecord) -> WarmState:
         """The state as live objects, once the run has ended and is stored. The team must not run again."""
         return self.recorder.give(resume)

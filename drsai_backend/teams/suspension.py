@@ -118,8 +118,9 @@ class InputBroker:
         """
         answer = self.find(key) if key is not None else self._next(source)
         if answer is None:
-            question = InputRequired(source, prompt, key=key, choices=choices, deadline=deadline, by=by, not_by=not_by)
-            raise self.report(question)
+            raise self.report(  # It has no name here, as its traceback keeps this frame.
+                InputRequired(source, prompt, key=key, choices=choices, deadline=deadline, by=by, not_by=not_by)
+            )
         return str(answer["content"])
 
     def find(self, key: str) -> JsonObject | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -47,7 +47,6 @@ def parts(team: BaseGroupChat) -> Parts:
     The path of an agent is the names from the outermost team's member down to it, joined by `/`. A group chat has its
     manager's, as the one that asks a model for it.
     """
-    seen: set[int] = set()
     used: set[str] = set()
 
     def unique(path: str) -> str:
@@ -58,29 +57,30 @@ def parts(team: BaseGroupChat) -> Parts:
         used.add(free)
         return free
 
-    def walk(part: Part, path: str) -> Iterator[tuple[str, Part]]:
-        if id(part) in seen:
-            return
-        seen.add(id(part))
-        below = f"{path}/" if path else ""
-        if is_a(part, BaseGroupChat):
-            yield unique(below + part._group_chat_manager_name), part
-            for participant in part._participants:
-                yield from walk(participant, below + participant.name)
-            return
-        yield unique(path), part
-        if is_a(part, MessageFilterAgent):
-            yield from walk(part._wrapped_agent, below + part._wrapped_agent.name)
-        elif is_a(part, SocietyOfMindAgent):
-            yield from walk(part._team, path)
-        for workbench in getattr(part, "_workbench", None) or ():
-            if isinstance(workbench, StaticWorkbench):
-                for tool in workbench._tools:
-                    runner = getattr(tool, "_task_runner", None)  # AutoGen's AgentTool and TeamTool
-                    if isinstance(runner, (ChatAgent, BaseGroupChat)):
-                        yield from walk(runner, below + tool.name)
+    return list(_walk(team, "", set(), unique))
 
-    return list(walk(team, ""))
+
+def _walk(part: Part, path: str, seen: set[int], unique: Callable[[str], str]) -> Iterator[tuple[str, Part]]:
+    if id(part) in seen:
+        return
+    seen.add(id(part))
+    below = f"{path}/" if path else ""
+    if is_a(part, BaseGroupChat):
+        yield unique(below + part._group_chat_manager_name), part
+        for participant in part._participants:
+            yield from _walk(participant, below + participant.name, seen, unique)
+        return
+    yield unique(path), part
+    if is_a(part, MessageFilterAgent):
+        yield from _walk(part._wrapped_agent, below + part._wrapped_agent.name, seen, unique)
+    elif is_a(part, SocietyOfMindAgent):
+        yield from _walk(part._team, path, seen, unique)
+    for workbench in getattr(part, "_workbench", None) or ():
+        if isinstance(workbench, StaticWorkbench):
+            for tool in workbench._tools:
+                runner = getattr(tool, "_task_runner", None)  # AutoGen's AgentTool and TeamTool
+                if isinstance(runner, (ChatAgent, BaseGroupChat)):
+                    yield from _walk(runner, below + tool.name, seen, unique)
 
 
 def as_team(served: object) -> BaseGroupChat:

@@ -35,7 +35,8 @@ class Noted:
         super().__init__(**options)
         self.notes = current_notes() or CallNotes()
         self.notes.begin()
-        self.notes.close_stream = cast(Any, self).close
+        self.notes.close_stream = self.close
+        self._end: StopAsyncIteration | None = None
 
     def note(self, piece: Any, length: AnswerLength) -> None:
         """Note what a piece says, and take of it what may be taken."""
@@ -45,15 +46,23 @@ class Noted:
         length = self.notes.length
         assert length is not None
         if length.over:
-            await cast(Any, self).close()
+            await self.close()
             raise StopAsyncIteration
         try:
             piece: Any = await cast(Any, super()).__anext__()
-        except StopAsyncIteration:
+        except StopAsyncIteration as end:
             length.check_begun()
+            self._end = end
             raise
         self.note(piece, length)
         return piece
+
+    async def close(self) -> None:
+        """Close the response."""
+        await cast(Any, super()).close()
+        if self._end is not None:
+            # AutoGen reads each piece in a task. The last one keeps its error, whose traceback keeps the task: a cycle.
+            self._end.__traceback__ = None
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         while (piece := await anext(self, None)) is not None:

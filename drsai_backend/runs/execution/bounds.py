@@ -60,6 +60,7 @@ class Bounds:
 
     def stop(self) -> None:
         """The team has ended."""
+        self._late = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -94,6 +94,13 @@ class Execution:
             return None
         return None if last is None else last.entry.resume
 
+    def close(self) -> None:
+        """Let go of the team, and of what it was given. Each of these refers to the others: left as they are, the
+        collector would have to find them among all that other runs hold, and nothing else happens meanwhile."""
+        self.session.close()
+        self.writer.steps.close()
+        self.writer.bounds.meter.check = None
+
     async def _run_team(self) -> tuple[EndWrite, Turn | None]:
         """Run the team; however it ends, say what is to be stored.
 

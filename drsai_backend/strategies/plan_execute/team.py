@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -139,7 +140,7 @@ class PlanExecuteTeam(DrSaiGroupChat):
         def make() -> PlanExecuteManager:
             manager = PlanExecuteManager(*args, **options, bounds=self._bounds, members=members, team=self.name)
             for each in members:
-                each.desk = manager
+                each.desk = weakref.proxy(manager)  # which has them
             return manager
 
         return make

@@ -129,6 +129,11 @@ class TurnSteps:
         """The team starts: from here on steps are stored by `store`."""
         self._store = store
 
+    def close(self) -> None:
+        """The run has ended: nothing is stored or told any more."""
+        self._store = self.on_tool = None
+        self._agents.clear()
+
     def agent(self, path: str) -> AgentSteps:
         """The recorder and replayer of one agent."""
         found = self._agents.get(path)

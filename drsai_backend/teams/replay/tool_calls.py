@@ -184,10 +184,12 @@ class ToolCalls:
         log.warning("tool failed", extra=names, exc_info=error)
 
     def _tool_run(self, call: Call, name: CallName) -> ToolRun:
+        call_id, tool_name = call.id or "", call.name
+
         def emit(partial: object) -> None:
             if self._turn.on_tool is not None:
                 text = to_text(partial)[: self._run_of.max_output]
-                self._turn.on_tool(ToolPartial(self.steps.source, call.id or "", call.name, text))
+                self._turn.on_tool(ToolPartial(self.steps.source, call_id, tool_name, text))
 
         numbers = itertools.count()
 
@@ -200,8 +202,8 @@ class ToolCalls:
         files = None
         if context is not None and context.files is not None:
             owner = context.owner or context.principal.owner
-            files = RunFiles(context.files, owner, f"{context.run_id}/{self.steps.path}/{call.id or ''}")
-        return replace(self._run_of, agent=self.steps.path, call_id=call.id or "", emit=emit, files=files, ask=ask)
+            files = RunFiles(context.files, owner, f"{context.run_id}/{self.steps.path}/{call_id}")
+        return replace(self._run_of, agent=self.steps.path, call_id=call_id, emit=emit, files=files, ask=ask)
 
     def _show_end(self, call: Call, result: ToolResult) -> None:
         if self._turn.on_tool is not None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 # pyright: reportPrivateUsage=false
 import asyncio
 import json
+import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -47,14 +48,15 @@ END: Final = object()
 _current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
 
 
-def _noting(format_errors: Callable[[Exception], str]) -> Callable[[Exception], str]:
+def _noting(workbench: StaticWorkbench) -> Callable[[Exception], str]:
     """AutoGen makes a text of what a tool raises; the exception itself is for the log."""
+    format_errors, itself = type(workbench)._format_errors, weakref.proxy(workbench)  # which keeps what is returned
 
     def noting(error: Exception) -> str:
         call = _current_call.get()
         if call is not None:
             call.raised = call.raised or error
-        return format_errors(error)
+        return format_errors(itself, error)
 
     return noting
 
@@ -75,7 +77,7 @@ class RecordedWorkbench:
         self.listed: Sequence[ToolSchema] = ()
         """The tools as they were listed last."""
         if isinstance(inner, StaticWorkbench) and "_format_errors" not in vars(inner):
-            setattr(inner, "_format_errors", _noting(inner._format_errors))  # noqa: B010 - private: see test_upstream_agents
+            setattr(inner, "_format_errors", _noting(inner))  # noqa: B010 - private: see test_upstream_agents
 
     @property
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]

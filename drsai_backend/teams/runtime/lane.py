@@ -187,6 +187,7 @@ def in_context(context: Context, work: Coroutine[object, Any, T]) -> Generator[o
             raise
         except BaseException as error:  # noqa: BLE001 - handed on to `work`
             step, value = work.throw, error
+        awaited = None  # A task that failed keeps its error, and the error this frame: a cycle.
 
 
 def cancel_requested() -> bool:

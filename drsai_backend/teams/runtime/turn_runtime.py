@@ -99,6 +99,16 @@ class TurnRuntime(AgentDirectory):
             stock = BaseGroupChatManager.handle_group_chat_message, BaseGroupChatManager.on_message_impl
             lane.direct = own == stock
 
+    def close(self) -> None:
+        """Let go of all agents: no message comes to anybody any more."""
+        self._on_boundary = self._on_nested_boundary = self.asked = None
+        self.errors = TeamErrors()
+        for lane in self._lanes.values():
+            lane.manager = lane.token = lane.driver = lane.error = None
+            lane.errors = self.errors
+        for kept in (self._lanes, self._agents, self._factories):
+            kept.clear()
+
     # --- sending ------------------------------------------------------------------------------------------------
 
     async def send_message(
@@ -321,6 +331,7 @@ class TurnRuntime(AgentDirectory):
                 error = branch.question
             if error is not None:
                 lane.note(error, self._agents.get(agent_id))
+                error = None  # Its traceback keeps this frame.
             if lane.order:
                 self._hear(lane)
             lane.notify()
