@@ -120,7 +120,10 @@ def _tell(section: Section, spent: dict[str, list[Spent]], kind: str, pieces: in
         goal = _GOALS.get((stream, mark))
         if name == "SQLite" and pieces == PIECES[0] and goal is not None:
             what = f"processor of a run with an HTTP endpoint ÷ stock AutoGen, {kind}, {answers}, {mark} runs"
-            section.at_most(what, goal, ratio, shown)
+            if kind == OPENAI:
+                section.at_most(what, goal, ratio, shown)
+            else:
+                section.reported(what, shown)
 
 
 async def measure(

@@ -113,8 +113,9 @@ class _ReadStream(Read, _Events):
         return super().__stream__() if self._observer is None else _Events.__stream__(self)
 
     def note(self, piece: Any, length: AnswerLength) -> None:
-        _take(self.notes, getattr(getattr(piece, "message", None), "usage", None))
-        _take(self.notes, getattr(piece, "usage", None))
+        fields = cast(JsonObject, vars(piece))
+        _take(self.notes, getattr(fields.get("message"), "usage", None))
+        _take(self.notes, fields.get("usage"))
         length.of_anthropic(piece)
 
     def piece(self, name: bytes, data: bytes) -> Any:
@@ -197,6 +198,9 @@ class _Call(BaseAnthropicChatCompletionClient):
         # AutoGen says which tools there are where a result is among the messages.
         return [*(each for each in messages if isinstance(each, SystemMessage)), *results[:1], *said[-1:]]
 
+    def _serialize_message(self, message: Any) -> Any:
+        return message if isinstance(message, Form) else super()._serialize_message(message)
+
     async def _send(self, *, messages: list[Any], **options: Any) -> Any:
         messages[:-1] = self._known  # in AutoGen's list, which it logs
         return await self._ask(messages=messages, **options)
@@ -204,7 +208,12 @@ class _Call(BaseAnthropicChatCompletionClient):
 
 def _converted(message: LLMMessage) -> list[Any]:
     made = cast("list[Any] | JsonObject", to_anthropic_type(message))
-    return made if isinstance(made, list) else [made]
+    if not isinstance(made, dict):
+        return made
+    content: object = made["content"]
+    if isinstance(content, list):
+        made = {**made, "content": [_plain(each) for each in cast("list[Any]", content)]}
+    return [made]
 
 
 class PooledAnthropicClient(BaseAnthropicChatCompletionClient):

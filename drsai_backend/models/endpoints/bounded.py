@@ -133,11 +133,12 @@ class AnswerLength:
 
     def of_anthropic(self, event: Any) -> None:
         """The same of an event."""
-        self.begun, delta = True, getattr(event, "delta", None)
-        for name, take in (("text", self.text), ("thinking", self.thought), ("partial_json", self._taken)):
-            if isinstance(piece := getattr(delta, name, None), str):
-                setattr(delta, name, take(piece))
-        block = getattr(event, "content_block", None)
+        fields = cast("dict[str, Any]", vars(event))
+        self.begun, delta = True, fields.get("delta")
+        for name, take in _TAKES.items() if delta is not None else ():
+            if isinstance(piece := vars(delta).get(name), str):
+                setattr(delta, name, take(self, piece))
+        block = fields.get("content_block")
         if isinstance(tool := getattr(block, "name", None), str):
             self.call(block, getattr(block, "id", None), tool)
         self.over = self.over or hasattr(event, _CUT)
@@ -148,6 +149,10 @@ class AnswerLength:
         self._left -= max(size, _LEAST) if piece else 0
         self.over = self.over or len(taken) < len(piece)
         return taken
+
+
+_TAKES: Final = {"text": AnswerLength.text, "thinking": AnswerLength.thought, "partial_json": AnswerLength._taken}  # pyright: ignore[reportPrivateUsage]
+"""What of Anthropic's deltas is counted, and how."""
 
 
 def _size(text: str) -> int:

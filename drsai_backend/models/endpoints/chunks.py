@@ -131,9 +131,11 @@ def events_in(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     *events, _ = block.split(_BLANK)
     for event in events:
-        lines = event.split(b"\n")
-        yield b"".join(_values(lines, b"event:")[-1:]), b"\n".join(_values(lines, b"data:"))
-
-
-def _values(lines: list[bytes], field: bytes) -> list[bytes]:
-    return [line[len(field) :].removeprefix(b" ") for line in lines if line.startswith(field)]
+        name = data = b""
+        for line in event.split(b"\n"):
+            field, _, value = line.partition(b":")
+            if field == b"data":
+                data = b"%b\n%b" % (data, value) if data else value.removeprefix(b" ")
+            elif field == b"event":
+                name = value.removeprefix(b" ")
+        yield name, data
