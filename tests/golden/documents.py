@@ -67,7 +67,7 @@ def _plain(value: Any, *, named: bool = False) -> Any:
     return {
         key: sorted(map(str, each))
         if key in _UNORDERED and isinstance(each, list) and not named
-        else _plain(each, named=key in ("properties", "responses", "content", "mapping"))
+        else _plain(each, named=not named and key in ("properties", "responses", "content", "mapping"))
         for key, each in kept.items()
     }
 

@@ -48,7 +48,7 @@ _IDS = re.compile(
 )
 _TIMES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?")
 _PORT = re.compile(r"127\.0\.0\.1:\d+")
-_MEASURED = {"seconds", "duration", "journal_debt", "latency", "created", "bytes_per_second", "calls"}
+_MEASURED = {"seconds", "duration", "journal_debt", "latency", "created"}
 _SAME = {"id", "thread_key", "content_key", "created_at", "updated_at"}
 _COMMON = {"tenant": "default", "user_id": "ada", "version": "0.0.1"}
 _NAMED = {"lease_owner", "worker_id", "claim", "token", "request_id"}
@@ -239,6 +239,7 @@ async def lived(url: str, folder: Path) -> Any:
             allowed_addresses=["127.0.0.1"],
             models=str(profiles),
             sweep_seconds=600,
+            webhook_retry_seconds=[3600],
             shutdown_grace_seconds=0.1,
         )
         with patch.dict(os.environ, CHAOS_TOOLS=str(folder / "effects")):
@@ -264,8 +265,8 @@ def rows(url: str) -> Iterator[str]:
     with migrations.connecting(url, write=False) as connection:
         threads = {each.id: each.thread_id for each in connection.execute(sa.text("SELECT id, thread_id FROM thread"))}
         for table in sorted(SQLModel.metadata.tables.values(), key=lambda table: table.name):
-            if table.name not in own:
-                continue
+            if table.name not in own or table.name == "toolstatistic":
+                continue  # That is written now and then.
             seen: Counter[str] = Counter()
             lines: dict[str, list[str]] = defaultdict(list)  # Those of threads that lived at once, each by itself.
             for row in connection.execute(sa.select(table).order_by(*table.primary_key.columns)).mappings():
@@ -285,7 +286,7 @@ def _is_drawn(column: sa.Column[Any], thread: str) -> bool:
     """A digest of something that has another value each time: an id, a number of a question, a port."""
     if column.name in ("point", "fingerprint"):
         return thread in ("approval", "denied", "telling") or thread.startswith(("thread_", "conv_"))
-    return (column.table.name, column.name) in (("storedanswer", "digest"), ("toolstatistic", "buckets"))
+    return (column.table.name, column.name) == ("storedanswer", "digest")
 
 
 def _is_plain(value: Any) -> bool:
