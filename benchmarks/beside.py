@@ -23,7 +23,9 @@ from benchmarks.serving import CHAT, server
 
 COUNTS = (100, 400, 1000)
 _PIECES = 80
-"""Of an answer of the flood."""
+"""Of an answer of the flood, at least. Fewer answers have more, so that as many bystanders wait beside them: the worst
+of many waits is worse than that of few."""
+_SECONDS = 20
 _PER_SECOND = 20
 _PAUSE = 0.5
 """Seconds between bystanders."""
@@ -226,11 +228,11 @@ async def _watch(port: int, pid: int, told: asyncio.StreamReader, found: Waits) 
 async def measure(postgres: Postgres | None, rounds: int, counts: tuple[int, ...] = COUNTS) -> Section:
     section = Section(
         "Beside many streams",
-        f"One `drsai serve`, and one user's chats at once, each answered by a model over HTTP in {_PIECES} pieces,\n"
-        f"{_PER_SECOND} a second: what another user waits for, of which the model takes nothing, while they start and\n"
-        f"while they stream; beside more of them ÷ beside {counts[0]}. Server, endpoint, flood and bystander each\n"
-        "have a process. *CPU*: by the processor time that the server has had meanwhile, which other programs change\n"
-        "little. "
+        f"One `drsai serve`, and one user's chats at once, each answered by a model over HTTP in {_PIECES} pieces\n"
+        f"or more, {_PER_SECOND} a second: what another user waits for, of which the model takes nothing, while they\n"
+        f"start and while they stream; beside more of them ÷ beside {counts[0]}. Server, endpoint, flood and\n"
+        "bystander each have a process. *CPU*: by the processor time that the server has had meanwhile, which other\n"
+        "programs change little. "
         f"Medians of {rounds} rounds.",
         ("database", "streams", "what", "while they", "median, ms", "÷", "CPU", "worst, ms", "÷", "CPU"),
     )
@@ -239,7 +241,8 @@ async def measure(postgres: Postgres | None, rounds: int, counts: tuple[int, ...
         for _ in range(rounds):
             for count in counts:
                 with fresh() as url:
-                    cells[count].append(await cell(url, count))
+                    pieces = max(_PIECES, _PER_SECOND * _SECONDS * counts[0] // count)
+                    cells[count].append(await cell(url, count, pieces=pieces))
         for count in counts[1:]:
             _compare(section, (name, f"{count:,}"), cells[counts[0]], cells[count])
     return section
