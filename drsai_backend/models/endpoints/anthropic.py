@@ -132,7 +132,7 @@ class _ReadStream(Read, _Events):
         return make(told, body=body, response=self.response)
 
 
-_ANSWER: Final = part_of(Message)
+_ANSWER: Final = part_of(_Answer)  # not of Message: the package asks for the class that it was told
 _EVENT: Final = part_of(*models_in(RawMessageStreamEvent))
 
 
