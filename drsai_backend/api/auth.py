@@ -110,6 +110,12 @@ class Access:
         except HTTPException as error:
             raise Unauthenticated(error.detail) from None
 
+    async def check_again(self, connection: Connection, needed: Scope, caller: Principal | None) -> None:
+        """Raise, as `authenticate_again`, where `caller` may not ask any more, or somebody else asks now."""
+        found = await self.authenticate_again(connection, needed)
+        if caller is not None and (found is None or found.owner != caller.owner):
+            raise Unauthenticated("another user asks now")
+
     def acting(self, caller: Principal | None, connection: Connection, named: str | None) -> Principal:
         """As whom the caller asks. `named`: the user that the request names itself.
 

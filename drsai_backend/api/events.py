@@ -20,7 +20,7 @@ from drsai_backend.api.http.errors import error_body
 from drsai_backend.api.http.json import TEXT, Template, dumps
 from drsai_backend.api.http.stream import ClientLeft, EventStream, Frames, Headers
 from drsai_backend.datamodel import RunStatus
-from drsai_backend.errors import DatabaseUnavailable, RunFailed
+from drsai_backend.errors import RunFailed
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import (
     Logged,
@@ -44,8 +44,6 @@ T = TypeVar("T")
 _OPENING: Final = b"retry: 1000\n\n"
 _PATIENCE: Final = 0.5
 """Seconds within which an error still becomes an error status."""
-CHECK_SECONDS: Final = 5.0
-"""How often it is looked at whether who reads still may."""
 _AHEAD: Final = 256
 """Events that are read ahead of a slow client."""
 
@@ -55,7 +53,7 @@ class LogStream(Response, Generic[T]):
 
     Args:
         log: the events; closed at the end, or when the client leaves.
-        still: raises when who reads may not do so any more, which ends the answer. Called every `CHECK_SECONDS`.
+        still: raises when who reads may not do so any more, which ends the answer (`EventStream`).
         over: what is read ends when `log` has nothing to tell. Then the answer is 204, at which browsers stop to
             connect again.
     """
@@ -72,11 +70,16 @@ class LogStream(Response, Generic[T]):
     ) -> None:
         super().__init__()
         self._log = log
-        self._still = still
         self._thread_id = thread_id
         self._over = over
         self._stream = EventStream(
-            headers, opening=_OPENING, failing=_broken, what="an event stream", ping=ping, patience=_PATIENCE
+            headers,
+            opening=_OPENING,
+            failing=_broken,
+            what="an event stream",
+            ping=ping,
+            still=still,
+            patience=_PATIENCE,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,7 +92,7 @@ class LogStream(Response, Generic[T]):
 
     async def _frames(self) -> Frames:
         silent = True
-        async with aclosing(_batches(self._log, self._still)) as batches:
+        async with aclosing(_batches(self._log)) as batches:
             async for batch in batches:
                 silent = False
                 if frames := b"".join(frame for logged in batch for frame in self.told(logged)):
@@ -210,8 +213,8 @@ def _fields(event: RunEvent) -> tuple[str, JsonObject]:
             raise AssertionError("these are told in another way")
 
 
-async def _batches(log: AsyncIterator[T], still: Callable[[], Awaitable[None]]) -> AsyncGenerator[list[T]]:
-    """The events of a log, all that are ready at once. Raises what `still` does, in place of what was read ahead."""
+async def _batches(log: AsyncIterator[T]) -> AsyncGenerator[list[T]]:
+    """The events of a log, all that are ready at once."""
     ready: asyncio.Queue[T | Exception | None] = asyncio.Queue(_AHEAD)
 
     async def read_ahead() -> None:
@@ -223,23 +226,7 @@ async def _batches(log: AsyncIterator[T], still: Callable[[], Awaitable[None]]) 
         except Exception as error:  # noqa: BLE001 - whatever it is, the reader of the batches gets it in its place
             await ready.put(error)
 
-    async def look() -> None:
-        while True:
-            await asyncio.sleep(CHECK_SECONDS)
-            try:
-                await still()
-            except DatabaseUnavailable:
-                continue  # Nothing can be withdrawn now, and nothing new is stored to read.
-            except Exception as error:  # noqa: BLE001 - the reader of the batches gets it
-                reading.cancel()
-                await asyncio.wait({reading})
-                while not ready.empty():
-                    ready.get_nowait()
-                ready.put_nowait(error)
-                return
-
     reading = asyncio.create_task(read_ahead())
-    looking = asyncio.create_task(look())
     try:
         while True:
             items = [await ready.get()]
@@ -253,6 +240,5 @@ async def _batches(log: AsyncIterator[T], still: Callable[[], Awaitable[None]]) 
             if last is None:
                 return
     finally:
-        looking.cancel()
         reading.cancel()
-        await asyncio.wait({looking, reading})
+        await asyncio.wait({reading})

@@ -13,7 +13,7 @@ from starlette.routing import WebSocketRoute
 
 from drsai_backend import AssistantAgent, DrSai
 from drsai_backend.access.principal import ROLES, Principal
-from drsai_backend.api import events
+from drsai_backend.api.http import stream
 from drsai_backend.datamodel.owner import Owner
 from tests.support.scripted import ScriptedClient
 from tests.support.threads import QUICK, settings, until
@@ -43,7 +43,7 @@ class Answering:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(stream, "CHECK_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from drsai_backend import DrSai
 from drsai_backend.access.principal import ROLES, Principal
 from drsai_backend.api import events
+from drsai_backend.api.http import stream
 from drsai_backend.datamodel.owner import Owner
 from tests.support.teams.crew import Crew
 from tests.support.threads import QUICK, settings
@@ -73,7 +75,7 @@ async def _world(url: str, **more: Any) -> AsyncIterator[World]:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(stream, "CHECK_SECONDS", 0.05)
 
 
 async def _revoke(world: World) -> None:
@@ -149,3 +151,61 @@ async def test_a_session_that_ends(database_url: str, caplog: pytest.LogCaptureF
             now[0] = then
             assert told in (await reading).text
     assert "broke off" not in caplog.text
+
+
+ASKED: dict[str, Any] = {"model": "crew", "messages": [{"role": "user", "content": "x"}], "stream": True}
+ANSWERS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": ASKED,
+    "/v1/messages": {**ASKED, "max_tokens": 100},
+    "/v1/completions": {"model": "crew", "prompt": "x", "stream": True},
+    "/v1/responses": {"model": "crew", "input": "x", "stream": True},
+}
+"""By route, a request whose answer is streamed."""
+
+
+def test_all_answers_that_are_streamed_are_here() -> None:
+    """Each is an `EventStream`, which is told who may go on; those that are made by hand are named here."""
+    source = Path(events.__file__).parent
+    made = [
+        path
+        for path in source.rglob("*.py")
+        if "EventStream(" in path.read_text() or "text/event-stream" in path.read_text()
+    ]
+    assert {str(path.relative_to(source)) for path in made} == {
+        "events.py",
+        "http/json.py",
+        "http/stream.py",
+        "openai/chat/endpoint.py",
+        "openai/chat/side_call.py",
+        "openai/responses/answers.py",
+    }
+
+
+@pytest.mark.parametrize("path", ANSWERS)
+async def test_a_streamed_answer_is_cut_and_its_run_goes_on(database_url: str, path: str) -> None:
+    async with _world(database_url) as world, asyncio.timeout(60):
+        for route in (path, f"{path}/{{}}") if path == "/v1/responses" else (path,):
+            headers = {"Authorization": f"Bearer {world.keys['bob'].key.get_secret_value()}"}
+            if route == path:
+                asking = world.http.post(path, json=ANSWERS[path], headers=headers)
+            else:
+                begun = await world.http.post(
+                    path, json={**ANSWERS[path], "stream": False, "background": True}, headers=headers
+                )
+                asking = world.http.get(route.format(begun.json()["id"]), params={"stream": True}, headers=headers)
+            reading = asyncio.create_task(asking)
+            await world.begun.acquire()
+            await _revoke(world)
+            answer = await reading
+            assert answer.status_code == 200, answer.text
+            assert "invalid_api_key" in answer.text.strip().rsplit("\n\n", 1)[-1]
+            world.keys["bob"] = await world.drsai.keys.create(BOB, ["user"])
+        headers = {"Authorization": f"Bearer {world.keys['bob'].key.get_secret_value()}"}
+        assert (await world.http.get("/v1/runs", headers=headers)).json()["data"][0]["status"] == "running"
+        world.crew.ann.release()
+        for run in (await world.http.get("/v1/runs", headers=headers)).json()["data"]:
+            status = ""
+            while status in ("", "running", "queued", "created"):
+                status = (await world.http.get(f"/v1/runs/{run['run_id']}", headers=headers)).json()["status"]
+                await asyncio.sleep(0.02)
+            assert status == "completed"

@@ -11,8 +11,8 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as Connection
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api import events
 from drsai_backend.api.auth import Access
+from drsai_backend.api.http import stream
 from drsai_backend.api.http.body import header_of
 from drsai_backend.api.http.errors import HostNotAllowed, error_body
 from drsai_backend.api.http.json import dumps
@@ -61,11 +61,9 @@ class SocketSession:
 
     async def _look(self) -> None:
         while True:
-            await asyncio.sleep(events.CHECK_SECONDS)
+            await asyncio.sleep(stream.CHECK_SECONDS)
             try:
-                found = await self.access.authenticate_again(self.asking, Scope.CHAT)
-                if self._caller is not None and (found is None or found.owner != self._caller.owner):
-                    raise Unauthenticated("another user asks now")
+                await self.access.check_again(self.asking, Scope.CHAT, self._caller)
             except (Unauthenticated, InsufficientScope) as error:
                 await self.end(error)
                 return

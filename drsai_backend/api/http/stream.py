@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Final, Self, cast
@@ -24,6 +24,8 @@ _HEADERS: Final = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
+CHECK_SECONDS: Final = 5.0
+"""Seconds between the looks whether who reads may still do so."""
 PATIENCE: Final = 0.1
 """Seconds after which the headers go out although there is nothing to say yet, and the client is watched."""
 
@@ -46,14 +48,16 @@ class Watch:
 
     Most answers are done before it begins, so it costs a timer until then. It begins after `patience` seconds, calls
     `idle` at once and then every `interval` seconds, and when the client leaves it ends the waiting with `ClientLeft`.
+    `still` is called every `CHECK_SECONDS`: what it raises, where who asks may not do so any more, ends the waiting.
     """
 
     receive: Receive
     interval: float
     idle: Callable[[], Awaitable[None]] = _nothing
     patience: float = PATIENCE
-    _left: bool = field(default=False, init=False)
-    _task: asyncio.Task[None] | None = field(default=None, init=False)
+    still: Callable[[], Awaitable[object]] | None = None
+    _why: Exception | None = field(default=None, init=False)
+    _tasks: Sequence[asyncio.Task[None]] = field(default=(), init=False)
 
     def __enter__(self) -> Self:
         self._owner = cast("asyncio.Task[object]", asyncio.current_task())
@@ -62,13 +66,30 @@ class Watch:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
-        if self._left and isinstance(error, asyncio.CancelledError) and self._owner.uncancel() == 0:
-            raise ClientLeft from None
+        for task in self._tasks:
+            task.cancel()
+        if self._why is not None and isinstance(error, asyncio.CancelledError) and self._owner.uncancel() == 0:
+            raise self._why from None
 
     def _start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(part()) for part in (self._run, self._look)]
+
+    def _end(self, why: Exception) -> None:
+        if self._why is None:
+            self._why = why
+            self._owner.cancel()
+
+    async def _look(self) -> None:
+        while self.still is not None:
+            await asyncio.sleep(CHECK_SECONDS)
+            try:
+                await self.still()
+            except DatabaseUnavailable:
+                continue  # Nothing can be withdrawn now.
+            except Exception as error:  # noqa: BLE001 - whoever waits gets it
+                self._end(error)
+                return
 
     async def _run(self) -> None:
         kind = ""
@@ -80,8 +101,7 @@ class Watch:
                         kind = (await self.receive())["type"]  # at first the request's body, of those without one, too
                 except TimeoutError:
                     await self.idle()
-        self._left = True
-        self._owner.cancel()
+        self._end(ClientLeft())
 
 
 @dataclass(eq=False)
@@ -93,6 +113,7 @@ class EventStream:
         failing: makes the frame that tells of an error, when it is too late for an error status.
         what: names the answer in the log.
         ping: seconds of silence after which `keep_alive` keeps the connection open.
+        still: see `Watch`. None: it is not looked again.
         patience: see `Watch`. An error within that time is raised, and becomes an error status.
     """
 
@@ -101,6 +122,7 @@ class EventStream:
     failing: Callable[[JsonObject], bytes]
     what: str
     ping: float
+    still: Callable[[], Awaitable[object]] | None
     patience: float = PATIENCE
     keep_alive: bytes = PING
     opened: bool = field(default=False, init=False)
@@ -117,7 +139,7 @@ class EventStream:
         self._send = send
         try:
             async with aclosing(batches):
-                with Watch(receive, self.ping / 2, self._keep_alive, self.patience):
+                with Watch(receive, self.ping / 2, self._keep_alive, self.patience, self.still):
                     async for frames, more in batches:
                         await self._write(frames, more=more)
                         if not more:

@@ -110,9 +110,10 @@ class ChatRoute(APIRoute):
                 kind = self._engine.side_calls.kind_of(call.request.messages, call.housekeeping)
             if kind is None:
                 handle = await exchange.start(self._engine, call)
+        still = partial(self._access.check_again, scope, self.scope, caller)
         if handle is None:
             calls = self._engine.side_calls
-            await answer_on_the_side(calls, exchange, call, kind or "", scope, receive, send, ping=self._ping)
+            await answer_on_the_side(calls, exchange, call, kind or "", scope, receive, send, self._ping, still)
             return
         headers = headers_of_answer(handle)
         if ignored := exchange.ignored(handle):
@@ -127,6 +128,7 @@ class ChatRoute(APIRoute):
                         failing=exchange.error_frame,
                         what=f"the answer of run {handle.run_id}",
                         ping=self._ping,
+                        still=still,
                         keep_alive=self.keep_alive,
                     )
                     await stream.send(_frames(handle, writer), receive, send)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
@@ -33,11 +33,11 @@ async def answer_on_the_side(
     scope: ASGIScope,
     receive: Receive,
     send: Send,
-    *,
     ping: float,
+    still: Callable[[], Awaitable[object]],
 ) -> None:
     """Answer a request that was found to be housekeeping of that `kind`, whole or streamed, in the words of its
-    `exchange`. A client that leaves ends the call."""
+    `exchange`. A client that leaves ends the call; so does a stream whose client may not ask any more (`still`)."""
     headers = [(_HEADER, kind.encode())]
     if call.tool_fields:
         headers.append((b"x-ignored-fields", ", ".join(call.tool_fields).encode()))
@@ -50,7 +50,7 @@ async def answer_on_the_side(
     try:
         if call.request.stream:
             what, failing = f"housekeeping {kind!r}", exchange.error_frame
-            stream = EventStream(headers, opening=b"", failing=failing, what=what, ping=ping)
+            stream = EventStream(headers, opening=b"", failing=failing, what=what, ping=ping, still=still)
             await stream.send(frames(), receive, send)
             return
         with Watch(receive, ping):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import cast
 
@@ -23,7 +23,8 @@ from drsai_backend.runs import MessageDone, RunEnded, RunEvent
 
 class EventsResponse(Response):
     """Server-sent events of a response. `batches` are its events from the beginning; those up to number `start` are
-    left out. `finished` is called when they were sent, or the client has left; `listening` is entered meanwhile."""
+    left out. `still` as in `EventStream`; `finished` is called when they were sent, or the client has left; `listening`
+    is entered meanwhile."""
 
     def __init__(
         self,
@@ -31,6 +32,7 @@ class EventsResponse(Response):
         writer: EventWriter,
         *,
         ping: float,
+        still: Callable[[], Awaitable[object]],
         start: int = -1,
         finished: Callable[[], None] | None = None,
         listening: AbstractContextManager[None] | None = None,
@@ -46,6 +48,7 @@ class EventsResponse(Response):
             failing=lambda body: frames([writer.failure(body)]),
             what=f"the stream of response {writer.subject.id}",
             ping=ping,
+            still=still,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

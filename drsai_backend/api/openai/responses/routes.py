@@ -17,6 +17,7 @@ from drsai_backend.api.auth import (
     acting_as,
     allowed,
     allowed_caller,
+    asked_again,
     described,
     read_body,
 )
@@ -120,7 +121,10 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
                     responses.drop(who, started.handle)
 
             listening = responses.engine.repeats.listening(started.handle)
-            frames = EventsResponse(told(started, writer), writer, ping=ping, finished=finished, listening=listening)
+            still = partial(access_of(request).check_again, request.scope, Scope.CHAT, caller)
+            frames = EventsResponse(
+                told(started, writer), writer, ping=ping, still=still, finished=finished, listening=listening
+            )
             return headers_of(frames, started)
         if asked.background:
             return headers_of(json_response((await responses.shown(who, started.subject.id)).shown()), started)
@@ -152,6 +156,7 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
 
     @router.get("/{response_id:response}", responses=described_answer)
     async def get_response(
+        request: Request,
         response_id: ResponseId,
         who: Reader,
         stream: Annotated[bool, Query(description="Send its events instead, from the beginning.")] = False,
@@ -169,7 +174,8 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
             return json_response(stored.shown())
         start = -1 if starting_after is None else starting_after
         writer = EventWriter(stored.subject, stored.speakers)
-        return EventsResponse(responses.follow(who, stored), writer, ping=ping, start=start)
+        still = asked_again(request, Scope.THREADS_READ, who)
+        return EventsResponse(responses.follow(who, stored), writer, ping=ping, still=still, start=start)
 
     @router.get("/{response_id}/input_items", responses=answers(200, PAGE_SCHEMA))
     async def list_input_items(
