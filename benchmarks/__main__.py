@@ -45,13 +45,15 @@ QUICK = (10,)
 GOALS = (10, 1000)
 FULL = (10, 100, 1000, 3000)
 _ONLY_FULL = ("rewrite", "timing", "migrate", "long", "many", "contexts", "beside")
-Part = Callable[[], Awaitable[Section]]
+Part = Callable[[], Awaitable[Section | list[Section]]]
 
 
 def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], rounds: int) -> dict[str, Part]:
     """What can be measured, by name."""
     return {
-        "endpoint": lambda: endpoints.measure(server, 2 if quick else rounds, QUICK if quick else endpoints.MARKS),
+        "endpoint": lambda: endpoints.measure(
+            server, 2 if quick else rounds, QUICK if quick else endpoints.MARKS, full=len(sizes) > len(GOALS)
+        ),
         "tools": lambda: tools.measure(200 if quick else tools.CALLS),
         "tool_runs": lambda: tool_runs.measure(server, rounds, 20 if quick else tool_runs.LATENCY),
         "many_calls": lambda: many_calls.measure(server, 3 if quick else many_calls.RUNS),
@@ -82,7 +84,8 @@ async def run(chosen: dict[str, Part]) -> list[Section]:
     sections: list[Section] = []
     for name, part in chosen.items():
         start = time.perf_counter()
-        sections.append(await part())
+        made = await part()
+        sections += made if isinstance(made, list) else [made]
         print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
     return sections
 

@@ -50,8 +50,10 @@ def request(path: str, text: str, team: str = "pair") -> bytes:
     return "\r\n".join((*lines, "", "")).encode() + body
 
 
-async def load(port: int, path: str, connections: int, requests: int) -> Load:
-    """Send `requests` requests, each a new thread, over so many connections."""
+async def load(
+    port: int, path: str, connections: int, requests: int, team: str = "pair", seconds: float = TIMEOUT
+) -> Load:
+    """Send `requests` requests, each a new thread of a team, over so many connections. An answer may take `seconds`."""
     found = Load(requests, 0.0, 0, 0)
     numbers = count()
     texts = Texts()
@@ -61,8 +63,8 @@ async def load(port: int, path: str, connections: int, requests: int) -> Load:
         try:
             while next(numbers) < requests:
                 try:
-                    async with asyncio.timeout(TIMEOUT):
-                        writer.write(request(path, texts.next()))
+                    async with asyncio.timeout(seconds):
+                        writer.write(request(path, texts.next(), team))
                         answer = await reader.readuntil(_END)
                 except TimeoutError:
                     found.timeouts += 1

@@ -38,6 +38,10 @@ def _answering(context: RunContext) -> AssistantAgent:
     return AssistantAgent("ada", context.model_client(), model_client_stream=True)
 
 
+def _with_endpoint(context: RunContext) -> BaseGroupChat:
+    return our_team(context.model_client(), stream=True)
+
+
 _client = InstantClient()
 _slow = SlowClient()
 teams = {
@@ -45,4 +49,5 @@ teams = {
     "slow": lambda: our_team(_slow, stream=True),
     "asking": _asking,
     "answering": _answering,
+    "endpoint": _with_endpoint,
 }

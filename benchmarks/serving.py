@@ -17,7 +17,7 @@ from statistics import median
 import psutil
 
 from benchmarks.databases import Postgres, sqlite
-from benchmarks.load import Load, load
+from benchmarks.load import TIMEOUT, Load, load
 from benchmarks.report import Section
 
 CHAT = "/v1/chat/completions"
@@ -68,13 +68,16 @@ class Target:
     port: int
     process: psutil.Process
     path: str
+    team: str = "pair"
+    seconds: float = TIMEOUT
     found: dict[int, list[Load]] = field(default_factory=dict)
     cpu: dict[int, list[float]] = field(default_factory=dict)
     """Processor seconds of the server per request."""
 
     async def hit(self, connections: int, requests: int) -> None:
         before = self._spent()
-        self.found.setdefault(connections, []).append(await load(self.port, self.path, connections, requests))
+        found = await load(self.port, self.path, connections, requests, self.team, self.seconds)
+        self.found.setdefault(connections, []).append(found)
         self.cpu.setdefault(connections, []).append((self._spent() - before) / requests)
 
     def _spent(self) -> float:
@@ -90,7 +93,7 @@ class Target:
         return sum(one.timeouts for one in every), sum(one.errors for one in every)
 
 
-def _ratio(mine: Sequence[float], other: Sequence[float]) -> tuple[float, str]:
+def ratio(mine: Sequence[float], other: Sequence[float]) -> tuple[float, str]:
     ratios = [a / b for a, b in zip(mine, other, strict=True)]
     return median(ratios), f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
 
@@ -125,7 +128,7 @@ async def measure(postgres: Postgres | None, rounds: int, *, one: int = 150, man
                     await asyncio.sleep(0.2)
     stock = next(target for target in targets if target.name == "stock")
     for target in targets:
-        flat, shown = _ratio(target.rates(MANY), target.rates(1))
+        flat, shown = ratio(target.rates(MANY), target.rates(1))
         single, full = (f"{median(target.rates(number)):,.0f}" for number in (1, MANY))
         timeouts, errors = target.failed
         cpu = f"{median(target.cpu[MANY]) * 1000:.1f}"
@@ -135,12 +138,12 @@ async def measure(postgres: Postgres | None, rounds: int, *, one: int = 150, man
             section.at_least(
                 f"requests/s ÷ stock in FastAPI, {MANY} connections (aim 5)",
                 3,
-                *_ratio(target.rates(MANY), stock.rates(MANY)),
+                *ratio(target.rates(MANY), stock.rates(MANY)),
             )
             spent = median(target.cpu[MANY]) * 1000
             section.at_most(f"processor of a request, {MANY} connections", 2.6, spent, unit=" ms")
             section.at_most("time-outs and errors over HTTP", 0, timeouts + errors, str(timeouts + errors))
         elif target.name == "ours, PostgreSQL":
-            _, shown = _ratio(target.rates(MANY), stock.rates(MANY))
+            _, shown = ratio(target.rates(MANY), stock.rates(MANY))
             section.reported(f"the same on PostgreSQL, ÷ stock in FastAPI, {MANY} connections", shown)
     return section

@@ -1,6 +1,7 @@
 """AutoGen in FastAPI as one would write it, without a database: `python -m benchmarks.stock_server PORT`.
 
-`/v1/chat/completions` streams a fresh team's answer; `/bare` streams as many frames without any team, to show what the
+`/v1/chat/completions` streams a fresh team's answer, of AutoGen's own client for OpenAI where `OPENAI_BASE_URL` is set,
+else of one that answers at once; `/bare` streams as many frames without any team, to show what the
 server and the client can do.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import sys
 import time
 import uuid
@@ -18,13 +20,17 @@ from typing import Any
 import orjson
 import uvicorn
 from autogen_agentchat.messages import ModelClientStreamingChunkEvent, TextMessage
+from autogen_core.models import ChatCompletionClient
+from autogen_ext.models.openai import OpenAIChatCompletionClient
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
 from benchmarks.teams import CHUNK, LENGTH, InstantClient, stock_team
 
 FRAMES = 2 * len(range(0, LENGTH, CHUNK))
-_client = InstantClient()
+_client: ChatCompletionClient = InstantClient()
+if base := os.environ.get("OPENAI_BASE_URL"):
+    _client = OpenAIChatCompletionClient(model="m", base_url=base, api_key="k", model_info=_client.model_info)
 app = FastAPI()
 
 
