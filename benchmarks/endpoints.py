@@ -205,7 +205,10 @@ async def _served(postgres: Postgres | None, url: str, rounds: int, pieces: Sequ
             if postgres is not None:
                 urls["PostgreSQL"] = stack.enter_context(postgres.database())
             stock = Target(
-                "stock", *stack.enter_context(server("-m", "benchmarks.stock_server", "PORT", **model)), CHAT
+                "stock",
+                *stack.enter_context(server("-m", "benchmarks.stock_server", "PORT", **model)),
+                CHAT,
+                seconds=_PATIENCE,
             )
             served = [
                 Target(name, *stack.enter_context(server(*ours, database, **model)), CHAT, "endpoint", _PATIENCE)

@@ -6,6 +6,9 @@ import asyncio
 import gc
 import json
 import logging
+import sys
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +19,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from drsai_backend import RunContext, Thread
 from drsai_backend.models.endpoints.chunks import Part
-from drsai_backend.runs import InputMessage, RunRequest
+from drsai_backend.runs import InputMessage, RunRequest, TextDelta
 from tests.support.model_server import ModelServer, Raw, Reply, ToolCall
 from tests.support.threads import Make
 
@@ -129,3 +132,37 @@ async def test_a_process_ends_in_time_whatever_its_models_do(make: Make, server:
         await drsai.close()
         for handle in handles:
             assert (await handle.wait()).status.value == "running"
+
+
+async def calls_of_a_run(drsai: Any, server: ModelServer, thread: str, pieces: int) -> int:
+    """The calls of Python functions that a run makes whose answer has so many pieces, which come at once."""
+    deltas = [{"choices": [{"index": 0, "delta": {"content": f"{each} "}}], "model": "m"} for each in range(pieces)]
+    body = b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in deltas) + b"data: [DONE]\n\n"
+    server.script(None, lambda _: Raw([body], "text/event-stream"))
+    made = Counter[str]()
+
+    def count(_: object, event: str, __: object) -> None:
+        made[event] += 1
+
+    # Threads that run already are the endpoint's, and those of the database, which does nothing for a piece.
+    threading.setprofile(count)
+    sys.setprofile(count)
+    try:
+        handle = await drsai.engine.start(RunRequest("crew", [InputMessage("user", "x")], thread_id=thread))
+        texts = [event async for event in handle.events() if isinstance(event, TextDelta)]
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    assert len(texts) == pieces
+    return made["call"]
+
+
+async def test_a_piece_costs_few_calls(make: Make, server: ModelServer) -> None:
+    """Each is one of its own to the end."""
+    drsai = await make(
+        {"crew": lambda context: agent(context, model_client_stream=True)}, openai_base_url=server.base_url
+    )
+    await calls_of_a_run(drsai, server, "warm", 50)
+    few, many = [await calls_of_a_run(drsai, server, f"t{pieces}", pieces) for pieces in (50, 450)]
+    each = (many - few) / 400
+    assert each < 110
