@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 AT_ONCE: Final = 2
 """Turns of answers in a round of the event loop: of the youngest answers, and of any. An answer takes one to read what
 has come, and one to hand it on, in each for so many pieces:"""
-AT_A_TURN: Final = 8
-"""Pieces that have come together, so that what each costs is most of all their own. One that comes alone has its turn
-alone."""
+AT_A_TURN: Final = 2
+"""Pieces that have come together. With 8, a bystander beside 1,000 streams waited up to 2.4 times as long as beside 100
+(1.9 with 2: `python -m benchmarks --only beside`). One that comes alone has its turn alone."""
 _AGES: Final = 16
 _MEMORY: Final = 1024
 """Rounds after which half of what an owner has had is forgotten."""

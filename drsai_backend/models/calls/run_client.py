@@ -44,7 +44,7 @@ from drsai_backend.models.openai import PooledOpenAIClient
 from drsai_backend.models.text_calls.asking import TextCalls
 from drsai_backend.models.text_calls.wording import Known, TextForm
 from drsai_backend.models.tokens import count_tokens, remaining_tokens
-from drsai_backend.models.turns import turn
+from drsai_backend.models.turns import AT_A_TURN, turn
 
 _CUT: Final[Any] = {
     "finish_reason": "length",
@@ -360,7 +360,7 @@ class RunModelClient(ChatCompletionClient):
                         if isinstance(item, str) and item:
                             if not said and self._speaker is not None:
                                 yield ""
-                            if not notes.together:
+                            if notes.together % AT_A_TURN == 0:
                                 await turn(len(said))
                             said.append(length.text(item))
                             if said[-1]:  # Nothing of it may be taken where the answer is too long.

@@ -67,7 +67,7 @@ class CallNotes:
     length: AnswerLength | None = None
     close_stream: Callable[[], Awaitable[None]] | None = None
     together: int = 0
-    """How many pieces were handed on with the newest one, before it, in its turn."""
+    """How many pieces that have come together were handed on before the newest one, which comes with them."""
 
     def begin(self) -> None:
         """A request is sent: its answer is measured anew."""

@@ -14,11 +14,12 @@ from typing import Any, ClassVar, Final, cast
 from drsai_backend.models.endpoints.answers import CallNotes, current_notes
 from drsai_backend.models.endpoints.bounded import AnswerLength
 from drsai_backend.models.endpoints.chunks import events_in
-from drsai_backend.models.turns import AT_A_TURN
 
 _HELPERS: Final = "x-stainless"
 """Begins the headers by which the packages' helpers know their requests, and want the packages' own models."""
 _DRAIN_SECONDS: Final = 0.1
+_TOGETHER: Final = 16
+"""Pieces that are handed on one after the other without a task."""
 
 
 def is_helped(headers: Mapping[str, Any] | None) -> bool:
@@ -95,10 +96,10 @@ class Read(Noted):
         self._come = deque[tuple[bytes, bytes]]()  # Events that have come and were not handed on yet.
 
     def __anext__(self) -> Awaitable[Any]:  # pyright: ignore[reportIncompatibleMethodOverride] - which is a coroutine
-        """Pieces that have come together are given as futures that are done, so many in a turn: AutoGen makes a task
-        for each of all others."""
+        """Pieces that have come together are given as futures that are done: AutoGen makes a task for each of all
+        others."""
         notes, piece = self.notes, None
-        notes.together = (notes.together + 1) % AT_A_TURN
+        notes.together = (notes.together + 1) % _TOGETHER
         if notes.together and self._come and notes.length is not None and not notes.length.over:
             # What cannot be read is raised where the event is taken, which closes the answer. Raised here, it would end
             # the process where somebody calls `anext` with a default: CPython 3.11.
