@@ -37,7 +37,7 @@ _UNREAD_SECONDS: Final = 60.0
 _ACCEPTS: Final = 64
 """Connections taken at a time before others have their turn."""
 _GROWN: Final = 64 * 1024 * 1024
-_OF_A_CONNECTION: Final = 256 * 1024
+_OF_A_CONNECTION: Final = 512 * 1024
 """By how many bytes the process grows until another collection is worth its time, and by how many more with each open
 connection: what a run under way has is no garbage, and a collection that walks through a thousand stops all of them."""
 _BACK_OFF: Final = 0.2
