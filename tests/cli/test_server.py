@@ -61,7 +61,7 @@ def head(path: str, *more: str, method: str = "POST") -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n"
 
 
-@pytest.mark.parametrize(("grown", "connections", "collects"), [(50, 0, 0), (75, 0, 1), (75, 100, 0), (110, 100, 1)])
+@pytest.mark.parametrize(("grown", "connections", "collects"), [(50, 0, 0), (75, 0, 1), (100, 100, 0), (140, 100, 1)])
 def test_what_runs_under_way_have_is_not_taken_for_garbage(grown: int, connections: int, collects: int) -> None:
     bounds = Connections(Settings(_env_file=None))
     server = Server(uvicorn.Config("none"), bounds, drain=AsyncMock())

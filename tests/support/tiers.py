@@ -16,12 +16,24 @@ SLOW = (
     "api/test_document.py",
     "api/test_openapi.py",
     "chaos",
+    "cli/test_demo.py",
     "crash",
+    "database/test_portable_hostile.py",
     "database/test_servers.py",
+    "e2e/test_retries.py",
+    "jobs",
     "packaging",
+    "runs/test_outages.py",
     "runs/test_servers.py",
+    "runs/test_vanished.py",
+    "strategies/router/test_restarts.py",
+    "strategies/test_cut_plan.py",
+    "teams/test_cut_tools.py",
+    "teams/test_invariants.py",
+    "tools/mcp",
+    "webhooks/test_sender.py",
 )
-"""Below tests/: whose subject is processes, servers that are stopped, or thousands of requests."""
+"""Below tests/: whose subject is processes, servers that are stopped, cuts at every place, thousands of requests."""
 PROCESSES = {"all_commands", "bubblewrap", "own"}
 """Fixtures that start processes, by the name that a conftest gives them: what uses them is slow."""
 RUN = ("api", "database", "e2e", "runs")
