@@ -25,7 +25,7 @@ format: ## Put the code in shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: ## The quick tier of the tests, on SQLite and PostgreSQL: 5 minutes
+test: ## The quick tier of the tests, on SQLite and PostgreSQL: 6 minutes
 	$(BIN)/pytest
 
 test-all: ## All tests, as CI runs them: 16 minutes
