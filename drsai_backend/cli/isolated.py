@@ -1,6 +1,7 @@
 """The processes in which `drsai serve` and `drsai worker` resume runs that may kill theirs (`runs.recovery.suspects`).
 
-They are forked from one that has imported everything once (multiprocessing's fork server), and end with it.
+They are forked from one that has imported everything once (multiprocessing's fork server), and outlive their server by
+the grace of a stop: where servers are killed one after the other, their runs would come through no turn otherwise.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -58,7 +60,8 @@ def isolation(settings: Settings, teams: str | None) -> Isolate | None:
 
 def _resume(settings: Settings, teams: str | None, holder: str, keys: Sequence[int]) -> None:
     """What such a process does."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    grace = settings.shutdown_grace_seconds + _END_SECONDS
+    threading.Thread(target=_end_after_parent, args=(grace,), daemon=True).start()
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("900")  # Where memory is short, before the servers. Other systems have no such file.
     configure_logging(settings)
@@ -69,10 +72,13 @@ def _resume(settings: Settings, teams: str | None, holder: str, keys: Sequence[i
     os._exit(IN_ORDER)
 
 
-def _end_with_parent() -> None:
+def _end_after_parent(grace: float) -> None:
+    """Stop in order when the server is gone, each run at its next turn boundary."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(grace)
     os._exit(IN_ORDER)
 
 

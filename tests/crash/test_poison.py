@@ -147,7 +147,9 @@ def test_servers_that_have_suspects_at_once(commands: Commands, migrated_postgre
 
 
 def test_a_run_whose_servers_are_killed_is_never_given_up(poisoned: Poisoned) -> None:
-    """It runs alone since the second of them, in a process that ends with its server, and did nothing wrong."""
+    """It runs alone since the second of them, in a process that ends after its server, and did nothing wrong."""
+    poisoned.environment["DRSAI_SHUTDOWN_GRACE_SECONDS"] = "1"
+    poisoned.restart()
     poisoned.begin("innocent")
     for number in range(4):
         until(lambda number=number: len(poisoned.seen()) > number)
@@ -161,6 +163,26 @@ def test_a_run_whose_servers_are_killed_is_never_given_up(poisoned: Poisoned) ->
     until(poisoned.are_over)
     (run,) = poisoned.runs().values()
     assert (run["status"], run["error_message"]) == ("completed", None)
+
+
+def test_a_suspect_comes_through_its_turn_though_its_server_is_killed(poisoned: Poisoned) -> None:
+    """Where servers are killed one after the other, it would come through none otherwise."""
+    poisoned.begin("innocent")
+    for number in range(2):
+        until(lambda number=number: len(poisoned.seen()) > number)
+        poisoned.restart()
+    until(lambda: len(poisoned.seen()) == 3)
+    worker = psutil.Process(poisoned.seen()[-1])
+    poisoned.process.die()
+    time.sleep(0.5)  # It knows by now.
+    poisoned.word.write_text("work")
+    worker.wait(20)
+    poisoned.start()
+    until(poisoned.are_over)
+    assert len(poisoned.seen()) == 3
+    assert [text for _, _, text in poisoned.messages("innocent")][1:] == [
+        f"{who} has spoken" for who in ("first", "second", "third")
+    ]
 
 
 def test_a_run_that_kills_while_it_is_loaded_is_given_up(poisoned: Poisoned) -> None:

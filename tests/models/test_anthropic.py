@@ -28,10 +28,10 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, Tracer, TracerPro
 from pydantic import BaseModel
 
 from drsai_backend.models import RunModelClient
-from drsai_backend.models.endpoints.answers import UsageMeter
 from drsai_backend.models.endpoints.anthropic import NotingAnthropic, PooledAnthropicClient, _Answer, _ReadStream
 from drsai_backend.models.endpoints.bounded import bounded_client
 from tests.models.test_run_client import INFO
+from tests.support import streaming
 from tests.support.model_server import ModelServer, Raw, Reply
 from tests.support.other_endpoints import AnthropicServer
 from tests.support.recorded_messages import STREAMS, WHOLE
@@ -100,20 +100,7 @@ async def events_of(client: AsyncAnthropic) -> Any:
 
 
 async def result_of(client: AsyncAnthropic, stream: bool) -> Any:
-    """What AutoGen's client makes of an answer, and what a run keeps of it."""
-    meter = UsageMeter()
-    run = run_of(client, meter=meter)
-    run._speaker = "ada"  # pyright: ignore[reportPrivateUsage]
-    said: list[Any] = []
-    try:
-        if stream:
-            async for item in run.create_stream(HELLO):
-                said.append(item)
-        else:
-            said.append(await run.create(HELLO))
-    except Exception as error:  # noqa: BLE001 - compared
-        return said, error_of(error)
-    return said, meter.as_dict(), meter.finishes
+    return await streaming.result_of(run_of(client), HELLO, stream=stream)
 
 
 @asynccontextmanager

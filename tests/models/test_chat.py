@@ -26,11 +26,11 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
 
 from drsai_backend.models import RunModelClient
-from drsai_backend.models.endpoints.answers import UsageMeter
 from drsai_backend.models.endpoints.bounded import bounded_client
 from drsai_backend.models.endpoints.chat import NotingAzure, NotingOpenAI
 from drsai_backend.models.openai import PooledOpenAIClient
 from tests.models.test_run_client import INFO
+from tests.support import streaming
 from tests.support.model_server import ModelServer, Raw, Reply
 from tests.support.other_endpoints import AzureServer
 from tests.support.recorded_streams import ANSWERS, STREAMS
@@ -66,20 +66,8 @@ async def chunks_of(client: AsyncOpenAI) -> Any:
 
 
 async def result_of(client: AsyncOpenAI, stream: bool) -> Any:
-    """What AutoGen's client makes of an answer, and what a run keeps of it."""
-    meter = UsageMeter()
-    run = RunModelClient(PooledOpenAIClient(client, model="m", model_info=INFO), meter=meter)
-    run._speaker = "ada"  # pyright: ignore[reportPrivateUsage]
-    said: list[Any] = []
-    try:
-        if stream:
-            async for item in run.create_stream(HELLO):
-                said.append(item)
-        else:
-            said.append(await run.create(HELLO))
-    except Exception as error:  # noqa: BLE001 - compared
-        return said, error_of(error)
-    return said, meter.as_dict(), meter.finishes
+    run = RunModelClient(PooledOpenAIClient(client, model="m", model_info=INFO))
+    return await streaming.result_of(run, HELLO, stream=stream)
 
 
 @asynccontextmanager

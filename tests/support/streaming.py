@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from importlib import import_module
 from typing import Any
 
+from autogen_core.models import LLMMessage
 from hypothesis import strategies as st
 
 from drsai_backend.errors import EndpointFailed
+from drsai_backend.models import RunModelClient
 
 
 def plain(value: Any) -> Any:
@@ -57,6 +59,21 @@ def feeding(kind: type[Any], parts: list[bytes], content_type: str = "text/event
             return package.Response(200, headers={"content-type": content_type}, stream=Body())
 
     return Feeding
+
+
+async def result_of(run: RunModelClient, messages: Sequence[LLMMessage], *, stream: bool) -> Any:
+    """What AutoGen's client makes of an answer, and what a run keeps of it."""
+    run._speaker = "ada"  # pyright: ignore[reportPrivateUsage]
+    said: list[Any] = []
+    try:
+        if stream:
+            async for item in run.create_stream(messages):
+                said.append(item)
+        else:
+            said.append(await run.create(messages))
+    except Exception as error:  # noqa: BLE001 - compared
+        return said, error_of(error)
+    return said, run.meter.as_dict(), run.meter.finishes
 
 
 class Wire:
