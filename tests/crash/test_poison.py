@@ -20,6 +20,7 @@ from tests.crash.conftest import Serving
 from tests.support import invariants
 from tests.support.commands import ROOT, Commands
 from tests.support.postgres import Hold
+from tests.support.processes import is_gone
 
 INNOCENT = 20
 TEAMS = str(ROOT / "tests/support/teams/poisoned.py")
@@ -156,7 +157,7 @@ def test_a_run_whose_servers_are_killed_is_never_given_up(poisoned: Poisoned) ->
         *_, worker = poisoned.seen()
         assert (worker == poisoned.process.pid) == (number < 2)
         poisoned.process.die()
-        assert psutil.pid_exists(worker) is False or psutil.Process(worker).wait(10) is None
+        until(lambda worker=worker: is_gone(worker), 10)
         poisoned.start()
     until(lambda: len(poisoned.seen()) > 4)
     poisoned.word.write_text("work")

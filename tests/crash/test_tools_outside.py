@@ -14,6 +14,7 @@ import pytest
 
 from tests.crash.conftest import Serving
 from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
+from tests.support.processes import is_gone
 
 sqlite_only = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
@@ -82,7 +83,7 @@ def test_killed_in_a_call_of_an_mcp_server(serving: Serving, model: ModelServer)
     child = psutil.Process(effect["pid"])
     assert child.ppid() == serving.process.pid
     serving.process.die()
-    _soon(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, "the MCP server is left behind")
+    _soon(lambda: is_gone(child.pid), "the MCP server is left behind")
     serving.start()
     _answer(serving, "It was marked.")
     assert serving.settled("t")["status"] == "completed"
@@ -95,7 +96,7 @@ def test_killed_in_a_call_of_an_mcp_server(serving: Serving, model: ModelServer)
     again = _effects(serving)[-1]["pid"]
     assert again != effect["pid"]
     serving.process.die()
-    _soon(lambda: not psutil.pid_exists(again), "an MCP server is left behind")
+    _soon(lambda: is_gone(again), "an MCP server is left behind")
 
 
 @sqlite_only

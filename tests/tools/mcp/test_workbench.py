@@ -21,6 +21,7 @@ from drsai_backend.tools.mcp import McpHttp, McpServers, McpStdio, McpWorkbench,
 from drsai_backend.tools.mcp.failures import ServerFailed
 from drsai_backend.tools.mcp.pool import Pool, pool
 from drsai_backend.tools.mcp.servers import read_server
+from tests.support.processes import is_gone
 from tests.tools.mcp.conftest import SERVER, processes, soon, stdio
 
 
@@ -88,7 +89,7 @@ async def test_a_server_that_dies_is_an_error_and_starts_again() -> None:
     second = await text(workbench, "n__pid")
     assert second != first
     os.kill(int(second), signal.SIGKILL)  # while nobody asks it
-    await soon(lambda: not psutil.pid_exists(int(second)) or psutil.Process(int(second)).status() == "zombie")
+    await soon(lambda: is_gone(int(second)))
     await asyncio.sleep(0.1)
     assert await text(workbench, "n__double", number=2) == "4"
 
@@ -175,7 +176,7 @@ async def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
     os.kill(pid, signal.SIGSTOP)  # It cannot see the end of its input.
     parent.kill()
     await parent.wait()
-    await soon(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie")
+    await soon(lambda: is_gone(pid))
 
 
 async def test_two_hundred_calls_leave_nothing() -> None:
