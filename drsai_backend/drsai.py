@@ -167,14 +167,14 @@ class DrSai(ThreadCalls):
             await self.close()
             raise
 
-    async def resume_apart(self, holder: str, keys: Iterable[int]) -> None:
-        """In place of `open`, in a process that `drsai` starts for runs that may kill it: resume what another process
-        holds for this one, each run to its next turn boundary, and nothing else. Raises what `open` does."""
+    async def resume_apart(self, keys: Iterable[int]) -> None:
+        """In place of `open`, in a process that `drsai` starts for runs that may kill it: resume those
+        that are suspect, each run to its next turn boundary, and nothing else. Raises what `open` does."""
         self.engine.lifecycle.claim()
         try:
             await self.db.ensure_schema()
             self._mcp = pool().hold(self.settings.mcp_connections, self.settings.mcp_idle_seconds)
-            await self.engine.resume_apart(holder, keys)
+            await self.engine.resume_apart(keys)
         finally:
             await self.close()
 

@@ -178,11 +178,11 @@ class Engine(StoredThreads):
         process resumes them itself, one at a time."""
         self._recovery.suspects.isolate = isolate
 
-    async def resume_apart(self, holder: str, keys: Iterable[int]) -> None:
+    async def resume_apart(self, keys: Iterable[int]) -> None:
         """In place of `open`, in such a process; see `Recovery.resume_apart`."""
         self._heartbeat.start()
         self.lifecycle.opened()
-        await self._recovery.resume_apart(holder, keys)
+        await self._recovery.resume_apart(keys)
 
     async def close(self) -> None:
         """Take nothing new. Runs under way are handed over at their next turn boundary, and after

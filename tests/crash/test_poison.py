@@ -186,6 +186,28 @@ def test_a_suspect_comes_through_its_turn_though_its_server_is_killed(poisoned: 
     ]
 
 
+def test_what_a_server_has_asked_for_is_done_though_it_is_killed_at_once(poisoned: Poisoned) -> None:
+    """The process that is to resume its suspect has not even been begun then."""
+    poisoned.begin("innocent")
+    for number in range(2):
+        until(lambda number=number: len(poisoned.seen()) > number)
+        poisoned.restart()
+    until(psutil.Process(poisoned.process.pid).children)
+    time.sleep(0.2)  # It takes seconds to import what it needs.
+    assert len(poisoned.seen()) == 2
+    poisoned.process.die()
+    poisoned.word.write_text("work")
+    until(lambda: len(poisoned.seen()) == 3, 20)
+    worker = poisoned.seen()[-1]
+    until(lambda: is_gone(worker), 20)
+    poisoned.start()
+    until(poisoned.are_over)
+    assert len(poisoned.seen()) == 3
+    assert [text for _, _, text in poisoned.messages("innocent")][1:] == [
+        f"{who} has spoken" for who in ("first", "second", "third")
+    ]
+
+
 def test_a_run_that_kills_while_it_is_loaded_is_given_up(poisoned: Poisoned) -> None:
     """It stores nothing in the processes that it kills, and is counted all the same."""
     poisoned.begin("loaded")

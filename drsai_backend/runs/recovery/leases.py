@@ -243,6 +243,11 @@ def is_proven_dead(worker_id: str) -> bool:
         return False
 
 
+def was_in(worker_id: str, pid: int) -> bool:
+    """Whether the worker ran on this host in the process `pid`, which is gone."""
+    return is_proven_dead(worker_id) and worker_id.rsplit(":", 3)[1] == str(pid)
+
+
 def _started(pid: int) -> str:
     """When a process was started, by a clock that nobody sets: on Linux in ticks since the boot that `_host` names. No
     number, so that earlier releases, which compare times of day, do not read it as one.

@@ -51,7 +51,7 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.commands.stored_request import STORED, from_json, request_of_thread
 from drsai_backend.runs.failures import failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
-from drsai_backend.runs.recovery.leases import is_orphan, is_proven_dead
+from drsai_backend.runs.recovery.leases import is_orphan, was_in
 from drsai_backend.runs.recovery.suspects import DEATHS, Suspects
 from drsai_backend.runs.requests import NoAnswer, RunRequest
 from drsai_backend.runs.running import Running
@@ -129,7 +129,7 @@ class Recovery:
     """The runs of inputs of which this process is counted as dead, until it has come through."""
 
     def __post_init__(self) -> None:
-        self.suspects = Suspects(self, self._worker_id, self._settings.max_attempts)
+        self.suspects = Suspects(self, self._settings.max_attempts)
 
     def is_orphan(self, head: ThreadHead) -> bool:
         """Whether nobody runs this RUNNING thread any more."""
@@ -268,44 +268,44 @@ class Recovery:
 
     # --- suspects: see runs.recovery.suspects -------------------------------------------------------------------
 
-    async def take_suspect(self, key: int) -> ThreadHead | None:
-        """Take the run of a thread, if it is suspect and nobody runs it. None: it is neither any more."""
+    async def suspect(self, key: int) -> ThreadHead | None:
+        """The head of a thread whose run is suspect, while nobody runs it. None: it is neither any more."""
         head = await self._db.database.read(lambda session: read_head_of(session, key))
         if head is None or head.status is not RunStatus.RUNNING or head.control == "cancel" or not self.is_orphan(head):
             return None
         run = await self._run_of(head)
-        deaths = 0 if run is None else self._deaths(head, run)
-        # Those in processes that hold nothing else are not stored: releases that do not tell them apart give up sooner.
-        known = deaths if self.suspects.isolate is None else DEATHS
-        if deaths < DEATHS or not await self._hold(head, known):
-            return None
-        return replace(head, lease_owner=self._worker_id)
+        return None if run is None or self._deaths(head, run) < DEATHS else head
 
-    async def died_of(self, held: ThreadHead) -> ThreadHead | None:
-        """The head of a thread whose run another process took from this one, and died in the same turn of it."""
-        head = await self._db.database.read(lambda session: read_head_of(session, held.key))
-        if head is None or (head.run_id, head.turn, head.status) != (held.run_id, held.turn, RunStatus.RUNNING):
+    async def died_of(self, suspect: ThreadHead, pid: int) -> ThreadHead | None:
+        """The head of a thread whose run a process took, and died in the same turn of it."""
+        head = await self._db.database.read(lambda session: read_head_of(session, suspect.key))
+        if head is None or (head.run_id, head.turn, head.status) != (suspect.run_id, suspect.turn, RunStatus.RUNNING):
             return None
-        return head if self._has_failed(head) and is_proven_dead(head.lease_owner or "") else None
+        return head if head.lease_owner is not None and was_in(head.lease_owner, pid) else None
 
-    async def resume_here(self, head: ThreadHead) -> None:
+    async def resume_here(self, key: int) -> None:
         """Resume a suspect in this process, and return when it has come through its turn, or ended."""
-        run = await self._run_of(head)
-        await self._resume_suspect(head, DEATHS if run is None else run["retries"])
-        await self._until_left(lambda: self._running.is_taken(head.name))
+        if (head := await self.suspect(key)) is None or (run := await self._run_of(head)) is None:
+            return
+        if await self._hold(head, deaths := self._deaths(head, run)):
+            await self._resume_suspect(head, deaths)
+            await self._until_left(lambda: self._running.is_taken(head.name))
 
-    async def resume_apart(self, holder: str, keys: Iterable[int]) -> None:
-        """Resume suspects that `holder` has taken for this process, which runs nothing else, and return when each has
-        come through its turn, or ended.
+    async def resume_apart(self, keys: Iterable[int]) -> None:
+        """Resume those that are suspect in this process, which runs nothing else, and return when each has come through
+        its turn, or ended.
 
         Raises:
-            DatabaseError: the database cannot be used now. Those that were not begun are the holder's.
+            DatabaseError: the database cannot be used now. Those that were not begun are taken by others when this
+                process is gone.
         """
         self._running.closing = True  # Nothing follows them here.
-        for key in keys:
-            head = await self._db.database.read(lambda session, key=key: read_head_of(session, key))
-            if head is not None and head.lease_owner == holder and await self._hold(head, DEATHS):
-                await self._resume_suspect(head, DEATHS)
+        found = [head for key in keys if (head := await self.suspect(key)) is not None]
+        # Deaths in such processes are not stored: releases that do not tell them apart give up sooner.
+        taken = [head for head in found if await self._hold(head, DEATHS)]
+        log.warning("%d suspects are resumed in a process of their own", len(taken))
+        for head in taken:
+            await self._resume_suspect(head, DEATHS)
         await self._until_left(lambda: self._running.count > 0)
 
     async def _resume_suspect(self, head: ThreadHead, deaths: int) -> None:

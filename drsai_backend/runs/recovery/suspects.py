@@ -10,7 +10,7 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from drsai_backend.datamodel import RunStatus
 
@@ -29,9 +29,17 @@ _GATHER_SECONDS: Final = 1.0
 """How long the suspects of one death are waited for."""
 _AGAIN_SECONDS: Final = 30.0
 
-Isolate: TypeAlias = Callable[[str, Sequence[int]], Awaitable[int]]
-"""Resumes runs in a process that holds nothing else, given the worker that has their leases and the keys of their
-threads: each to its next turn boundary, or its end. Returns the exit code, `IN_ORDER` or how the process has died."""
+
+class Ended(NamedTuple):
+    """The end of such a process: its exit code is `IN_ORDER`, or says how it has died."""
+
+    pid: int
+    code: int
+
+
+Isolate: TypeAlias = Callable[[Sequence[int]], Awaitable[Ended]]
+"""Resumes runs in a process that holds nothing else, given the keys of their threads: each to its next turn boundary,
+or its end. The process takes their leases itself, so that nobody holds up another one while it begins."""
 
 
 @dataclass(eq=False)
@@ -39,7 +47,6 @@ class Suspects:
     """The suspects that one process has resumed. Without `isolate` it resumes them itself, one at a time."""
 
     _recovery: Recovery
-    _worker_id: str
     _max_deaths: int
     isolate: Isolate | None = None
     _keys: set[int] = field(default_factory=set[int])
@@ -100,25 +107,23 @@ class Suspects:
     async def _resume_here(self, keys: Sequence[int]) -> None:
         for key in keys:
             async with self._here:
-                if (head := await self._recovery.take_suspect(key)) is not None:
-                    await self._recovery.resume_here(head)
+                await self._recovery.resume_here(key)
 
     async def _resume_apart(self, isolate: Isolate, keys: Sequence[int], deaths: int) -> Sequence[int]:
         """Returns those that are to be looked at again: the others are suspect still, and are on their way."""
         async with self._places:
-            taken = [head for key in keys if (head := await self._recovery.take_suspect(key)) is not None]
-            if not taken:
+            heads = [head for key in keys if (head := await self._recovery.suspect(key)) is not None]
+            if not heads:
                 return keys
-            log.warning("%d suspects are resumed in a process of their own", len(taken))
-            code = await isolate(self._worker_id, [head.key for head in taken])
+            pid, code = await isolate([head.key for head in heads])
         if code == IN_ORDER:
             return keys
-        died = [now for head in taken if (now := await self._recovery.died_of(head)) is not None]
+        died = [now for head in heads if (now := await self._recovery.died_of(head, pid)) is not None]
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        log.warning("a process that ran %d suspects has died with %d of them: %s", len(taken), len(died), how)
+        log.warning("a process for %d suspects has died with %d of them: %s", len(heads), len(died), how)
         if not died:
             await asyncio.sleep(_AGAIN_SECONDS)  # It could not even begin.
-        elif len(taken) > 1:
+        elif len(heads) > 1:
             self._halve([head.key for head in died])
         elif deaths + 1 < self._max_deaths:
             self._spawn(self._resume([died[0].key], deaths + 1))
