@@ -74,14 +74,14 @@ class _Isolation:
 
     def _begin(self) -> Connection:
         pair, theirs = socket.socketpair()
+        ours = Connection(pair.detach())
+        ours.send((self._settings, self._teams, sys.path))
         # In a session of its own, so that a Ctrl-C in the terminal is the server's.
         command = [sys.executable, "-m", __name__, str(theirs.fileno())]
         forking = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
         )
         theirs.close()
-        ours = Connection(pair.detach())
-        ours.send((self._settings, self._teams, sys.path))
         asyncio.get_running_loop().add_reader(ours.fileno(), self._hear, ours, forking)
         self._orders = ours
         return ours

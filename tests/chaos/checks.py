@@ -253,10 +253,13 @@ def _said(found: Evidence) -> Iterable[tuple[Turn, Message]]:
 
 
 def check_not_chosen_again(thread: str, asked: Sequence[Asked]) -> list[Broken]:
-    """A choice of speakers is stored before the speaker is asked, and not made again after that."""
+    """A choice of speakers is stored before the speaker is asked, and not made again after that. Summaries say nothing
+    of it: one that tells no thread may be another's."""
     chosen: dict[str, bool] = {}
     broken: list[Broken] = []
     for each in asked:
+        if each.agent == SUMMARY:
+            continue
         if each.agent == CHOOSER:
             if chosen.get(each.digest):
                 broken.append(Broken("the same choice was made again after a speaker was asked", thread))

@@ -80,6 +80,12 @@ def test_what_is_right_is_not_broken() -> None:
     assert Case().broken() == []
 
 
+def test_a_summary_between_two_choices_is_no_speaker() -> None:
+    case = Case()
+    case.asked[:1] = [case.asked[0], Asked(7, "", SUMMARY, "s1", 3.1), replace(case.asked[0], number=8, at=3.2)]
+    assert "the same choice was made again after a speaker was asked" not in case.broken()
+
+
 def test_a_late_worker_may_ask() -> None:
     case = Case()
     case.asked.append(Asked(7, "t", "ann", "d2", 10.5))
