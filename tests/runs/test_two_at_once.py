@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import Principal
 from drsai_backend.api.openai import conversations
 from drsai_backend.database import api_keys, files, responses, shares
-from drsai_backend.database.definitions import stored
+from drsai_backend.database import stored_definitions as stored
 from drsai_backend.database.shares import Grantee
 from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.owner import Owner
@@ -185,7 +186,7 @@ async def test_the_last_share_is_given_once(pair: Pair, database_url: str, monke
 async def test_the_last_definition_is_stored_once(
     pair: Pair, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored, "MAX_DEFINITIONS", 1)
+    monkeypatch.setattr(stored, "definitions", replace(stored.definitions, most=1))
     specs = [DefinitionSpec(name, {"agents": {name: {}}}) for name in ("ann", "bob")]
     put = [each.engine.agents.put(WHO, spec, replaces=False) for each, spec in zip(pair, specs, strict=True)]
     with Hold(database_url, "storeddefinition", "SHARE") as hold:

@@ -14,7 +14,7 @@ from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
-from drsai_backend.database.definitions.stored import CURSOR_PATTERN, VERSION_PATTERN, DefinitionVersion
+from drsai_backend.database.stored_definitions import CURSOR_PATTERN, VERSION_PATTERN, DefinitionVersion
 from drsai_backend.definitions.schema import NAME, json_schema
 from drsai_backend.definitions.stored.store import DefinitionSpec, StoredDefinitions, Visibility, visibility_of
 from drsai_backend.json_types import JsonObject

@@ -7,12 +7,11 @@ from datetime import datetime
 from pydantic import BaseModel, Field
 
 from drsai_backend.access.principal import ANONYMOUS, Principal
-from drsai_backend.database.definitions.stored import DefinitionVersion
+from drsai_backend.database.stored_definitions import DefinitionVersion
 from drsai_backend.datamodel.audit import By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.definitions.stored.store import DefinitionSpec, StoredDefinitions, Visibility, visibility_of
-from drsai_backend.errors import NotFound
 from drsai_backend.json_types import JsonObject
 
 
@@ -120,21 +119,15 @@ class AgentCalls:
 
         Raises:
             InvalidRequest: it cannot be used; the text says all that is wrong.
-            Conflict: this server serves a team of that name itself; it is not at `version` any more; there are too
-                many; or somebody else has just made or deleted it.
+            Conflict: this server serves a team of that name itself; it is not at `version` any more; or there are too
+                many.
         """
         who = self._trusted(user_id, tenant)
         spec = DefinitionSpec(name, definition, visibility, version)
         if validate_only:
             await self._agents.check(who, spec)
             return None
-        is_new = False
-        if version is None:
-            try:
-                await self._agents.get(who, name, visibility)
-            except NotFound:
-                is_new = True
-        return AgentInfo.of(await self._agents.put(who, spec, replaces=not is_new))
+        return AgentInfo.of(await self._agents.put(who, spec, replaces=None if version is None else True))
 
     async def delete(
         self,

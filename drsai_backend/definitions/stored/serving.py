@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.definitions import stored
-from drsai_backend.database.definitions.recent import Recent
-from drsai_backend.database.definitions.stored import DefinitionVersion, Identity
-from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.database import stored_definitions as stored
+from drsai_backend.database.documents import Identity
+from drsai_backend.database.recent import Recent
+from drsai_backend.database.stored_definitions import DefinitionVersion
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.definitions.build import DefinedTeam, Means
 from drsai_backend.definitions.schema import NAME, Definitions
 from drsai_backend.definitions.stored.document import checked
@@ -26,7 +26,7 @@ from drsai_backend.teams.registry import RegisteredTeam, TeamRegistry
 
 _NAME: Final = re.compile(NAME)
 _BUILT: Final = 256
-_LISTED: Final = 3 * stored.MAX_DEFINITIONS
+_LISTED: Final = 3 * stored.definitions.most
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class ServedTeams:
         self.registry = registry
         self._db = db
         self._means = means
-        self._recent: Recent[tuple[Owner, str], DefinitionVersion] = Recent(self._read)
-        self._names: Recent[tuple[Owner, str], bool] = Recent(self._read_names)
+        self._recent = Recent(db.database, stored.definitions.find_each)
+        self._names = Recent(db.database, stored.known_names)
         self._offers: dict[Identity, Offer] = {}
         self._built: OrderedDict[Identity, RegisteredTeam] = OrderedDict()
 
@@ -148,12 +148,12 @@ class ServedTeams:
         """What somebody may ask: the registry's in order, then the stored ones by name."""
         own = [self.registry.get(name) for name in self.registry.names()]
         offers = [Offer(each.name, each.description, each.permissions, each.client_tools) for each in own]
-        places = stored.visible_to(who.owner)
-        listed = await self._db.database.read(partial(stored.list_names, owners=places, limit=_LISTED))
+        places = stored.definitions.places(who.owner)
+        listed = await self._db.database.read(partial(stored.list_identities, places=places, limit=_LISTED))
         missing = [key for identity, key in listed.items() if identity not in self._offers]
         if missing:
             # A version never changes: it is read once.
-            read = await self._db.database.read(partial(stored.read_all, keys=missing))
+            read = await self._db.database.read(partial(stored.by_ids, keys=missing))
             while len(self._offers) + len(read) > _LISTED and self._offers:
                 self._offers.pop(next(iter(self._offers)))
             self._offers |= {each.identity: _offer(each) for each in read}
@@ -168,16 +168,6 @@ class ServedTeams:
         """Something was stored by this process: read anew."""
         self._recent.forget_all()
         self._names.forget_all()
-
-    async def _read_names(self, keys: Collection[tuple[Owner, str]]) -> dict[tuple[Owner, str], bool]:
-        return await self._db.database.read(partial(stored.known_names, keys=keys))
-
-    async def _read(self, keys: Collection[tuple[Owner, str]]) -> dict[tuple[Owner, str], DefinitionVersion]:
-        found: dict[tuple[Owner, str], DefinitionVersion] = {}
-        for owner, name in keys:
-            of_name = await self._db.database.read(partial(stored.find, who=owner, names=[name]))
-            found |= {(owner, each.name): each for each in of_name.values()}
-        return found
 
     def _team(self, version: DefinitionVersion) -> RegisteredTeam:
         """A version's team; a version never changes, so it is checked once."""

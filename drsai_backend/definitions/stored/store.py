@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.definitions import stored
-from drsai_backend.database.definitions.stored import NOBODY, OF_ALL, DefinitionVersion
-from drsai_backend.datamodel.audit import By
+from drsai_backend.database import stored_definitions as stored
+from drsai_backend.database.documents import NOBODY, OF_ALL, Change
+from drsai_backend.database.stored_definitions import DefinitionVersion
+from drsai_backend.datamodel.audit import Action, By
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.definitions.build import Means
 from drsai_backend.definitions.stored.document import checked
-from drsai_backend.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from drsai_backend.errors import Conflict, Forbidden, InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.threads import in_thread
 
@@ -76,9 +77,12 @@ class StoredDefinitions:
         self._is_taken = is_taken
         self._changed = changed
 
-    async def put(self, who: Principal, spec: DefinitionSpec, *, replaces: bool) -> DefinitionVersion:
+    async def put(self, who: Principal, spec: DefinitionSpec, *, replaces: bool | None) -> DefinitionVersion:
         """Check and store a definition: a new one, or another version of one that is there. Every worker serves it
         within two seconds, to runs that begin after that.
+
+        Args:
+            replaces: whether there must be one of that name; None: it is all the same.
 
         Raises:
             InvalidRequest: it cannot be used; the text says all that is wrong.
@@ -88,10 +92,12 @@ class StoredDefinitions:
         """
         owner = self._may_store(who, spec.visibility)
         await self.check(who, spec)
-        change = stored.Change(
-            owner, spec.name, spec.definition, who.user_id, who.actor, replaces=replaces, expected=spec.version
+        return await self._store(
+            Change(owner, spec.name, spec.definition, who.user_id, who.actor, replaces=replaces, expected=spec.version)
         )
-        made = await self._db.database.act(partial(stored.store, change=change))
+
+    async def _store(self, change: Change) -> DefinitionVersion:
+        made = await self._db.database.act(partial(stored.definitions.store, change=change))
         self._changed()
         return made
 
@@ -114,7 +120,8 @@ class StoredDefinitions:
             Conflict: it is not at `version` any more.
         """
         owner = self._may_store(who, visibility)
-        await self._db.database.write(partial(stored.delete, owner=owner, name=name, expected=version, actor=who.actor))
+        delete = partial(stored.definitions.delete, owner=owner, name=name, expected=version, actor=who.actor)
+        await self._db.database.write(delete)
         self._changed()
 
     async def roll_back(
@@ -138,16 +145,13 @@ class StoredDefinitions:
             Conflict: it is not at `version` any more, or `to` is what is served.
         """
         owner = self._may_store(who, visibility)
-        older = await self._version(owner, name, to, "to")
+        get = partial(stored.definitions.get, places=[owner], name=name, version=to, param="to")
+        older = await self._db.database.read(get)
         if older.ended_at is None:
             raise Conflict(f"version {to} of agent {name!r} is the one that is served", param="to")
         await self.check(who, DefinitionSpec(name, older.definition, visibility))
-        change = stored.Change(
-            owner, name, older.definition, who.user_id, who.actor, replaces=True, expected=version, restores=to
-        )
-        made = await self._db.database.act(partial(stored.store, change=change))
-        self._changed()
-        return made
+        change = Change(owner, name, older.definition, who.user_id, who.actor, replaces=True, expected=version)
+        return await self._store(replace(change, more={"restores": to}, action=Action.AGENT_ROLLED_BACK))
 
     async def get(
         self, who: Principal, name: str, visibility: Visibility | None = None, version: int | None = None
@@ -161,17 +165,8 @@ class StoredDefinitions:
         Raises:
             NotFound: there is none, or it is another's.
         """
-        who.require(Scope.AGENTS_READ)
-        if visibility is not None:
-            found = await self._db.database.read(partial(stored.get, owner=_owner(who, visibility), name=name))
-        else:
-            by_name = await self._db.database.read(partial(stored.find, who=who.owner, names=[name]))
-            if name not in by_name:
-                raise NotFound(f"there is no agent {name!r}", param="name")
-            found = by_name[name]
-        if version is None or version == found.version:
-            return found
-        return await self._version(found.owner, name, version, "version")
+        places = self._may_see(who, visibility)
+        return await self._db.database.read(partial(stored.definitions.get, places=places, name=name, version=version))
 
     async def versions(
         self,
@@ -184,20 +179,11 @@ class StoredDefinitions:
         """A page of the versions of a definition that are kept, newest first. `after`: the `next` of the page before.
         Raises NotFound as `get`, and InvalidRequest where `after` is no `next`."""
         before = None if after is None else stored.check_version_cursor(after)
-        found = await self.get(who, name, visibility)
-        read = partial(stored.versions, owner=found.owner, name=name, before=before, limit=limit + 1)
+        places = self._may_see(who, visibility)
+        read = partial(stored.definitions.versions, places=places, name=name, before=before, limit=limit + 1)
         kept = await self._db.database.read(read)
         more = len(kept) > limit
         return DefinitionPage(kept[:limit], str(kept[limit - 1].version) if more else None)
-
-    async def _version(self, owner: Owner, name: str, version: int, param: str) -> DefinitionVersion:
-        """A version that is kept. Raises NotFound."""
-        found = await self._db.database.read(partial(stored.version_of, owner=owner, name=name, version=version))
-        if found is not None:
-            return found
-        await self._db.database.read(partial(stored.get, owner=owner, name=name))  # Raises where there is none.
-        text = f"there is no version {version} of agent {name!r}: GET /v1/agents/{name}/versions lists them"
-        raise NotFound(text, param=param)
 
     async def list(
         self,
@@ -208,11 +194,16 @@ class StoredDefinitions:
     ) -> DefinitionPage:
         """A page of the definitions that somebody may see, by name; of one name there may be one of each visibility.
         Raises InvalidRequest where `after` is no cursor."""
+        places, place = self._may_see(who, visibility), stored.check_cursor(after)
+        read = partial(stored.definitions.served, places=places, after=place, limit=limit + 1)
+        found = await self._db.database.read(read)
+        items = found[:limit]
+        return DefinitionPage(items, f"{items[-1].name}.{items[-1].id}" if len(found) > limit else None)
+
+    @staticmethod
+    def _may_see(who: Principal, visibility: Visibility | None) -> tuple[Owner, ...]:
         who.require(Scope.AGENTS_READ)
-        owners = stored.visible_to(who.owner) if visibility is None else (_owner(who, visibility),)
-        place = stored.check_cursor(after)
-        items, more = await self._db.database.read(partial(stored.list_served, owners=owners, after=place, limit=limit))
-        return DefinitionPage(items, f"{items[-1].name}.{items[-1].id}" if more else None)
+        return stored.definitions.places(who.owner) if visibility is None else (_owner(who, visibility),)
 
     @staticmethod
     def _may_store(who: Principal, visibility: Visibility) -> Owner:

@@ -13,7 +13,6 @@ from drsai_backend.database.registered_tools import CallCounts, StoredTool
 from drsai_backend.datamodel.audit import By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.datamodel.thread import check_name
-from drsai_backend.errors import NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.literals import masked
 from drsai_backend.tools.registered.registry import ToolRegistry, ToolSpec
@@ -107,16 +106,11 @@ class ToolCalls:
 
         Raises:
             InvalidRequest: it cannot be used, or its peer refuses the credentials; nothing is stored then.
-            Conflict: there are too many, or somebody else has just made or deleted it.
+            Conflict: there are too many.
         """
         who = self._trusted(tenant, user_id)
-        try:
-            await self._registry.get(who, name)
-            is_new = False
-        except NotFound:
-            is_new = True
         spec = ToolSpec(name, type, config, secrets or {})
-        return self._info(await self._registry.register(who, spec, replaces=not is_new))
+        return self._info(await self._registry.register(who, spec, replaces=None))
 
     async def delete(self, name: str, *, tenant: str = DEFAULT_TENANT) -> None:
         """Delete a tool. Runs that began with it keep it for 30 days."""

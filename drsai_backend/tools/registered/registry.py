@@ -15,8 +15,11 @@ from autogen_core.tools import ToolResult
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database import registered_tools as stored
-from drsai_backend.database.definitions.recent import Recent
-from drsai_backend.database.registered_tools import CallCounts, StoredTool
+from drsai_backend.database.documents import NOBODY, Change
+from drsai_backend.database.recent import Recent
+from drsai_backend.database.registered_tools import CURSOR_PATTERN, CallCounts, StoredTool
+from drsai_backend.database.values import read_cursor
+from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.base import ToolBase
@@ -53,6 +56,14 @@ class ToolSpec:
     secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class ToolPage:
+    """Tools by name. `next` is the `after` of the page that follows, if any."""
+
+    items: list[StoredTool]
+    next: str | None = None
+
+
 class ToolRegistry:
     """The registered tools of a database. One object per process and event loop.
 
@@ -64,14 +75,17 @@ class ToolRegistry:
     def __init__(self, db: DatabaseManager, kinds: Mapping[str, ToolKind]) -> None:
         self._db = db
         self._kinds = kinds
-        self._recent = Recent(self._read)
+        self._recent = Recent(db.database, stored.tools.find_each)
         self.statistics = CallStatistics(db.database)
 
     # --- the tools of a tenant -----------------------------------------------------------------------------------
 
-    async def register(self, who: Principal, spec: ToolSpec, *, replaces: bool = False) -> StoredTool:
+    async def register(self, who: Principal, spec: ToolSpec, *, replaces: bool | None = False) -> StoredTool:
         """Check and store a tool: a new one, or another version of one that is there. Every worker serves it within
         two seconds, to runs that begin after that.
+
+        Args:
+            replaces: whether there must be one of that name; None: it is all the same.
 
         Raises:
             InsufficientScope: `who` lacks `tools:register`.
@@ -83,24 +97,19 @@ class ToolRegistry:
         kind = self._kind(spec.kind)
         self._check(spec)
         # In a thread: a config may have a long schema.
-        replaced = await self.get(who, spec.name) if replaces else None
+        owner = Owner(who.tenant, NOBODY)
+        find = partial(stored.tools.find, places=[owner], names=[spec.name])
+        replaced = None if replaces is False else (await self._db.database.read(find)).get(spec.name)
+        if replaces and replaced is None:
+            raise stored.tools.missing(spec.name)
         given = checked(spec.config, None if replaced is None else replaced.definition)
         config = await in_thread(partial(kind.check, spec.name, given, spec.secrets))
         await kind.check_credentials(spec.name, config, spec.secrets, tenant=who.tenant)
         sealed = self._db.secrets.encrypt(json.dumps(dict(spec.secrets))) if spec.secrets else None
-        write = partial(
-            stored.register,
-            tenant=who.tenant,
-            name=spec.name,
-            kind=spec.kind,
-            definition=config,
-            sealed=sealed,
-            created_by=who.user_id,
-            actor=who.actor,
-            replaces=replaces,
-        )
-        made = await self._db.database.act(write)
-        self._recent.forget((who.tenant, spec.name))
+        more = {"kind": spec.kind, "secrets": sealed}
+        change = Change(owner, spec.name, config, who.user_id, who.actor, replaces=replaces, more=more)
+        made = await self._db.database.act(partial(stored.tools.store, change=change))
+        self._recent.forget((owner, spec.name))
         return made
 
     async def unregister(self, who: Principal, name: str) -> None:
@@ -111,19 +120,24 @@ class ToolRegistry:
             NotFound: the tenant has no such tool.
         """
         who.require(Scope.TOOLS_REGISTER)
-        await self._db.database.write(partial(stored.unregister, tenant=who.tenant, name=name, actor=who.actor))
-        self._recent.forget((who.tenant, name))
+        owner = Owner(who.tenant, NOBODY)
+        await self._db.database.write(partial(stored.tools.delete, owner=owner, name=name, actor=who.actor))
+        self._recent.forget((owner, name))
 
     async def get(self, who: Principal, name: str) -> StoredTool:
         """A tool of the tenant. Raises NotFound: there is none of that name."""
-        found = await self._db.database.read(partial(stored.find_tools, tenant=who.tenant, names=[name]))
-        if name not in found:
-            raise NotFound(f"there is no tool {name!r}", param="name")
-        return found[name]
+        places = stored.tools.places(who.owner)
+        return await self._db.database.read(partial(stored.tools.get, places=places, name=name))
 
-    async def list(self, who: Principal, after: str | None = None, limit: int = 20) -> stored.ToolPage:
+    async def list(self, who: Principal, after: str | None = None, limit: int = 20) -> ToolPage:
         """A page of the tenant's tools, by name. Raises InvalidRequest where `after` is no cursor."""
-        return await self._db.database.read(partial(stored.list_tools, tenant=who.tenant, after=after, limit=limit))
+        places, place = (
+            stored.tools.places(who.owner),
+            () if after is None else (read_cursor(CURSOR_PATTERN, after)[0],),
+        )
+        read = partial(stored.tools.served, places=places, after=place, limit=limit + 1)
+        found = await self._db.database.read(read)
+        return ToolPage(found[:limit], found[limit - 1].name if len(found) > limit else None)
 
     async def counts(self, who: Principal, names: Collection[str]) -> dict[str, CallCounts]:
         """What is stored of the calls of these tools; a process adds its own every few seconds."""
@@ -175,25 +189,17 @@ class ToolRegistry:
         Raises:
             NotFound: the tenant has none of a name.
         """
+        owner = Owner(tenant, NOBODY)
         if at is not None:
-            found = await self._db.database.read(partial(stored.find_tools, tenant=tenant, names=names, at=at))
+            find = partial(stored.tools.find, places=[owner], names=names, at=at)
+            found = await self._db.database.read(find)
         else:
-            found = await self._find_served(tenant, names)
+            recent = await self._recent.find([(owner, name) for name in names])
+            found = {name: tool for (_, name), tool in recent.items()}
         for name in names:
             if name not in found:
                 raise NotFound(f"there is no tool {name!r}: POST /v1/tools registers one", param="tools")
         return found
-
-    async def _find_served(self, tenant: str, names: Collection[str]) -> dict[str, StoredTool]:
-        found = await self._recent.find([(tenant, name) for name in names])
-        return {name: tool for (_, name), tool in found.items()}
-
-    async def _read(self, keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], StoredTool]:
-        """The tools of these names, of one tenant."""
-        tenant = next(iter(keys))[0]
-        names = [name for _, name in keys]
-        found = await self._db.database.read(partial(stored.find_tools, tenant=tenant, names=names))
-        return {(tenant, name): tool for name, tool in found.items()}
 
     def make(self, tenant: str, tool: StoredTool) -> ToolBase | CountedWorkbench:
         """A tool that can be called, or several; the calls are counted."""
@@ -214,7 +220,7 @@ class ToolRegistry:
         return kind
 
     def _secrets(self, tool: StoredTool) -> dict[str, str]:
-        return {} if tool.sealed is None else json.loads(self._db.secrets.decrypt(tool.sealed))
+        return {} if tool.secrets is None else json.loads(self._db.secrets.decrypt(tool.secrets))
 
     def _check(self, spec: ToolSpec) -> None:
         if _NAME.fullmatch(spec.name) is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +19,8 @@ from pydantic import SecretStr
 from drsai_backend import DrSai, RunContext, tool
 from drsai_backend.access.principal import Principal
 from drsai_backend.agents import DrSaiAgent
-from drsai_backend.database.definitions import recent, stored
+from drsai_backend.database import recent
+from drsai_backend.database import stored_definitions as stored
 from drsai_backend.datamodel import Run, RunStatus, StoredDefinition, Thread, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, NotFound, UnknownModel
@@ -212,8 +213,8 @@ async def _add(drsai: DrSai, number: int) -> None:
 async def test_old_versions_are_dropped_but_not_those_in_use(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored, "MAX_VERSIONS", 3)
-    monkeypatch.setattr(stored, "KEPT", timedelta(0))
+    few = replace(stored.definitions, most_versions=3, kept=timedelta(0))
+    monkeypatch.setattr(stored, "definitions", few)
     async with make(database_url) as drsai:
         for number in range(5):
             await drsai.agents.put("helper", agent(prompt=f"v{number}"))
@@ -223,8 +224,8 @@ async def test_old_versions_are_dropped_but_not_those_in_use(
         await drsai.agents.delete("helper")
         await drsai.agents.put("other", {"agents": {"other": {}}})
         owner = Owner("default", "anonymous")
-        kept = partial(stored.versions, owner=owner, name="helper", before=None, limit=9)
-        assert await drsai.database.read(kept) == []
+        of_name = (few.are_of(owner), few.table.c.name == "helper")
+        assert await drsai.database.read(lambda session: few.rows(session, *of_name)) == []
         assert (await drsai.agents.put("helper", agent())).version == 1  # type: ignore[union-attr]
 
 

@@ -1,10 +1,14 @@
-"""What a process has read just now, so that a request need not ask the database for what every request asks."""
+"""A memory of what a process has read just now, so that a request need not ask the database for what every one asks."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Final, Generic, TypeVar
+
+from sqlalchemy.orm import Session
+
+from drsai_backend.database.engine import Database
 
 STALE_SECONDS: Final = 1.0
 """For how long a process believes what it has read of something that is served."""
@@ -17,10 +21,12 @@ class Recent(Generic[_Key, _Value]):
     """What was found by key, also that there was nothing, for a second. A change of another process is seen after it.
 
     Args:
+        database: not closed by this object.
         read: finds what there is of some keys.
     """
 
-    def __init__(self, read: Callable[[Collection[_Key]], Awaitable[Mapping[_Key, _Value]]]) -> None:
+    def __init__(self, database: Database, read: Callable[[Session, Collection[_Key]], Mapping[_Key, _Value]]) -> None:
+        self._database = database
         self._read = read
         self._known: dict[_Key, tuple[float, _Value | None]] = {}
 
@@ -30,7 +36,7 @@ class Recent(Generic[_Key, _Value]):
         found = {key: self._known[key][1] for key in keys if self._known.get(key, (-1.0, None))[0] >= now}
         missing = [key for key in keys if key not in found]
         if missing:
-            read = await self._read(missing)
+            read = await self._database.read(lambda session: self._read(session, missing))
             while len(self._known) + len(missing) > _REMEMBERED and self._known:
                 self._known.pop(next(iter(self._known)))
             for key in missing:

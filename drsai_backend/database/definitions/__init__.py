@@ -1,1 +1,0 @@
-"""Stored definitions of agents and teams: their versions, and what of them a process remembers."""
