@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 SLOW = (
+    "api/access",
     "api/test_document.py",
     "api/test_openapi.py",
     "chaos",
