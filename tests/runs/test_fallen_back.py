@@ -128,7 +128,7 @@ async def test_an_input_of_the_queue_is_not_begun_on_the_thread_that_had_its_key
     handle = await other.engine.start(of("bob", "word of bob", background=True))
     world.asked.clear()
     # The thread was looked at before, its queue is read after the database has fallen back; or between these two.
-    await mine.engine._recovery._start_next(head)
+    await mine.engine._recovery._inputs.start_next(head)
     [row] = await mine.database.read(lambda session: queued_inputs(session, name_of("bob")))
     assert await mine.engine._recovery._begun(head, row) is None
     assert world.asked == []

@@ -171,7 +171,7 @@ class Commands:
             head = await self.head(name)
             if head.status is RunStatus.PAUSED:
                 control = "steer" if head.queued else None
-                if not await self._recovery.knows(head):
+                if not await self._recovery.known.serves(head):
                     with self._recovery.looking_after(head.key):
                         unpaused = await self._db.database.write(lambda session, head=head: revive(session, head))
                     if unpaused:
@@ -198,7 +198,7 @@ class Commands:
         """
         head = await self.head(name)
         retried = head.status is RunStatus.ERROR and run_id in (None, head.run_id)
-        is_known = await self._recovery.knows(head)
+        is_known = await self._recovery.known.serves(head)
 
         def again(session: Session) -> bool:
             return revive(session, head) and (not is_known or self._recovery.hold_revived(session, head.key))

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
@@ -22,18 +21,13 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.runs.commands import (
-    count_begun,
     deadline_of,
-    drop_queued,
     end_unheld,
     give_back,
     hold,
-    leave_waiting,
-    queued_inputs,
     unattended,
 )
-from drsai_backend.database.runs.reads import QueuedRow, RunRow, ThreadHead, queued_answer, read_head_of, read_run
-from drsai_backend.database.runs.workers import ANNOUNCE_SECONDS, announce, unknown_for
+from drsai_backend.database.runs.reads import RunRow, ThreadHead, read_head_of, read_run
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.lifecycle import SUSPENDED
 from drsai_backend.definitions.stored.serving import ServedTeams
@@ -42,22 +36,22 @@ from drsai_backend.errors import (
     DatabaseError,
     DatabaseUnavailable,
     DrSaiError,
-    OtherModel,
-    TeamBuildError,
     UnknownModel,
     UnsupportedStateVersion,
 )
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.commands.stored_request import STORED, from_json, request_of_thread
+from drsai_backend.runs.commands.stored_request import request_of_thread
 from drsai_backend.runs.failures import failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
+from drsai_backend.runs.recovery.inputs import WaitingInputs
+from drsai_backend.runs.recovery.known import Known
 from drsai_backend.runs.recovery.leases import is_orphan, was_in
 from drsai_backend.runs.recovery.suspects import DEATHS, Suspects
 from drsai_backend.runs.requests import NoAnswer, RunRequest
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.start.plan import last_messages
 from drsai_backend.runs.start.read import ResumeOptions
-from drsai_backend.runs.start.starter import Busy, RunStarter, StartedRun
+from drsai_backend.runs.start.starter import RunStarter, StartedRun
 from drsai_backend.teams.context import TeamFactory
 
 if TYPE_CHECKING:
@@ -67,10 +61,6 @@ log = logging.getLogger("drsai.recovery")
 
 INTERRUPTED = "The run was interrupted: the process that ran it ended before the run did."
 UNANSWERED = "Nobody answered in time."
-FORMS: Final = 1
-"""Counts the forms in which inputs and states are stored, in any of their parts. Each worker announces those it reads,
-like teams: so one of a release before knows whether what it cannot read is read by another that lives."""
-_FORM: Final = "drsai:form-{}"
 _AGAIN: Final = 0.5
 """Seconds between the looks at threads while the database is away."""
 AT_ONCE: Final = 8
@@ -114,64 +104,19 @@ class Recovery:
     """Has other processes look at a thread, and sweeps. None: this one does, and by itself."""
     _unseen: dict[int, None] = field(default_factory=dict[int, None])
     """Keys of threads that were to be looked at while the database was away, the one that waits longest first."""
-    _announced: float = -ANNOUNCE_SECONDS
-    """When it was said which teams this process knows."""
     _looks_again: bool = False
     """Whether a task looks at them."""
     _swept: int = 0
     """The key of the last thread that a sweep has found."""
 
-    _began: datetime = field(default_factory=utcnow)
-    """When this process did."""
-    _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Of who begins an input that a process may have died of."""
-    _tried: set[str] = field(default_factory=set[str])
-    """The runs of inputs of which this process is counted as dead, until it has come through."""
-
     def __post_init__(self) -> None:
         self.suspects = Suspects(self, self._settings.max_attempts)
+        self.known = Known(self._db, self._teams, self._worker_id, self._settings)
+        self._inputs = WaitingInputs(self._db, self._teams, self._starter, self._running, self._settings, self.known)
 
     def is_orphan(self, head: ThreadHead) -> bool:
         """Whether nobody runs this RUNNING thread any more."""
         return not self._running.is_taken(head.name) and is_orphan(head, self._worker_id)
-
-    async def knows(self, head: ThreadHead) -> bool:
-        """Whether this process serves the thread's team. Another worker may."""
-        if head.team in self._teams.registry:
-            return True
-        run = await self._run_of(head)  # A stored definition is served by every worker.
-        return run is not None and run["definition"] is not None
-
-    async def announce(self) -> None:
-        """Say which teams this process knows, if it has not just now."""
-        if time.monotonic() - self._announced < ANNOUNCE_SECONDS:
-            return
-        patience, teams = timedelta(seconds=self._settings.unknown_team_seconds), [*self._teams.registry]
-        teams += map(_FORM.format, range(1, FORMS + 1))
-        await self._db.database.write(lambda session: announce(session, self._worker_id, teams, patience))
-        self._announced = time.monotonic()
-
-    async def _unknown(self, team: str, since: datetime | None = None) -> UnknownModel | None:
-        """Why a team that this process does not know is not waited for any longer, by a run or by an input that came at
-        `since`. None: another worker may know it."""
-        if (patience := await self._waited(team, since)) is None:
-            return None
-        text = f"no worker has known the team {team!r} for {patience:g} s: start one that serves it, and try again"
-        return UnknownModel(text, param="model")
-
-    async def _unread(self, raised: UnsupportedStateVersion, since: datetime | None = None) -> DrSaiError | None:
-        """The same of a state or an input that only a later version of this package reads."""
-        if (patience := await self._waited(_FORM.format(FORMS + 1), since)) is None:
-            return None
-        text = f"{raised.message}, and no worker of a later one has lived for {patience:g} s: start one, and try again"
-        return UnsupportedStateVersion(text, param=raised.param)
-
-    async def _waited(self, name: str, since: datetime | None) -> float | None:
-        """For how many seconds no worker has known a team or form, by which it was waited for long enough."""
-        unknown = await self._db.database.read(lambda session: unknown_for(session, name))
-        waited = unknown if since is None else min(unknown, utcnow() - since)
-        patience = self._settings.unknown_team_seconds
-        return None if waited.total_seconds() < patience else patience
 
     async def sweep(self) -> list[int]:
         """The keys of threads that want a look, in their order: one query, which touches live and waiting runs only. No
@@ -209,18 +154,18 @@ class Recovery:
             return
         if head.status is RunStatus.RUNNING:
             if self.is_orphan(head):
-                if await self.knows(head):
+                if await self.known.serves(head):
                     await self.recover(head)
-                elif head.team is not None and (unknown := await self._unknown(head.team)) is not None:
+                elif head.team is not None and (unknown := await self.known.unknown(head.team)) is not None:
                     await self.end(head, RunStatus.ERROR, error=failure_text(unknown, head.team, None))
         elif head.control == "cancel" and head.status in SUSPENDED:
             # It came too late for the run to end by itself.
             await self.end(head, RunStatus.STOPPED, reason="The run was stopped.")
         elif head.status is RunStatus.AWAITING_INPUT:
-            if not await self._end_unanswered(head) and head.queued and await self.knows(head):
-                await self._answer_from_queue(head)
+            if not await self._end_unanswered(head) and head.queued and await self.known.serves(head):
+                await self._inputs.answer(head)
         elif head.queued and head.status is not RunStatus.PAUSED:
-            await self._start_next(head)
+            await self._inputs.start_next(head)
 
     def _is_full(self) -> bool:
         """Not all of what a dead process leaves behind is taken up at once. Others sweep, and this one will again."""
@@ -355,7 +300,7 @@ class Recovery:
             log.info("not resumed: %s", error.message, extra={"thread_id": head.thread_id})
             return None
         except Exception as raised:
-            error = await self._unread(raised) if isinstance(raised, UnsupportedStateVersion) else raised
+            error = await self.known.unread(raised) if isinstance(raised, UnsupportedStateVersion) else raised
             if error is None:
                 await self._db.database.write(lambda session: give_back(session, head.key, self._worker_id))
                 return None
@@ -416,111 +361,13 @@ class Recovery:
         question = head.input_request or {}
         if question.get("kind") != "approval":
             await self.end(head, RunStatus.STOPPED, reason=UNANSWERED)
-        elif await self.knows(head):
+        elif await self.known.serves(head):
             denied = NoAnswer(question["id"], decision="deny", reason=_reason(question))
             await self._taken_up(
                 head,
                 lambda request, factory: self._starter.start(replace(request, answer=denied), factory),
             )
         return True
-
-    # --- inputs that wait ---------------------------------------------------------------------------------------
-
-    async def _start_next(self, head: ThreadHead) -> None:
-        """Begin the first input of the queue that can be begun."""
-        while rows := await self._db.database.read(lambda session: queued_inputs(session, head.name, limit=1)):
-            row = rows[0]
-            failed = await self._begun(head, row)
-            if failed is None:
-                return
-            error, again = failed
-            await self._db.database.write(
-                lambda session, row=row, error=error, again=again: drop_queued(
-                    session, head.key, row["run_id"], RunStatus.ERROR, error, again=again
-                )
-            )
-
-    async def _answer_from_queue(self, head: ThreadHead) -> None:
-        """Have the first input of the queue that is an answer answer what the thread's run asks. One that is none to
-        this question waits from now on."""
-        while (row := await self._db.database.read(lambda session: queued_answer(session, head.name))) is not None:
-            if await self._begun(head, row, answers=True) is None:
-                return
-            await self._db.database.write(lambda session, row=row: leave_waiting(session, row["run_id"]))
-
-    async def _begun(self, head: ThreadHead, row: QueuedRow, *, answers: bool = False) -> tuple[str, bool] | None:
-        """Begin an input of the queue, unless this process does something on the thread, or enough elsewhere. None: it
-        has begun, or it waits on. Else why it never can, and whether the same request may, as its team is not there.
-
-        Raises:
-            DatabaseUnavailable: nothing is known of it now.
-        """
-        run_id, name, team = row["run_id"], head.name, ""
-        try:
-            run = await self._db.database.read(lambda session: read_run(session, run_id))
-            assert run is not None
-            log_context.bind(run["request_id"], head.thread_id, run_id)
-            team = run["team"]
-            key = None if row["api_key"] is None else self._db.secrets.decrypt(row["api_key"])
-            asked_by = Principal.load(name.owner, run["principal"])
-            if row["request"].get(STORED):
-                self._teams.changed()  # One that was deleted and made anew is found at once.
-            request = from_json(row["request"], team=team, principal=asked_by, name=name, api_key=key)
-            registered = await self._teams.find_for(asked_by, team, name)
-            async with self._counted(row, run):
-                if self._running.is_taken(name):
-                    self._running.turn_away(name, head.key)
-                elif not self._is_full():
-                    await self._running.launch(
-                        name, lambda: self._starter.start(request, registered.factory, queued=run_id, answers=answers)
-                    )
-        except DatabaseUnavailable:
-            raise
-        except Exception as raised:
-            error: Exception | None = raised
-            if isinstance(raised, UnknownModel):
-                deleted = UnknownModel(f"the agent {team!r} was deleted while the message waited", param="model")
-                error = deleted if row["request"].get(STORED) else await self._unknown(team, row["created_at"])
-            elif isinstance(raised, UnsupportedStateVersion):
-                error = await self._unread(raised, row["created_at"])
-            if error is None:
-                return None  # Another worker may know the team, or read what is stored.
-            # Conflicts pass, but for this one: the thread stays another team's.
-            if isinstance(error, Conflict | DatabaseError | Busy) and not isinstance(error, OtherModel):
-                log.info("a queued input waits on: %s", error, extra={"thread_id": head.thread_id})
-                return None
-            text = failure_text(error, team, None)
-            is_known = isinstance(error, DrSaiError)
-            level, shown = (logging.INFO, None) if is_known else (logging.ERROR, error)
-            what = "is no answer" if answers else "failed"
-            log.log(level, "a queued input %s: %s", what, text, extra={"run_id": run_id}, exc_info=shown)
-            return text, isinstance(error, UnknownModel | UnsupportedStateVersion)
-        return None
-
-    @asynccontextmanager
-    async def _counted(self, row: QueuedRow, run: RunRow) -> AsyncGenerator[None]:
-        """Around the beginning of an input, of which the process may die before it stores anything. An input that came
-        after the process has killed none before; others are counted first, and those that have been are begun one at a
-        time.
-
-        Raises:
-            TeamBuildError: `max_attempts` processes have died in which no other of them was begun.
-        """
-        if row["created_at"] >= self._began:
-            yield
-            return
-        if run["retries"] > self._settings.max_attempts:
-            raise TeamBuildError(f"it was given up: {run['retries']} processes died when its team was built")
-        async with self._alone if run["retries"] else nullcontext():
-            run_id = run["run_id"]
-            if run_id not in self._tried:  # However often it tries while the database comes and goes.
-                self._tried.add(run_id)
-                await self._db.database.write(lambda session: count_begun(session, run_id, 1))
-            try:
-                yield
-            finally:
-                await self._db.database.write(lambda session: count_begun(session, run_id, -1))
-                self._tried.discard(run_id)
 
     async def try_recover(self, key: int) -> None:
         """`look_at`, where nobody is there to be told that the database is away: once it is back, this process looks

@@ -1,0 +1,75 @@
+"""Teams and stored forms that the workers know: each announces its own, so that what this process does not know is left
+to one that does, and ends only after no such worker has lived for a while."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from drsai_backend.config import Settings
+from drsai_backend.database import DatabaseManager
+from drsai_backend.database.runs.reads import ThreadHead, read_run
+from drsai_backend.database.runs.workers import ANNOUNCE_SECONDS, announce, unknown_for
+from drsai_backend.datamodel import utcnow
+from drsai_backend.definitions.stored.serving import ServedTeams
+from drsai_backend.errors import DrSaiError, UnknownModel, UnsupportedStateVersion
+
+FORMS: Final = 1
+"""Counts the forms in which inputs and states are stored, in any of their parts. Each worker announces those it reads,
+like teams: so one of a release before knows whether what it cannot read is read by another that lives."""
+_FORM: Final = "drsai:form-{}"
+
+
+@dataclass(eq=False)
+class Known:
+    """What this process knows, and tells the others."""
+
+    _db: DatabaseManager
+    _teams: ServedTeams
+    _worker_id: str
+    _settings: Settings
+    _announced: float = -ANNOUNCE_SECONDS
+    """When it was said which teams this process knows."""
+
+    async def serves(self, head: ThreadHead) -> bool:
+        """Whether this process serves the thread's team. Another worker may."""
+        if head.team in self._teams.registry:
+            return True
+        if (run_id := head.run_id) is None:
+            return False
+        run = await self._db.database.read(lambda session: read_run(session, run_id))
+        # A stored definition is served by every worker.
+        return run is not None and run["definition"] is not None
+
+    async def announce(self) -> None:
+        """Say which teams this process knows, if it has not just now."""
+        if time.monotonic() - self._announced < ANNOUNCE_SECONDS:
+            return
+        patience, teams = timedelta(seconds=self._settings.unknown_team_seconds), [*self._teams.registry]
+        teams += map(_FORM.format, range(1, FORMS + 1))
+        await self._db.database.write(lambda session: announce(session, self._worker_id, teams, patience))
+        self._announced = time.monotonic()
+
+    async def unknown(self, team: str, since: datetime | None = None) -> UnknownModel | None:
+        """Why a team that this process does not know is not waited for any longer, by a run or by an input that came at
+        `since`. None: another worker may know it."""
+        if (patience := await self._waited(team, since)) is None:
+            return None
+        text = f"no worker has known the team {team!r} for {patience:g} s: start one that serves it, and try again"
+        return UnknownModel(text, param="model")
+
+    async def unread(self, raised: UnsupportedStateVersion, since: datetime | None = None) -> DrSaiError | None:
+        """The same of a state or an input that only a later version of this package reads."""
+        if (patience := await self._waited(_FORM.format(FORMS + 1), since)) is None:
+            return None
+        text = f"{raised.message}, and no worker of a later one has lived for {patience:g} s: start one, and try again"
+        return UnsupportedStateVersion(text, param=raised.param)
+
+    async def _waited(self, name: str, since: datetime | None) -> float | None:
+        """For how many seconds no worker has known a team or form, by which it was waited for long enough."""
+        unknown = await self._db.database.read(lambda session: unknown_for(session, name))
+        waited = unknown if since is None else min(unknown, utcnow() - since)
+        patience = self._settings.unknown_team_seconds
+        return None if waited.total_seconds() < patience else patience
