@@ -4,7 +4,7 @@ Of the versions of a name at most one is served (`ended_at` is null), to all tha
 the version that it began with, for as long as that is kept. A table with a `user_id` has documents of users, of tenants
 and for all: of one name, a user's own wins over their tenant's, and that over the one for all.
 
-Another kind is a table with the columns of `Version`, and a `Documents` of it.
+Another kind is a table of `DocumentRecord`s, and a `Documents` of it.
 """
 
 from __future__ import annotations

@@ -165,6 +165,27 @@ class NamedRecord(Record):
     thread_id: str
 
 
+class DocumentRecord(SQLModel):
+    """Base of the tables whose rows are versions of documents: what is done with them is in `database.documents`. The
+    one that has not ended (`ended_at`) is served to new runs."""
+
+    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
+    tenant: str
+    name: str
+    version: int = Field(description="1 for the first of the name, then one more each.")
+    definition: JsonObject = json_field(nullable=False)
+    created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
+    created_by: str = Field(description="The user who stored this version.")
+    ended_at: datetime | None = Field(default=None, sa_type=UTCDateTime, description="When it was replaced or deleted.")
+
+
+def one_served(table: str, *owner: str) -> tuple[sa.UniqueConstraint, sa.Index]:
+    """The constraints of a `DocumentRecord`: of a name, an owner has each version once, and at most one is served."""
+    served: dict[str, Any] = {f"{dialect}_where": sa.text("ended_at IS NULL") for dialect in ("sqlite", "postgresql")}
+    name = (*owner, "name")
+    return sa.UniqueConstraint(*name, "version"), sa.Index(f"ix_{table}_served", *name, unique=True, **served)
+
+
 def table_of(model: type[SQLModel]) -> sa.Table:
     """The table of a model, for statements."""
     return cast("sa.Table", cast("Any", model).__table__)
