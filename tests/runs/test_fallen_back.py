@@ -130,7 +130,7 @@ async def test_an_input_of_the_queue_is_not_begun_on_the_thread_that_had_its_key
     # The thread was looked at before, its queue is read after the database has fallen back; or between these two.
     await mine.engine._recovery._inputs.start_next(head)
     [row] = await mine.database.read(lambda session: queued_inputs(session, name_of("bob")))
-    assert await mine.engine._recovery._begun(head, row) is None
+    assert await mine.engine._recovery._inputs._begun(head, row) is None
     assert world.asked == []
     assert await words(mine, "ada") == []
     [run] = await mine.db.get(Run)
