@@ -1,62 +1,22 @@
-"""The command `drsai`: `commands` says what can be typed; `stored` has a module for each group of commands on what a
-database holds, and `agents`, `chat`, `database`, `demo`, `mcp` and `serve` do the rest.
-
-Those are imported when one of their commands runs: AutoGen, the openai client and SQLAlchemy take seconds together,
-and neither the help nor the version needs them.
+"""The command `drsai`: `app` has its commands; each module of a noun (`threads`, `keys`, …) declares and does those on
+it, and `chat`, `demo`, `mcp` and `serve` do the rest.
 """
 
 from __future__ import annotations
 
 import gc
-import importlib
 import sys
-from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from drsai_backend.cli import agents, chat, database, demo, mcp, serve
-    from drsai_backend.cli.stored import agents as stored_agents
-    from drsai_backend.cli.stored import audit, files, keys, steps, threads, tools, travel, users, webhooks
-
-__all__ = [
-    "agents",
-    "audit",
-    "chat",
-    "database",
-    "demo",
-    "files",
-    "keys",
-    "main",
-    "mcp",
-    "serve",
-    "steps",
-    "stored_agents",
-    "threads",
-    "tools",
-    "travel",
-    "users",
-    "webhooks",
-]
-
-_STORED: Final = ("audit", "files", "keys", "steps", "threads", "tools", "travel", "users", "webhooks")
-_MODULES: Final = {**{name: f"stored.{name}" for name in _STORED}, "stored_agents": "stored.agents"}
-
-
-def __getattr__(name: str) -> object:
-    if name in __all__:
-        # What is imported stays. The garbage collector would look at it again and again: a quarter of the time.
-        gc.disable()
-        try:
-            return importlib.import_module(f"{__name__}.{_MODULES.get(name, name)}")
-        finally:
-            gc.freeze()
-            gc.enable()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line. An error that this package raises on purpose is a line on stderr and exit code 1; of a
     definition, a line for each thing that is wrong."""
-    from drsai_backend.cli.commands.app import app
+    # Until `read_settings`. What is imported stays, and the garbage collector would look at it again and again: a
+    # quarter of the time.
+    gc.disable()
+    from drsai_backend.cli.app import app
     from drsai_backend.cli.screen import print_error
     from drsai_backend.errors import DrSaiError
 

@@ -1,21 +1,61 @@
-"""`drsai agents validate | show | schema | convert`: definitions of agents and teams in files."""
+"""`drsai agents`: definitions of agents and teams in files are checked, and stored ones changed, compared and tried."""
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+from uuid import uuid4
 
-from drsai_backend.cli.database import read_settings
-from drsai_backend.cli.screen import in_line, make_console, print_json
-from drsai_backend.definitions import DefinitionError, Definitions, Means, Problem, json_schema, read_definitions
-from drsai_backend.definitions.convert import convert_file
-from drsai_backend.definitions.files import as_written, is_of_components
-from drsai_backend.errors import ConfigurationError
-from drsai_backend.teams.registry import load_teams
+import typer
+
+from drsai_backend.cli import lists
+from drsai_backend.cli.database import opened, read_settings
+from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
+from drsai_backend.cli.screen import age, confirm, in_line, make_console, print_below, print_json, print_rows, when
+from drsai_backend.errors import ConfigurationError, NotFound
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from drsai_backend.definitions import Problem
+    from drsai_backend.definitions.stored.calls import AgentInfo
+    from drsai_backend.drsai import DrSai
+    from drsai_backend.json_types import JsonObject
+    from drsai_backend.sync import SyncDrSai
+    from drsai_backend.teams.context import TeamFactory
+
+app = typer.Typer(
+    help="Agents and teams by definition: check files of them; store, change and try them.", no_args_is_help=True
+)
+
+Visibility = Literal["user", "tenant", "all"]
+AgentName = Annotated[str, typer.Argument(metavar="NAME", help="What it is asked by.")]
+File = Annotated[str, typer.Argument(metavar="FILE", help="A file of definitions.")]
+OfTenant = Annotated[str, typer.Option(metavar="TENANT", help="Whose tenant.")]
+OfUser = Annotated[str, typer.Option(metavar="NAME", help="Which user.")]
+For = Annotated[Visibility, typer.Option("--for", help="For whom it is: the user, the tenant, or all.")]
+ForWhom = Annotated[
+    Visibility | None,
+    typer.Option("--for", help="That of the user, of the tenant, or for all. Default: what the user is served."),
+]
+_FOR: Final = {"user": "for its user", "tenant": "for the tenant", "all": "for all"}
 
 
-def validate(files: list[str]) -> None:
-    """Each file by itself; what is wrong with any of them is told of all."""
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def validate(
+    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="YAML or JSON files of definitions.")],
+) -> None:
+    """Say all that is wrong with files of definitions, by file, line and field; or what each serves."""
+    from drsai_backend.definitions import DefinitionError, Means, Problem, read_definitions
+    from drsai_backend.definitions.files import is_of_components
+    from drsai_backend.teams.registry import load_teams
+
     wrong: list[Problem] = []
     console = make_console()
     for file in files:
@@ -23,7 +63,7 @@ def validate(files: list[str]) -> None:
             if is_of_components(file):
                 console.print(f"{in_line(file)}: {', '.join(load_teams(file))} (component configs)", soft_wrap=True)
                 continue
-            found = _read(file)
+            found = read_definitions(file, Means.of(read_settings(require_model=False)).python)
         except ConfigurationError as error:
             wrong += error.problems if isinstance(error, DefinitionError) else [Problem(error.message)]
         else:
@@ -32,27 +72,78 @@ def validate(files: list[str]) -> None:
         raise DefinitionError(wrong)
 
 
-def show(file: str, name: str | None) -> None:
-    """What a file comes to, with all that it includes."""
+@app.command()
+def show(
+    file: Annotated[str, typer.Argument(metavar="FILE|NAME", help="A file of definitions, or a stored one.")],
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One agent or team of the file.")] = None,
+    version: Annotated[int | None, typer.Option(min=1, help="An older version of a stored one.")] = None,
+    for_whom: ForWhom = None,
+    tenant: OfTenant = "default",
+    user: OfUser = "anonymous",
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what a file of definitions comes to, with what it includes, as JSON; or a stored definition."""
+    if name is not None or not file.isidentifier():
+        print_json(_written(file, name))
+        return
+    with opened(database_url) as drsai:
+        item = drsai.agents.get(file, visibility=for_whom, version=version, user_id=user, tenant=tenant)
+    if as_json:
+        print_json(item.model_dump(mode="json"))
+        return
+    served = "" if item.is_served else ", not served any more"
+    rows = [
+        ("agent", f"[bold]{in_line(item.name)}[/]"),
+        ("for", _FOR[item.visibility]),
+        ("version", f"{item.version}, {when(item.created_at)} by {in_line(item.created_by)}{served}"),
+    ]
+    console = make_console()
+    print_rows(console, rows, indent=0)
+    console.out(_text(item.definition), highlight=False)
+
+
+def _written(file: str, name: str | None) -> JsonObject:
+    """What a file comes to, with all that it includes, or the part of it that has a name."""
+    from drsai_backend.definitions import Means
+    from drsai_backend.definitions.files import as_written
+
     data = as_written(file, Means.of(read_settings(require_model=False)).python)
     if name is None:
-        print_json(data)
-        return
+        return data
     for section in ("agents", "teams"):
         if name in data.get(section, {}):
-            print_json(data[section][name])
-            return
+            return data[section][name]
     raise ConfigurationError(
         f"{file} has no agent or team {name!r}: it has {', '.join([*data.get('agents', ()), *data.get('teams', ())])}"
     )
 
 
+@app.command()
 def schema() -> None:
+    """Print the JSON Schema of such files, for editors."""
+    from drsai_backend.definitions import json_schema
+
     print_json(json_schema())
 
 
-def convert(file: str, format: str | None, out: str | None, *, as_json: bool, force: bool) -> None:
-    """Write what a file of others comes to; what has no place is told on stderr."""
+@app.command()
+def convert(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A YAML or JSON file of another framework's agent.")],
+    format: Annotated[
+        str | None,
+        typer.Option("--from", metavar="FORMAT", help="agent-entity, function-list, action-books; default: found out."),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("-o", "--out", metavar="OUT", help="A .yaml or .json file; default: stdout.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, which has no comments.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write another framework's agent as a definition. What has no place in one is named on stderr, and so are secrets,
+    which are never written."""
+    from drsai_backend.definitions.convert import convert_file
+
     if out is not None and not force and Path(out).exists():
         raise ConfigurationError(f"{out} is there already: --force replaces it")
     made = convert_file(file, format)
@@ -78,5 +169,224 @@ def convert(file: str, format: str | None, out: str | None, *, as_json: bool, fo
                 told.print(f"[bold yellow]Note:[/] {in_line(text)}", soft_wrap=True)
 
 
-def _read(file: str) -> Definitions:
-    return read_definitions(file, Means.of(read_settings(require_model=False)).python)
+# --- what is stored ---------------------------------------------------------------------------------------------------
+
+
+@app.command("list")
+def list_agents(
+    for_whom: ForWhom = None,
+    tenant: OfTenant = "default",
+    user: OfUser = "anonymous",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 100,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the stored definitions that a user may ask, by name."""
+    with opened(database_url) as drsai:
+        found = lists.read(
+            lambda after, many: drsai.agents.list(
+                visibility=for_whom, after=after, limit=many, user_id=user, tenant=tenant
+            ),
+            None,
+            limit,
+            many=100,
+        )
+    more = "" if found.next is None else "There are more: --limit shows them"
+    lists.show(found.items, _print, as_json=as_json, empty="no definitions are stored here", more=more)
+
+
+@app.command()
+def apply(
+    file: File,
+    name: AgentName,
+    for_whom: For = "user",
+    check: Annotated[bool, typer.Option("--check", help="Say what is wrong, and store nothing.")] = False,
+    tenant: OfTenant = "default",
+    user: OfUser = "anonymous",
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Store an agent or team of a file, with those of the file that it needs, or another version of it."""
+    definition = _document_in(file, name)
+    with opened(database_url, must_exist=False) as drsai:
+        made = drsai.agents.put(name, definition, visibility=for_whom, validate_only=check, user_id=user, tenant=tenant)
+    if made is None:
+        make_console().print(f"{in_line(name)} can be stored")
+        return
+    text = f"{in_line(name)}, {_FOR[made.visibility]}, is version {made.version}; servers have it within two seconds"
+    make_console().print(text, soft_wrap=True)
+
+
+@app.command()
+def diff(
+    file: File,
+    name: AgentName,
+    for_whom: For = "user",
+    tenant: OfTenant = "default",
+    user: OfUser = "anonymous",
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Show what `apply` would change."""
+    new = _text(_document_in(file, name)).splitlines()
+    old: list[str] = []
+    stored = f"{name}, not stored"
+    with opened(database_url) as drsai:
+        try:
+            item = drsai.agents.get(name, visibility=for_whom, user_id=user, tenant=tenant)
+            old, stored = _text(item.definition).splitlines(), f"{name}, version {item.version}"
+        except NotFound:
+            pass
+    console = make_console()
+    for line in difflib.unified_diff(old, new, stored, file, lineterm=""):
+        console.out(line, highlight=False)
+    if old == new:
+        console.print(f"{in_line(name)} is stored as it is in {in_line(file)}", soft_wrap=True)
+
+
+@app.command()
+def history(
+    name: AgentName,
+    for_whom: ForWhom = None,
+    tenant: OfTenant = "default",
+    user: OfUser = "anonymous",
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the versions of a stored definition, newest first."""
+    with opened(database_url) as drsai:
+        found = lists.read(
+            lambda after, _many: drsai.agents.versions(
+                name, visibility=for_whom, user_id=user, tenant=tenant, after=after
+            ),
+            None,
+        )
+    lists.show(found.items, _print_version, as_json=as_json)
+
+
+@app.command()
+def rollback(
+    name: AgentName,
+    to: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="As `history` shows it.")],
+    for_whom: For = "user",
+    tenant: OfTenant = "default",
+    user: OfUser = "anonymous",
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Serve an older version again, which becomes a new one."""
+    with opened(database_url) as drsai:
+        _check_stored(drsai, name, tenant, user, for_whom)
+        made = drsai.agents.roll_back(name, to, visibility=for_whom, user_id=user, tenant=tenant)
+    text = f"{in_line(name)} is version {made.version}, equal to {to}; servers have it within two seconds"
+    make_console().print(text, soft_wrap=True)
+
+
+@app.command()
+def delete(
+    name: AgentName,
+    for_whom: For = "user",
+    tenant: OfTenant = "default",
+    user: OfUser = "anonymous",
+    database_url: DatabaseUrl = None,
+    yes: Yes = False,
+) -> None:
+    """Delete a stored definition. Runs that began with it end with it."""
+    with opened(database_url) as drsai:
+        _check_stored(drsai, name, tenant, user, for_whom)
+        confirm(f"Delete the definition {name} for {for_whom}?", yes=yes)
+        drsai.agents.delete(name, visibility=for_whom, user_id=user, tenant=tenant)
+    make_console().print(f"deleted {in_line(name)}")
+
+
+@app.command("try")
+def try_agent(
+    source: Annotated[str, typer.Argument(metavar="FILE|NAME", help="A file of definitions, or a stored one.")],
+    words: Annotated[list[str], typer.Argument(metavar="[NAME] MESSAGE", help="Which of a file; what to say.")],
+    tenant: OfTenant = "default",
+    user: OfUser = "anonymous",
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Ask a definition once and print its answer. Its thread is deleted."""
+    import asyncio
+
+    from drsai_backend.datamodel.audit import By
+    from drsai_backend.definitions import Means, factories, read_definitions
+    from drsai_backend.drsai import DrSai
+
+    if len(words) > 2:
+        raise typer.BadParameter("put the message in quotes", param_hint="MESSAGE")
+    name = words[0] if len(words) == 2 else None
+    settings = read_settings(database_url=database_url)
+    made: dict[str, TeamFactory] = {}
+    chosen = source
+    if Path(source).is_file():
+        means = Means.of(settings)
+        made |= factories(read_definitions(source, means.python), means)
+        chosen = name or next(iter(made))
+        if chosen not in made:
+            raise ConfigurationError(f"{source} serves no {chosen!r}: it serves {', '.join(made)}")
+    elif not source.isidentifier():
+        raise ConfigurationError(f"{source}: there is no such file")
+    elif name is not None:
+        raise ConfigurationError(f"there is no file {source}; of a stored definition, give its name alone")
+    text = asyncio.run(_answer(DrSai(made, settings=settings, by=By.CLI), chosen, words[-1], user, tenant))
+    make_console().out(text, highlight=False)
+
+
+async def _answer(drsai: DrSai, team: str, message: str, user_id: str, tenant: str) -> str:
+    thread_id = f"try-{uuid4().hex}"
+    async with drsai:
+        try:
+            result = await drsai.run(team, message, thread_id=thread_id, user_id=user_id, tenant=tenant)
+            if result.input_request is not None:
+                await drsai.stop(user_id, thread_id, tenant=tenant)
+                return f"it asks: {result.input_request.get('prompt', '')}"
+            return result.text or ""
+        finally:
+            with contextlib.suppress(NotFound):  # Nothing was stored.
+                await drsai.delete_thread(user_id, thread_id, tenant=tenant)
+
+
+def _check_stored(drsai: SyncDrSai, name: str, tenant: str, user_id: str, visibility: Visibility) -> None:
+    """Raises NotFound: there is none for whom the command is; the text says where the one is that `show` shows."""
+    try:
+        drsai.agents.get(name, visibility=visibility, user_id=user_id, tenant=tenant)
+    except NotFound:
+        served = drsai.agents.get(name, user_id=user_id, tenant=tenant)
+        where = f"the one that is served is {_FOR[served.visibility]}: --for {served.visibility}"
+        raise NotFound(f"there is no agent {name!r} {_FOR[visibility]}; {where}") from None
+
+
+def _document_in(file: str, name: str) -> JsonObject:
+    """The part of a file that the agent or team of a name needs, as it can be stored."""
+    from drsai_backend.definitions import Means, read_definitions
+    from drsai_backend.definitions.check import needed_by
+
+    means = Means.of(read_settings(require_model=False))
+    # What `${NAME}` stands for must not come into the database.
+    found = read_definitions(file, means.python, {})
+    if name not in {**found.agents, **found.teams}:
+        known = ", ".join([*found.agents, *found.teams])
+        raise ConfigurationError(f"{file} has no agent or team {name!r}: it has {known}")
+    data = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    data.pop("serve", None)
+    needed = needed_by(name, found)
+    kept = {section: {each: part for each, part in parts.items() if each in needed} for section, parts in data.items()}
+    return {section: parts for section, parts in kept.items() if parts}
+
+
+def _text(definition: JsonObject) -> str:
+    return json.dumps(definition, ensure_ascii=False, indent=2, sort_keys=True)
+
+
+def _print(console: Console, item: AgentInfo) -> None:
+    of = f"{_FOR[item.visibility]}  version {item.version}, {age(item.created_at)} by {in_line(item.created_by)}"
+    console.print(f"[bold]{in_line(item.name)}[/]  {of}", soft_wrap=True)
+    given: JsonObject = item.definition
+    part: JsonObject = given.get("agents", {}).get(item.name) or given.get("teams", {}).get(item.name) or {}
+    print_below(console, f"[dim]{in_line(str(part.get('description', '')))}[/]")
+
+
+def _print_version(console: Console, item: AgentInfo) -> None:
+    told = "" if item.restores is None else f", as version {item.restores}"
+    served = "  [green]served[/]" if item.is_served else ""
+    line = f"version {item.version}  {when(item.created_at)} by {in_line(item.created_by)}{told}{served}"
+    console.print(line, soft_wrap=True)

@@ -22,7 +22,7 @@ from drsai_backend.api.openai.speech import Piece, Speech
 from drsai_backend.cli.database import read_settings, show_url
 from drsai_backend.cli.logs import configure_logging
 from drsai_backend.cli.screen import in_line, make_console, make_transcript, print_error, print_rows
-from drsai_backend.cli.stored.threads import print_list
+from drsai_backend.cli.threads import print_list
 from drsai_backend.database import Database
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.audit import By

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -77,6 +77,11 @@ def whose_name(owner: Owner) -> str:
     return owner.user_id if owner.tenant == "default" else f"{owner.user_id} ({owner.tenant})"
 
 
+def say(name: str, what: str) -> None:
+    """Print a sentence about something that has a name."""
+    make_console().print(f"{in_line(name)} {what}.")
+
+
 def print_error(message: str) -> None:
     """Print one line on stderr, whatever the message holds."""
     make_console(stderr=True).print(f"[bold red]Error:[/] {escape(' '.join(message.split()))}", soft_wrap=True)
@@ -87,6 +92,11 @@ def print_rows(console: Console, rows: Sequence[tuple[str, str]], *, indent: int
     width = max(len(label) for label, _ in rows)
     for label, value in rows:
         console.print(f"{' ' * indent}[dim]{label:<{width}}[/]  {value}", soft_wrap=True)
+
+
+def print_filled(console: Console, rows: Mapping[str, str]) -> None:
+    """Print labels and those values that are not empty, in two columns that begin the line."""
+    print_rows(console, [(label, value) for label, value in rows.items() if value], indent=0)
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -116,6 +126,13 @@ def age(moment: datetime) -> str:
     if minutes < 60:
         return f"{minutes} min ago"
     return f"{minutes // 60} h ago" if minutes < 24 * 60 else when(moment)[:10]
+
+
+def size_of(many: int) -> str:
+    """A number of bytes as a person reads it: `1.5 KiB`."""
+    from pydantic import ByteSize
+
+    return ByteSize(many).human_readable(separator=" ")
 
 
 def when(moment: datetime) -> str:

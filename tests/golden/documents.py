@@ -11,7 +11,7 @@ import typer
 import typer.models
 
 from drsai_backend import DrSai
-from drsai_backend.cli.commands.app import app as command_line
+from drsai_backend.cli.app import app as command_line
 from tests.golden.lines import flat
 from tests.support.threads import settings
 

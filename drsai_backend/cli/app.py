@@ -1,22 +1,43 @@
-"""`drsai` itself and the commands that have no group, and `drsai db`. Nothing heavy is imported before a command runs.
-
-Each command is a function of the same name in a module of `cli`; its errors end in `main` as one line.
-"""
+"""`drsai` itself: the groups of its commands, and the commands that have none."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
 import drsai_backend
-from drsai_backend import cli
-from drsai_backend.cli.commands.access import audit_app, keys_app, users_app
-from drsai_backend.cli.commands.agents import agents_app
-from drsai_backend.cli.commands.options import DatabaseUrl, Yes
-from drsai_backend.cli.commands.threads import threads_app
-from drsai_backend.cli.commands.tools import files_app, tools_app
-from drsai_backend.cli.commands.webhooks import webhooks_app
+from drsai_backend.cli import (
+    agents,
+    archive,
+    audit,
+    files,
+    keys,
+    schema,
+    shares,
+    steering,
+    steps,
+    threads,
+    tools,
+    travel,
+    users,
+    webhooks,
+)
+from drsai_backend.cli.database import read_settings
+from drsai_backend.cli.options import DatabaseUrl
+
+GROUPS: Final = {
+    "threads": (threads.app, steps.app, travel.app, steering.app, shares.app, archive.app),
+    "agents": (agents.app,),
+    "files": (files.app,),
+    "tools": (tools.app,),
+    "keys": (keys.app,),
+    "users": (users.app,),
+    "audit": (audit.app,),
+    "webhooks": (webhooks.app,),
+    "db": (schema.app,),
+}
+"""Each group of commands, in the order of the help: the first says what the group is, the others add commands to it."""
 
 app = typer.Typer(
     name="drsai",
@@ -26,16 +47,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-db_app = typer.Typer(help="Bring the database schema up to date, or take it back.", no_args_is_help=True)
-app.add_typer(threads_app, name="threads")
-app.add_typer(agents_app, name="agents")
-app.add_typer(files_app, name="files")
-app.add_typer(tools_app, name="tools")
-app.add_typer(keys_app, name="keys")
-app.add_typer(users_app, name="users")
-app.add_typer(audit_app, name="audit")
-app.add_typer(webhooks_app, name="webhooks")
-app.add_typer(db_app, name="db")
+for _name, (_group, *_more) in GROUPS.items():
+    for _each in _more:
+        _group.registered_commands += _each.registered_commands
+    app.add_typer(_group, name=_name)
 
 Teams = Annotated[
     str | None,
@@ -115,7 +130,9 @@ def serve(
     log_level: LogLevel = None,
 ) -> None:
     """Serve teams as models of an OpenAI-compatible API."""
-    settings = cli.database.read_settings(
+    from drsai_backend.cli import serve
+
+    settings = read_settings(
         host=host,
         port=port,
         database_url=database_url,
@@ -126,7 +143,7 @@ def serve(
         models=models,
         require_model=require_model or None,
     )
-    cli.serve.serve(settings, teams, insecure=insecure, local_model=local_model, access_log=access_log)
+    serve.serve(settings, teams, insecure=insecure, local_model=local_model, access_log=access_log)
 
 
 @app.command()
@@ -145,8 +162,10 @@ def worker(
 
     Every `drsai serve` does so too; workers take load off the servers, on any machine that reaches the database.
     """
-    settings = cli.database.read_settings(job_concurrency=concurrency, database_url=database_url, log_level=log_level)
-    cli.serve.work(settings, teams)
+    from drsai_backend.cli import serve
+
+    settings = read_settings(job_concurrency=concurrency, database_url=database_url, log_level=log_level)
+    serve.work(settings, teams)
 
 
 @app.command()
@@ -161,8 +180,10 @@ def mcp(
 
     For programs that start such servers themselves; `drsai serve` offers the same at `/mcp`.
     """
-    settings = cli.database.read_settings(database_url=database_url, log_level=log_level)
-    cli.mcp.mcp(settings, teams, user_id=user, tenant=tenant)
+    from drsai_backend.cli import mcp
+
+    settings = read_settings(database_url=database_url, log_level=log_level)
+    mcp.mcp(settings, teams, user_id=user, tenant=tenant)
 
 
 @app.command()
@@ -195,7 +216,9 @@ def chat(
     A server that needs a key gets that of DRSAI_API_KEY. Ctrl-C stops an answer, Ctrl-D ends. Without a terminal every
     line of the input is a message.
     """
-    cli.chat.chat(model, thread, teams=teams, database_url=database_url, base_url=base_url, user_id=user, tenant=tenant)
+    from drsai_backend.cli import chat
+
+    chat.chat(model, thread, teams=teams, database_url=database_url, base_url=base_url, user_id=user, tenant=tenant)
 
 
 @app.command()
@@ -209,28 +232,6 @@ def demo(
 
     Runs on the offline demo model, and on a temporary SQLite database unless `--database-url` is given.
     """
-    cli.demo.demo(database_url)
+    from drsai_backend.cli import demo
 
-
-@db_app.command("upgrade")
-def db_upgrade(
-    revision: Annotated[str, typer.Argument(help="Where to.")] = "head", database_url: DatabaseUrl = None
-) -> None:
-    """Make the tables, or bring them up to date."""
-    cli.database.upgrade(revision, database_url)
-
-
-@db_app.command("downgrade")
-def db_downgrade(
-    revision: Annotated[str, typer.Argument(help="Where to: a revision, -1 for one step, or base.")],
-    database_url: DatabaseUrl = None,
-    yes: Yes = False,
-) -> None:
-    """Take the tables back to an earlier revision. `base` drops all of them, and what they hold."""
-    cli.database.downgrade(revision, database_url, yes=yes)
-
-
-@db_app.command("current")
-def db_current(database_url: DatabaseUrl = None) -> None:
-    """Show the revision of the database."""
-    cli.database.current(database_url)
+    demo.demo(database_url)

@@ -2,41 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
+import typer
 from rich.table import Table
 from rich.text import Text
 
+from drsai_backend.cli.database import owner_of
+from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, User
 from drsai_backend.cli.screen import make_console, one_line, print_json
-from drsai_backend.cli.stored.threads import threads_of
-from drsai_backend.datamodel.owner import Owner
+from drsai_backend.cli.threads import threads_of
 from drsai_backend.errors import NotFound
-from drsai_backend.runs.steps.views import RunStep, cut
-from drsai_backend.sync import SyncDrSai
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from drsai_backend.datamodel.owner import Owner
+    from drsai_backend.runs.steps.views import RunStep
+    from drsai_backend.sync import SyncDrSai
+
+app = typer.Typer()
 
 _SHOWN = 300
 """Characters of a text that a table shows."""
 
 
-class Page(NamedTuple):
-    """Which steps are listed."""
-
-    order: Literal["asc", "desc"]
-    after: str | None
-    limit: int
-
-
-def list_steps(owner: Owner, run_or_thread: str, page: Page, database_url: str | None, *, as_json: bool) -> None:
+@app.command()
+def steps(
+    run_or_thread: Annotated[
+        str, typer.Argument(metavar="RUN_OR_THREAD", help="Id of a run, or of a thread: then of its newest run.")
+    ],
+    user: User = "anonymous",
+    tenant: Tenant = "default",
+    newest: Annotated[bool, typer.Option("--newest", help="The newest first.")] = False,
+    after: Annotated[str | None, typer.Option(metavar="PLACE", help="Those after an earlier list.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most.")] = 100,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what a run has done, step by step: thoughts, calls of tools with what they returned, answers."""
+    owner = owner_of(tenant, user)
     with threads_of(owner, database_url) as drsai:
-        run_id = _run_of(drsai, owner, run_or_thread)
-        found = drsai.steps(run_id, user_id=owner.user_id, tenant=owner.tenant, **page._asdict())
+        run_id, order = _run_of(drsai, owner, run_or_thread), "desc" if newest else "asc"
+        found = drsai.steps(run_id, user_id=user, tenant=tenant, order=order, after=after, limit=limit)
     if as_json:
         print_json([each.model_dump(mode="json") for each in found.items])
         return
     console = make_console()
     if not found.items:
-        console.print(f"{one_line(run_id)} has no steps {'yet' if page.after is None else 'after that'}.", markup=False)
+        console.print(f"{one_line(run_id)} has no steps {'yet' if after is None else 'after that'}.", markup=False)
     elif console.is_terminal:
         console.print(_table(found.items))
     else:
@@ -93,6 +107,8 @@ def _print_lines(console: Console, steps: list[RunStep]) -> None:
 
 
 def _short(text: str | None) -> str:
+    from drsai_backend.runs.steps.views import cut
+
     return one_line(" ".join(cut(text or "", _SHOWN).split()))
 
 

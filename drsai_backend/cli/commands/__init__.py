@@ -1,1 +1,0 @@
-"""What can be typed: the commands with their arguments and options, by subject. `app` begins."""

@@ -1,0 +1,78 @@
+"""`drsai db`: the schema of a database is looked at, and changed by the package's migrations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from drsai_backend.cli.database import check_exists, read_settings, show_url
+from drsai_backend.cli.options import DatabaseUrl, Yes
+from drsai_backend.cli.screen import confirm, make_console
+
+if TYPE_CHECKING:
+    from drsai_backend.database import Database
+
+app = typer.Typer(help="Bring the database schema up to date, or take it back.", no_args_is_help=True)
+
+
+@app.command()
+def upgrade(
+    revision: Annotated[str, typer.Argument(help="Where to.")] = "head", database_url: DatabaseUrl = None
+) -> None:
+    """Make the tables, or bring them up to date."""
+    from drsai_backend.database import migrations
+
+    database = _named(database_url)
+    migrations.upgrade(database.url, revision)
+    _print(database)
+
+
+@app.command()
+def downgrade(
+    revision: Annotated[str, typer.Argument(help="Where to: a revision, -1 for one step, or base.")],
+    database_url: DatabaseUrl = None,
+    yes: Yes = False,
+) -> None:
+    """Take the tables back to an earlier revision. `base` drops all of them, and what they hold."""
+    from drsai_backend.database import migrations
+
+    database = _named(database_url)
+    check_exists(database)
+    migrations.check_revision(revision)
+    question = (
+        f"Take {show_url(database)} back to {revision}? The tables and columns that are newer go, and all in them."
+    )
+    confirm(question, yes=yes)
+    migrations.downgrade(database.url, revision)
+    _print(database)
+
+
+@app.command()
+def current(database_url: DatabaseUrl = None) -> None:
+    """Show the revision of the database."""
+    database = _named(database_url)
+    check_exists(database)
+    _print(database)
+
+
+def _named(database_url: str | None) -> Database:
+    from drsai_backend.database import Database
+
+    return Database(read_settings(database_url=database_url).database_url)
+
+
+def _print(database: Database) -> None:
+    from drsai_backend.database import migrations
+
+    found, head = migrations.current(database.url), migrations.head()
+    if found == head:
+        state = f"[green]{head}[/] (head)"
+    elif migrations.serves(found) and found is not None:
+        state = f"[green]{escape(found)}[/]; this version needs {head}, and all of it is there"
+    elif found is None:
+        state = f"[yellow]no tables[/] of this package; `drsai db upgrade` makes those of {head}"
+    else:
+        state = f"[yellow]{escape(found)}[/]; this version needs {head}: `drsai db upgrade`"
+    make_console().print(f"{escape(show_url(database))}: {state}", soft_wrap=True)
