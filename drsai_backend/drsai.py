@@ -30,6 +30,8 @@ from drsai_backend.datamodel.thread import check_name
 from drsai_backend.definitions.modes import add_modes
 from drsai_backend.definitions.stored.calls import AgentCalls
 from drsai_backend.errors import DrSaiError
+from drsai_backend.features.base import Extension, Host
+from drsai_backend.features.extensions import E, Extensions, kinds_of, schemas_of
 from drsai_backend.models import ModelClientFactory, ModelProvider
 from drsai_backend.runs import Engine, Handle, InputMessage, ModelParams, OnBusy, OnQuestion, RunRequest
 from drsai_backend.runs.events import RunEnded
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from drsai_backend.api.auth import Identify
+    from drsai_backend.api.http.middleware import Hosts
     from drsai_backend.sync import SyncDrSai
 
 
@@ -71,6 +74,7 @@ class DrSai(ThreadCalls):
         by: what the audit log says of who acts: `By.CLI` for the package's command line.
         model_provider: makes the clients of `RunContext.model_client()`; default: the settings' endpoint, else the
             offline demo model.
+        extensions: features of your own (docs/extensions.md); default: those that the settings name.
 
     Attributes:
         db: the `DatabaseManager`: rows of all tables, those of one's own included.
@@ -100,16 +104,20 @@ class DrSai(ThreadCalls):
         worker: bool = True,
         by: By = By.PROGRAM,
         model_provider: ModelProvider | None = None,
+        extensions: Iterable[type[Extension]] | None = None,
     ) -> None:
         self.settings = settings = settings or Settings()
         url, synchronous = database_url or settings.database_url, settings.sqlite_synchronous
         self.database = database or Database(url, sqlite_synchronous=synchronous)
+        kinds = kinds_of(settings, extensions)
         self.db = DatabaseManager(
             database=self.database,
             secret_key=settings.secret_key,
             old_secret_keys=settings.secret_key_old,
             state_store=JournalStateStore(),
+            schemas=schemas_of(kinds),
         )
+        self._extensions = made = Extensions(kinds, Host(self.db, settings, by))
         self.models = ModelClientFactory(settings, model_provider, self.database)
         self.keys = ApiKeys(self.database)
         self._tokens = token_verifier(settings) if worker else None
@@ -126,7 +134,8 @@ class DrSai(ThreadCalls):
             teams = TeamRegistry(teams)
         if worker:
             add_modes(teams, settings)
-        super().__init__(Engine(teams, self.db, self.models, settings), by)
+        engine = Engine(teams, self.db, self.models, settings, hooks=made.hooks(), own_tools=made.tools())
+        super().__init__(engine, by)
         self.audit = AuditLog(self.database)
         self.users = Users(self.engine, self.keys, settings)
         self.webhooks = self.engine.webhooks
@@ -160,6 +169,7 @@ class DrSai(ThreadCalls):
                 return
             self._mcp = pool().hold(self.settings.mcp_connections, self.settings.mcp_idle_seconds)
             await self.engine.open()
+            await self._extensions.open(self.engine)
             if self._jobs is not None:
                 await self._jobs.open()
                 self.engine.woken_by(self._jobs)
@@ -187,6 +197,7 @@ class DrSai(ThreadCalls):
         """
         self.engine.lifecycle.check_loop()
         await self.drain()
+        await self._extensions.close()
         self.engine.lifecycle.closed()
         if self._jobs is not None:
             await self._jobs.close()
@@ -218,12 +229,14 @@ class DrSai(ThreadCalls):
         async with self:
             yield
 
-    def app(self, identify: Identify | None = None) -> FastAPI:
+    def app(self, identify: Identify | None = None, *, hosts: Hosts | None = None, is_open: bool = False) -> FastAPI:
         """The FastAPI application that serves these teams. It opens and closes this object with its lifespan.
 
         Args:
             identify: tells who asks, sync or async, from the request: a `Principal`, or None for nobody (401). For an
                 application with a login of its own; API keys and tokens are not looked at then. Default: those are.
+            hosts: those that are served; default: the settings' `allowed_hosts`, and where there are none, all.
+            is_open: this object is opened and closed by somebody else.
 
         Mounted (`outer.mount("/ai", drsai.app())`), it answers 503 `not_opened` until the outer application opens this
         object, with `lifespan`.
@@ -231,11 +244,25 @@ class DrSai(ThreadCalls):
         from drsai_backend.api import create_app
         from drsai_backend.api.auth import Access
 
-        access = Access(self.authenticator, identify, user_header=self.settings.user_header)
-        settings, models = self.settings, self.models
         return create_app(
-            self.engine, settings, access, self.keys, lifespan=self.lifespan, models=models, is_demo=models.is_demo
+            self.engine,
+            self.settings,
+            Access(self.authenticator, identify, user_header=self.settings.user_header),
+            self.keys,
+            lifespan=None if is_open else self.lifespan,
+            hosts=hosts,
+            models=self.models,
+            is_demo=self.models.is_demo,
+            routers=self._extensions.routers,
         )
+
+    def extension(self, kind: type[E]) -> E:
+        """The extension of a class, whose methods are its verbs: `await drsai.extension(Notes).add(…)`.
+
+        Raises:
+            ConfigurationError: there is none.
+        """
+        return self._extensions.get(kind)
 
     async def start(
         self,

@@ -36,7 +36,7 @@ def run(connection: sa.Connection | None, **options: Any) -> None:
     context.configure(
         connection=connection,
         target_metadata=Record.metadata,
-        version_table=VERSION_TABLE,
+        version_table=config.attributes.get("version_table", VERSION_TABLE),  # an extension has one of its own
         include_name=include_name,
         include_object=include_object,
         compare_type=True,

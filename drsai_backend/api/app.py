@@ -25,6 +25,7 @@ from drsai_backend.api.http.errors import install_error_handlers
 from drsai_backend.api.http.json import install_document
 from drsai_backend.api.http.middleware import Hosts, RequestBoundary, RequestGuard
 from drsai_backend.api.http.parameters import known_parameters
+from drsai_backend.api.joining import Routers, Web, join, no_routers
 from drsai_backend.api.keys import key_routes
 from drsai_backend.api.mcp.route import McpRoute
 from drsai_backend.api.openai.chat.endpoint import ChatRoute
@@ -71,6 +72,7 @@ def create_app(
     ping_seconds: float = PING_SECONDS,
     models: ModelClientFactory | None = None,
     is_demo: bool | None = None,
+    routers: Routers = no_routers,
 ) -> FastAPI:
     """The HTTP interface of `engine`. `access` tells who asks; `keys` are those that its admins manage; None: there
     are no routes for them.
@@ -79,7 +81,7 @@ def create_app(
     `allowed_hosts`, and where there are none, all: who embeds an application knows where it listens. A stream that has
     nothing to say for `ping_seconds` sends a comment, so that proxies keep it open.
     `models` say what the model can do, and have the embeddings; None: there is no route for them. `is_demo`: the
-    offline demo model answers, which `/readyz` tells; default: as the settings say.
+    offline demo model answers, which `/readyz` tells; default: as the settings say. `routers` are those of extensions.
     """
     is_demo = settings.is_demo if is_demo is None else is_demo
     app = FastAPI(
@@ -129,6 +131,8 @@ def create_app(
         routes.extend(user_routes(Users(engine, keys, settings)).routes)
     routes.extend(health_routes(engine, "offline demo model" if is_demo else None).routes)
     routes.extend(page_routes())
+    for name, router in routers(Web(engine, bodies, ping_seconds)):
+        join(app, name, router)
     install_error_handlers(app)
     install_document(app, needs_key=access.needs_key)
     # The last one added is the outermost.

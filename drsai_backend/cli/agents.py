@@ -52,8 +52,9 @@ def validate(
     files: Annotated[list[str], typer.Argument(metavar="FILE…", help="YAML or JSON files of definitions.")],
 ) -> None:
     """Say all that is wrong with files of definitions, by file, line and field; or what each serves."""
-    from drsai_backend.definitions import DefinitionError, Means, Problem, read_definitions
+    from drsai_backend.definitions import DefinitionError, Problem, read_definitions
     from drsai_backend.definitions.files import is_of_components
+    from drsai_backend.features.extensions import means_of
     from drsai_backend.teams.registry import load_teams
 
     wrong: list[Problem] = []
@@ -63,7 +64,8 @@ def validate(
             if is_of_components(file):
                 console.print(f"{in_line(file)}: {', '.join(load_teams(file))} (component configs)", soft_wrap=True)
                 continue
-            found = read_definitions(file, Means.of(read_settings(require_model=False)).python)
+            means = means_of(read_settings(require_model=False))
+            found = read_definitions(file, means.python, builtin=means.builtin)
         except ConfigurationError as error:
             wrong += error.problems if isinstance(error, DefinitionError) else [Problem(error.message)]
         else:
@@ -105,10 +107,10 @@ def show(
 
 def _written(file: str, name: str | None) -> JsonObject:
     """What a file comes to, with all that it includes, or the part of it that has a name."""
-    from drsai_backend.definitions import Means
     from drsai_backend.definitions.files import as_written
+    from drsai_backend.features.extensions import means_of
 
-    data = as_written(file, Means.of(read_settings(require_model=False)).python)
+    data = as_written(file, means_of(read_settings(require_model=False)))
     if name is None:
         return data
     for section in ("agents", "teams"):
@@ -308,8 +310,9 @@ def try_agent(
     import asyncio
 
     from drsai_backend.datamodel.audit import By
-    from drsai_backend.definitions import Means, factories, read_definitions
+    from drsai_backend.definitions import factories, read_definitions
     from drsai_backend.drsai import DrSai
+    from drsai_backend.features.extensions import means_of
 
     if len(words) > 2:
         raise typer.BadParameter("put the message in quotes", param_hint="MESSAGE")
@@ -318,8 +321,8 @@ def try_agent(
     made: dict[str, TeamFactory] = {}
     chosen = source
     if Path(source).is_file():
-        means = Means.of(settings)
-        made |= factories(read_definitions(source, means.python), means)
+        means = means_of(settings)
+        made |= factories(read_definitions(source, means.python, builtin=means.builtin), means)
         chosen = name or next(iter(made))
         if chosen not in made:
             raise ConfigurationError(f"{source} serves no {chosen!r}: it serves {', '.join(made)}")
@@ -357,12 +360,13 @@ def _check_stored(drsai: SyncDrSai, name: str, tenant: str, user_id: str, visibi
 
 def _document_in(file: str, name: str) -> JsonObject:
     """The part of a file that the agent or team of a name needs, as it can be stored."""
-    from drsai_backend.definitions import Means, read_definitions
+    from drsai_backend.definitions import read_definitions
     from drsai_backend.definitions.check import needed_by
+    from drsai_backend.features.extensions import means_of
 
-    means = Means.of(read_settings(require_model=False))
+    means = means_of(read_settings(require_model=False))
     # What `${NAME}` stands for must not come into the database.
-    found = read_definitions(file, means.python, {})
+    found = read_definitions(file, means.python, {}, builtin=means.builtin)
     if name not in {**found.agents, **found.teams}:
         known = ", ".join([*found.agents, *found.teams])
         raise ConfigurationError(f"{file} has no agent or team {name!r}: it has {known}")

@@ -24,6 +24,7 @@ from drsai_backend.cli import (
     webhooks,
 )
 from drsai_backend.cli.database import read_settings
+from drsai_backend.cli.group import Groups
 from drsai_backend.cli.options import DatabaseUrl
 
 GROUPS: Final = {
@@ -41,6 +42,7 @@ GROUPS: Final = {
 
 app = typer.Typer(
     name="drsai",
+    cls=Groups,
     help="Multi-agent group chats that survive a restart, behind OpenAI Chat Completions.",
     add_completion=False,
     rich_markup_mode="markdown",

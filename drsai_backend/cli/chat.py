@@ -27,9 +27,10 @@ from drsai_backend.database import Database
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.audit import By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import load
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, Conflict, DrSaiError, NotFound, UnknownModel
+from drsai_backend.features.extensions import means_of
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import RunEnded
 from drsai_backend.runs.threads.views import ThreadDetail, ThreadSummary
@@ -103,7 +104,7 @@ class _Local:
             logging.getLogger().addHandler(logging.NullHandler())
         self.thread_id: str | None = None
         self._tenant, self._user_id = owner
-        self._drsai = DrSai(None if teams is None else load(teams, Means.of(settings)), settings=settings, by=By.CLI)
+        self._drsai = DrSai(None if teams is None else load(teams, means_of(settings)), settings=settings, by=By.CLI)
         runner.run(self._drsai.open())
         self.close = self._drsai.close
         models = self._drsai.models

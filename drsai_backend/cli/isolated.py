@@ -28,8 +28,9 @@ from typing import Final
 
 from drsai_backend.cli.logs import configure_logging
 from drsai_backend.config import Settings
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import load
 from drsai_backend.drsai import DrSai
+from drsai_backend.features.extensions import means_of
 from drsai_backend.runs.recovery.suspects import IN_ORDER, Ended, Isolate
 
 log = logging.getLogger("drsai.recovery")
@@ -166,7 +167,7 @@ async def _resume_all(settings: Settings, teams: str | None, keys: Sequence[int]
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     pulse = asyncio.create_task(_pulse(settings.max_stall_seconds))
-    drsai = DrSai(None if teams is None else load(teams, Means.of(settings)), settings=settings)
+    drsai = DrSai(None if teams is None else load(teams, means_of(settings)), settings=settings)
     await drsai.resume_apart(keys)
     pulse.cancel()
 

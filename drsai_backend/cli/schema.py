@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,7 @@ from drsai_backend.cli.screen import confirm, make_console
 
 if TYPE_CHECKING:
     from drsai_backend.database import Database
+    from drsai_backend.database.migrations import Schema
 
 app = typer.Typer(help="Bring the database schema up to date, or take it back.", no_args_is_help=True)
 
@@ -24,9 +26,9 @@ def upgrade(
     """Make the tables, or bring them up to date."""
     from drsai_backend.database import migrations
 
-    database = _named(database_url)
-    migrations.upgrade(database.url, revision)
-    _print(database)
+    database, extensions = _named(database_url)
+    migrations.upgrade(database.url, revision, extensions)
+    _print(database, extensions)
 
 
 @app.command()
@@ -38,41 +40,47 @@ def downgrade(
     """Take the tables back to an earlier revision. `base` drops all of them, and what they hold."""
     from drsai_backend.database import migrations
 
-    database = _named(database_url)
+    database, extensions = _named(database_url)
     check_exists(database)
     migrations.check_revision(revision)
     question = (
         f"Take {show_url(database)} back to {revision}? The tables and columns that are newer go, and all in them."
     )
     confirm(question, yes=yes)
-    migrations.downgrade(database.url, revision)
-    _print(database)
+    migrations.downgrade(database.url, revision, extensions)
+    _print(database, extensions)
 
 
 @app.command()
 def current(database_url: DatabaseUrl = None) -> None:
     """Show the revision of the database."""
-    database = _named(database_url)
+    database, extensions = _named(database_url)
     check_exists(database)
-    _print(database)
+    _print(database, extensions)
 
 
-def _named(database_url: str | None) -> Database:
+def _named(database_url: str | None) -> tuple[Database, Sequence[Schema]]:
+    """The database, and the tables of the extensions that the settings name."""
     from drsai_backend.database import Database
+    from drsai_backend.features.extensions import kinds_of, schemas_of
 
-    return Database(read_settings(database_url=database_url).database_url)
+    settings = read_settings(database_url=database_url)
+    return Database(settings.database_url), schemas_of(kinds_of(settings))
 
 
-def _print(database: Database) -> None:
+def _print(database: Database, extensions: Sequence[Schema]) -> None:
     from drsai_backend.database import migrations
 
-    found, head = migrations.current(database.url), migrations.head()
-    if found == head:
-        state = f"[green]{head}[/] (head)"
-    elif migrations.serves(found) and found is not None:
-        state = f"[green]{escape(found)}[/]; this version needs {head}, and all of it is there"
-    elif found is None:
-        state = f"[yellow]no tables[/] of this package; `drsai db upgrade` makes those of {head}"
-    else:
-        state = f"[yellow]{escape(found)}[/]; this version needs {head}: `drsai db upgrade`"
-    make_console().print(f"{escape(show_url(database))}: {state}", soft_wrap=True)
+    console = make_console()
+    for schema in (migrations.CORE, *extensions):
+        found, head = migrations.current(database.url, schema), migrations.head(schema)
+        if found == head:
+            state = f"[green]{head}[/] (head)"
+        elif migrations.serves(found, schema) and found is not None:
+            state = f"[green]{escape(found)}[/]; this version needs {head}, and all of it is there"
+        elif found is None:
+            state = f"[yellow]no tables[/] {schema.whose}; `drsai db upgrade` makes those of {head}"
+        else:
+            state = f"[yellow]{escape(found)}[/]; this version needs {head}: `drsai db upgrade`"
+        what = escape(show_url(database)) if schema is migrations.CORE else f"extension {schema.name}"
+        console.print(f"{what}: {state}", soft_wrap=True)

@@ -23,8 +23,6 @@ from rich.table import Table
 from rich.text import Text
 
 from drsai_backend import jobs
-from drsai_backend.api import create_app
-from drsai_backend.api.auth import Access
 from drsai_backend.cli.address import Address, find_address, hosts_of, listen, proxies_of, tls_of, url_of
 from drsai_backend.cli.database import show_url
 from drsai_backend.cli.isolated import isolation
@@ -33,9 +31,10 @@ from drsai_backend.cli.screen import make_console, print_rows
 from drsai_backend.cli.server import Connections, Server
 from drsai_backend.config import Settings
 from drsai_backend.database import Database
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import load
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError
+from drsai_backend.features.extensions import means_of
 from drsai_backend.models.local import LocalModelServer
 from drsai_backend.teams.context import TeamFactory
 
@@ -46,7 +45,7 @@ _CLOSE_SECONDS: Final = 15.0
 def serve(settings: Settings, teams: str | None, *, insecure: bool, local_model: bool, access_log: bool) -> None:
     address, tls = find_address(settings), tls_of(settings)
     configure_logging(settings)
-    given = None if teams is None else load(teams, Means.of(settings))
+    given = None if teams is None else load(teams, means_of(settings))
     if not insecure and not address.is_loopback and not _is_guarded(settings):
         raise ConfigurationError(
             f"{settings.host} is no loopback address, and nobody needs a key: everybody who reaches it could read and "
@@ -65,7 +64,7 @@ def serve(settings: Settings, teams: str | None, *, insecure: bool, local_model:
 
 def work(settings: Settings, teams: str | None) -> None:
     configure_logging(settings)
-    asyncio.run(_work(_worker(settings, teams, None if teams is None else load(teams, Means.of(settings)))))
+    asyncio.run(_work(_worker(settings, teams, None if teams is None else load(teams, means_of(settings)))))
 
 
 def _worker(settings: Settings, teams: str | None, given: dict[str, TeamFactory] | None) -> DrSai:
@@ -100,14 +99,7 @@ async def _serve(
     settings = drsai.settings
     async with drsai:
         config = uvicorn.Config(
-            create_app(
-                drsai.engine,
-                settings,
-                Access(drsai.authenticator, user_header=settings.user_header),
-                drsai.keys,
-                hosts=hosts_of(settings, address),
-                models=drsai.models,
-            ),
+            drsai.app(hosts=hosts_of(settings, address), is_open=True),
             lifespan="off",  # the database is open already
             ws_max_size=settings.max_body_bytes,
             log_config=None,

@@ -64,11 +64,11 @@ def delete(
     if export is not None:
         _check_writable(Path(export))
     with opened(database_url) as drsai:
-        users, files = drsai.drsai.users, drsai.drsai.files
+        users, files, hooks = drsai.drsai.users, drsai.drsai.files, drsai.drsai.engine.hooks
         confirm(f"Delete all that belongs to {whose}: threads, keys, agents?", yes=yes)
 
         async def write() -> None:
-            threads = await asyncio.to_thread(export_user, files, owner, Path(export or ""), CLI)
+            threads = await asyncio.to_thread(export_user, files, owner, Path(export or ""), CLI, hooks)
             console.print(f"exported {_many(threads, 'threads')} to {in_line(export or '')}", soft_wrap=True)
 
         counts = drsai.wait_for(lambda: users.delete(owner, actor=CLI, export=None if export is None else write))

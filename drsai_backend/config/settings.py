@@ -72,6 +72,11 @@ class Settings(BaseSettings):
         description="Earlier secret keys, which only decrypt; separated by commas, without spaces.",
     )
 
+    extensions: Names = Field(
+        default_factory=list,
+        description="Extensions of your own, as `package.module:Class`; separated by commas.",
+    )
+
     auth: Literal["auto", "required"] = Field(
         default="auto",
         description="auto: nobody needs an API key until the first one is made; required: everybody.",

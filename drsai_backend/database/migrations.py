@@ -1,12 +1,15 @@
-"""Runs the schema migrations (Alembic), whose scripts lie in `migrations/` beside the package, or in it in a wheel."""
+"""Runs the schema migrations (Alembic), whose scripts lie in `migrations/` beside the package, or in it in a wheel; and
+those of extensions (`Schema`), each with scripts and a version of its own.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import re
 import sqlite3
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,70 +39,115 @@ _LOCK_TIMEOUT: Final = 120.0
 BUSY_TIMEOUT: Final = 30.0  # Seconds that SQLite waits for a writer of another process.
 
 
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Tables with migrations and a version of their own.
+
+    Attributes:
+        name: of the extension that they come with; "": this package's own.
+        folder: of the migrations, which `migrations/env.py` of this package runs; None: beside that.
+        tables: their names.
+    """
+
+    name: str = ""
+    folder: Path | None = None
+    tables: frozenset[str] = frozenset()
+
+    @property
+    def version_table(self) -> str:
+        return f"{VERSION_TABLE}_{self.name}" if self.name else VERSION_TABLE
+
+    @property
+    def whose(self) -> str:
+        return f"of the extension {self.name}" if self.name else "of this package"
+
+
+CORE: Final = Schema()
+
+
 def own_tables() -> frozenset[str]:
     """The names of this package's tables."""
     exported = (getattr(datamodel, name) for name in datamodel.__all__)
     return frozenset(str(item.__tablename__) for item in exported if hasattr(item, "__table__"))
 
 
-def upgrade(database_url: str, revision: str = "head") -> None:
-    """Brings the schema to `revision`, in one transaction. Blocks; does nothing when it is there already, or where a
-    later version of this package has brought it further and it serves this one, too.
+def upgrade(database_url: str, revision: str = "head", extensions: Iterable[Schema] = ()) -> None:
+    """Brings the schema to `revision`, in one transaction, and with "head" those of extensions to theirs, each in one.
+    Blocks; does nothing when it is there already, or where a later version of this package has brought it further and
+    it serves this one, too.
 
     Raises:
         DatabaseUnavailable: the database cannot be reached, or another process holds the upgrade lock.
         SchemaOutdated: the schema was made by a later version of this package.
-        DatabaseError: a migration failed; nothing was changed.
+        ConfigurationError: a table of an extension is there already, and its migrations have not made it.
+        DatabaseError: a migration failed; nothing was changed by it.
     """
     _migrate(database_url, alembic.command.upgrade, revision)
+    for schema in extensions if revision == "head" else ():
+        _migrate(database_url, alembic.command.upgrade, revision, schema)
 
 
-def downgrade(database_url: str, revision: str) -> None:
-    """Takes the schema back to `revision`; "base" drops all tables and what they hold. Raises as `upgrade`."""
+def downgrade(database_url: str, revision: str, extensions: Sequence[Schema] = ()) -> None:
+    """Takes the schema back to `revision`; "base" drops all tables, first those of extensions, and what they hold.
+    Raises as `upgrade`."""
+    for schema in reversed(extensions) if revision == "base" else ():
+        if current(database_url, schema) is not None:
+            _migrate(database_url, alembic.command.downgrade, revision, schema)
     _migrate(database_url, alembic.command.downgrade, revision)
 
 
-def head() -> str:
-    """The revision that this version of the package needs."""
-    revision = ScriptDirectory.from_config(_config()).get_current_head()
-    assert revision is not None
-    return revision
+def head(schema: Schema = CORE) -> str:
+    """The revision that this version of the package needs, or of an extension.
+
+    Raises:
+        ConfigurationError: the extension's migrations end in none, or in several.
+    """
+    heads = _scripts(schema).get_heads()
+    if len(heads) != 1:
+        ends = ", ".join(heads) or "none"
+        raise ConfigurationError(f"the migrations {schema.whose} must end in one revision; they end in {ends}")
+    return heads[0]
 
 
-def current(database: Database | str) -> str | None:
-    """The revision of the database, None when it holds no tables of this package. Blocks."""
+def current(database: Database | str, schema: Schema = CORE) -> str | None:
+    """The revision of the database, None when it holds no tables of this package, or of the extension. Blocks."""
     if isinstance(database, Database):
-        return database.read_sync(lambda session: _revision_of(session.connection()))
+        return database.read_sync(lambda session: _revision_of(session.connection(), schema))
     with connecting(database, write=False) as connection:
-        return _revision_of(connection)
+        return _revision_of(connection, schema)
 
 
-def serves(found: str | None) -> bool:
+def serves(found: str | None, schema: Schema = CORE) -> bool:
     """Whether a schema of that revision has all that this version needs: it is its own, or a later one which says so in
     its name. `0026_from_0024`: workers that need 0024 or 0025 start on it, as it only adds what they need not know."""
-    needed = head()
+    needed = head(schema)
     number, _, oldest = (found or "").partition("_from_")
     return found == needed or (oldest != "" and oldest <= needed[:4] < number)
 
 
-def check_schema(database: Database | str) -> None:
-    """Makes sure that the schema is the one this package needs, or a later one that has all of it. Blocks.
+def check_schema(database: Database | str, extensions: Iterable[Schema] = ()) -> None:
+    """Makes sure that the schema is the one this package needs, or a later one that has all of it; and so those of
+    extensions. Blocks.
 
     Raises:
         SchemaOutdated: it is older, or newer and not additive. The text names the command to run.
     """
-    found, needed = current(database), head()
-    if serves(found):
-        return
-    revisions = ScriptDirectory.from_config(_config()).walk_revisions()
-    if found is not None and found not in {script.revision for script in revisions}:
-        raise _unknown_revision()
-    now = "the database has none of its tables yet" if found is None else f"the database schema is at {found}"
-    raise SchemaOutdated(f"{now}, this version needs {needed}: run `drsai db upgrade`")
+    for schema in (CORE, *extensions):
+        found, needed = current(database, schema), head(schema)
+        if serves(found, schema):
+            continue
+        if found is not None and found not in {script.revision for script in _scripts(schema).walk_revisions()}:
+            raise _unknown_revision(schema)
+        if schema is not CORE:
+            now = f"the tables {schema.whose} are at {found}" if found else f"the database has no tables {schema.whose}"
+        else:
+            now = "the database has none of its tables yet" if found is None else f"the database schema is at {found}"
+        raise SchemaOutdated(f"{now}, this version needs {needed}: run `drsai db upgrade`")
 
 
-def ensure_schema(database: Database | str) -> None:
-    """Brings an SQLite database up to date (under a file lock); on PostgreSQL only checks. Blocks: call it in a thread.
+def ensure_schema(database: Database | str, extensions: Sequence[Schema] = ()) -> None:
+    """Brings an SQLite database up to date (under a file lock), also with tables of extensions; on PostgreSQL only
+    checks. Blocks: call it in a thread.
 
     An upgrade of a shared PostgreSQL schema is a step of a deployment; a server that starts must not take it.
 
@@ -111,15 +159,18 @@ def ensure_schema(database: Database | str) -> None:
     parsed = parse_url(url)
     if parsed.get_backend_name() == "postgresql":
         # By the URL: a Database would keep a connection for synchronous calls that may never come.
-        check_schema(url)
+        check_schema(url, extensions)
     elif _in_memory(parsed) and isinstance(database, str):
         raise ConfigurationError("a database in memory has no other connections: pass the Database")
-    elif serves(current(database)):
+    elif all(serves(current(database, schema), schema) for schema in (CORE, *extensions)):
         return
     elif _in_memory(parsed) and isinstance(database, Database):
-        database.write_sync(lambda session: alembic.command.upgrade(_config(session.connection()), "head"))
+        for schema in (CORE, *extensions):
+            database.write_sync(
+                lambda session, each=schema: alembic.command.upgrade(_config(session.connection(), each), "head")
+            )
     else:
-        upgrade(url)
+        upgrade(url, extensions=extensions)
 
 
 @contextmanager
@@ -180,13 +231,16 @@ def check_revision(revision: str) -> None:
     Raises:
         InvalidRequest: there is no such revision; the text names those there are.
     """
-    known = [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()][::-1]
+    known = [script.revision for script in _scripts(CORE).walk_revisions()][::-1]
     if revision not in (*known, "head", "base") and not re.fullmatch(r"[-+]\d+", revision):
         raise InvalidRequest(f"there is no revision {revision!r}, but {', '.join(known)}", param="revision")
 
 
-def _migrate(url: str, command: Callable[[Config, str], None], revision: str) -> None:
-    check_revision(revision)
+def _migrate(url: str, command: Callable[[Config, str], None], revision: str, schema: Schema = CORE) -> None:
+    if schema is CORE:
+        check_revision(revision)
+    else:
+        head(schema)
     parsed = parse_url(url)
     lock: AbstractContextManager[object] = contextlib.nullcontext()  # `migrations/env.py` takes one on PostgreSQL.
     if parsed.get_backend_name() == "sqlite":
@@ -195,29 +249,51 @@ def _migrate(url: str, command: Callable[[Config, str], None], revision: str) ->
         lock = FileLock(f"{parsed.database}.lock", timeout=_LOCK_TIMEOUT, mode=0o600)
     try:
         with lock, connecting(url) as connection:
-            command(_config(connection), revision)
+            _refuse_taken(connection, schema)
+            command(_config(connection, schema), revision)
     except Timeout as error:
         raise DatabaseUnavailable("another process is upgrading the database") from error
     except alembic.util.CommandError as error:
-        if revision != "head" or not serves(current(url)):
-            raise _unknown_revision() from error
+        if revision != "head" or not serves(current(url, schema), schema):
+            raise _unknown_revision(schema) from error
 
 
-def _config(connection: sa.Connection | None = None) -> Config:
+def _refuse_taken(connection: sa.Connection, schema: Schema) -> None:
+    """Raises ConfigurationError where a table of an extension is there, and its migrations have not made it."""
+    if schema.tables and _revision_of(connection, schema) is None:
+        taken = schema.tables.intersection(sa.inspect(connection).get_table_names())
+        if taken:
+            raise ConfigurationError(
+                f"the database has a table {min(taken)} already, which the migrations {schema.whose} have not made: "
+                "rename or drop it"
+            )
+
+
+def _scripts(schema: Schema) -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config(None, schema))
+
+
+def _config(connection: sa.Connection | None, schema: Schema) -> Config:
     package = Path(str(drsai_backend.__path__[0]))
     for directory in (package / "migrations", package.parent / "migrations"):
         if (directory / "env.py").is_file():
-            config = Config(attributes={"connection": connection})
+            config = Config(attributes={"connection": connection, "version_table": schema.version_table})
             config.set_main_option("script_location", str(directory).replace("%", "%%"))
+            if schema.folder is not None:
+                config.set_main_option("path_separator", "newline")  # a path has none
+                config.set_main_option("version_locations", str(schema.folder).replace("%", "%%"))
             return config
     raise ConfigurationError("the migration scripts are missing from this installation")
 
 
-def _revision_of(connection: sa.Connection) -> str | None:
-    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+def _revision_of(connection: sa.Connection, schema: Schema) -> str | None:
+    options = {"version_table": schema.version_table}
+    return MigrationContext.configure(connection, opts=options).get_current_revision()
 
 
-def _unknown_revision() -> SchemaOutdated:
+def _unknown_revision(schema: Schema) -> SchemaOutdated:
+    if schema is not CORE:
+        return SchemaOutdated(f"the tables {schema.whose} were made by a later version of it: upgrade the extension")
     return SchemaOutdated(
         "the database schema was made by a later version of drsai_backend: upgrade the package "
         "(`drsai db upgrade` cannot go back)"

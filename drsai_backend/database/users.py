@@ -19,6 +19,7 @@ from sqlmodel import SQLModel
 
 from drsai_backend.database import migrations
 from drsai_backend.database.audit import audit
+from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.locks import alone
 from drsai_backend.database.manager.thread_parts import is_live
 from drsai_backend.database.owned import NAME, owned_by
@@ -88,16 +89,19 @@ def loose_tables() -> dict[str, sa.Table]:
     }
 
 
-def list_users(session: Session, tenant: str, *, after: str | None = None, limit: int = 20) -> UserPage:
+def list_users(
+    session: Session, tenant: str, *, after: str | None = None, limit: int = 20, hooks: Hooks = NO_HOOKS
+) -> UserPage:
     """A page of the users of a tenant to whom anything belongs: a thread, a key, an agent.
 
     Args:
         tenant: the tenant.
         after: `next` of the page before.
         limit: how many at most.
+        hooks: bring tables of features.
     """
     found: set[str] = set()
-    for table in owned_tables().values():
+    for table in (*owned_tables().values(), *hooks.tables):
         # What is a tenant's own is nobody's.
         user, theirs = table.c.user_id, sa.and_(table.c.tenant == tenant, table.c.user_id != "")
         # By code points, as Python compares them, whatever the database's language.
@@ -114,11 +118,11 @@ def list_users(session: Session, tenant: str, *, after: str | None = None, limit
     return UserPage(items=items, next=users[limit - 1] if len(users) > limit else None)
 
 
-def owns_anything(session: Session, owner: Owner) -> bool:
+def owns_anything(session: Session, owner: Owner, hooks: Hooks = NO_HOOKS) -> bool:
     """Whether anything belongs to a user, or is shared with them."""
     return is_granted(session, owner) or any(
         session.execute(sa.select(sa.literal(1)).where(*owned_by(table, owner)).limit(1)).first()
-        for table in owned_tables().values()
+        for table in (*owned_tables().values(), *hooks.tables)
         if table in _OF_ASKERS or not table.foreign_keys
     )
 
@@ -141,9 +145,12 @@ def busy_threads(session: Session, owner: Owner, *, limit: int = THREADS) -> dic
     return queued
 
 
-def delete_part(session: Session, owner: Owner, actor: Actor) -> tuple[dict[str, int], Sequence[ThreadName]]:
+def delete_part(
+    session: Session, owner: Owner, actor: Actor, hooks: Hooks = NO_HOOKS
+) -> tuple[dict[str, int], Sequence[ThreadName]]:
     """Delete some of what belongs to a user, and keys of theirs not: threads with all that belongs to them, except
-    those on which a run is live; and where there are none any more, rows of other tables and what is shared with them.
+    those on which a run is live; and where there are none any more, rows of other tables, those of features included,
+    what their `hooks` delete, and what is shared with them.
     To be called until nothing is deleted; whoever is killed in between begins anew. The audit log says of each part
     what it was.
 
@@ -152,9 +159,11 @@ def delete_part(session: Session, owner: Owner, actor: Actor) -> tuple[dict[str,
     """
     alone(session, *owner)  # No upload ends beside it.
     counts, names = _delete_threads(session, owner)
-    for name, table in loose_tables().items() if not names else ():
-        counts[_KINDS.get(name, name)] = delete_owned(session, table, owner)
     if not names:
+        for table in (*loose_tables().values(), *hooks.tables):
+            counts[_KINDS.get(table.name, table.name)] = delete_owned(session, table, owner)
+        for name, hook in hooks.user_deleted.items():
+            counts[name] = hook(session, owner)
         # Somebody who gets the name later must not get what was shared with this one.
         counts["shares_received"] = remove_grants(session, owner)
     deleted = {kind: count for kind, count in counts.items() if count}

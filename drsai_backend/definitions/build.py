@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
@@ -47,7 +47,7 @@ from drsai_backend.strategies import AgentParts
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
 from drsai_backend.tools import Function
-from drsai_backend.tools.builtin import builtin_tools
+from drsai_backend.tools.builtin import NAMES, builtin_tools
 from drsai_backend.tools.http import HttpTool
 from drsai_backend.tools.mcp import McpWorkbench, configured
 from drsai_backend.tools.registered.workbench import RegisteredTools
@@ -62,15 +62,21 @@ class Means:
     Attributes:
         python: packages and modules whose functions may be tools.
         allowed_addresses: networks that HTTP tools may reach although they are not public.
+        builtin: the names of tools that come along, with the package or with extensions.
     """
 
     python: Sequence[str] = ()
     allowed_addresses: tuple[str, ...] = ()
+    builtin: Sequence[str] = NAMES
 
     @classmethod
-    def of(cls, settings: Settings) -> Means:
-        """What the settings say."""
-        return cls(tuple(settings.definition_packages), tuple(map(str, settings.allowed_addresses)))
+    def of(cls, settings: Settings, own_tools: Iterable[str] = ()) -> Means:
+        """What the settings say, and the tools of extensions."""
+        addresses = tuple(map(str, settings.allowed_addresses))
+        return cls(tuple(settings.definition_packages), addresses, (*NAMES, *own_tools))
+
+
+NO_MEANS: Final = Means()
 
 
 class DefinedTeam:

@@ -37,7 +37,7 @@ def load(target: str, means: Means) -> dict[str, TeamFactory]:
         return load_teams(target)
     if is_of_components(target):
         return load_teams(target)
-    return dict(factories(read_definitions(target, means.python), means))
+    return dict(factories(read_definitions(target, means.python, builtin=means.builtin), means))
 
 
 def is_of_components(file: str) -> bool:
@@ -57,12 +57,15 @@ def read_definitions(
     file: str,
     python: Collection[str] = (),
     environment: Mapping[str, str] | None = None,
+    *,
+    builtin: Collection[str] = NAMES,
 ) -> Definitions:
     """The definitions of a file, with those that it includes.
 
     Args:
         python: packages and modules whose functions may be tools.
         environment: what `${NAME}` stands for; default: the process's.
+        builtin: the names of tools that come along.
 
     Raises:
         DefinitionError: all that is wrong, each with file, line and field.
@@ -71,18 +74,19 @@ def read_definitions(
     data, problems, origins = _merged(sources)
     definitions, wrong = parse_definitions(data)
     if definitions is not None:
-        wrong = list(islice(wrong_names(definitions, NAMES, python), MOST_WRONG))
+        wrong = list(islice(wrong_names(definitions, builtin, python), MOST_WRONG))
     problems += [_origin(path, origins, sources[0]).problem(message, path) for path, message in wrong]
     if problems or definitions is None:
         raise DefinitionError(sorted(problems, key=lambda each: (each.file != file, each.file, each.line or 0)))
     return definitions
 
 
-def as_written(file: str, python: Collection[str] = (), environment: Mapping[str, str] | None = None) -> JsonObject:
+def as_written(file: str, means: Means, environment: Mapping[str, str] | None = None) -> JsonObject:
     """What `read_definitions` reads, as data to be shown: a text that came from the environment is as the file has it
     (`${NAME}`), as it may be a secret. Arguments and errors as there."""
     environment = os.environ if environment is None else environment
-    data = read_definitions(file, python, environment).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    found = read_definitions(file, means.python, environment, builtin=means.builtin)
+    data = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
     for source in _read_all(file, environment):
         for (*way, last), (value, written) in source.written.items():
             with suppress(KeyError, IndexError, TypeError):

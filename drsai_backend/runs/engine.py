@@ -27,14 +27,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
+from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.retention import delete_thread, prune
 from drsai_backend.database.runs.steps import drop_left
 from drsai_backend.database.runs.values import Also
@@ -75,6 +77,7 @@ from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.limits import RunLimits, limits_of
 from drsai_backend.teams.registry import RegisteredTeam, TeamRegistry
 from drsai_backend.teams.resources import Resources
+from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.registered.http import HttpKind
 from drsai_backend.tools.registered.mcp import McpKind
 from drsai_backend.tools.registered.registry import ToolRegistry
@@ -86,6 +89,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("drsai.engine")
 
+NO_TOOLS: Final[Mapping[str, ToolBase]] = MappingProxyType({})
 _LONGEST_NAME: Final = 255
 """Of a team, in a request."""
 
@@ -98,6 +102,8 @@ class Engine(StoredThreads):
         db: the database manager, injected into every agent and group chat. Not closed by the engine.
         models: makes the model clients of `RunContext.model_client()`. Not closed by the engine.
         settings: leases, recovery, and the size of the warm cache.
+        hooks: what features do in the transactions of runs and users.
+        own_tools: tools of extensions, by name.
 
     Attributes:
         webhooks: the deliveries and secrets of webhooks.
@@ -108,10 +114,17 @@ class Engine(StoredThreads):
     """
 
     def __init__(
-        self, teams: TeamRegistry, db: DatabaseManager, models: ModelClientFactory, settings: Settings
+        self,
+        teams: TeamRegistry,
+        db: DatabaseManager,
+        models: ModelClientFactory,
+        settings: Settings,
+        *,
+        hooks: Hooks = NO_HOOKS,
+        own_tools: Mapping[str, ToolBase] = NO_TOOLS,
     ) -> None:
         feeds = Feeds(db.database, lambda name: self._running.live(name), lambda: self._running.closing)
-        super().__init__(db, feeds)
+        super().__init__(db, feeds, hooks)
         self.teams = teams
         self.models = models
         self.side_calls = SideCalls(models, settings)
@@ -125,14 +138,14 @@ class Engine(StoredThreads):
         self.webhooks = Webhooks(db, settings)
         self.files = Files(db.database, settings)
         allowed = tuple(settings.allowed_addresses)
-        means = Means.of(settings)
+        means = Means.of(settings, own_tools)
         self.served = ServedTeams(teams, db, means)
         self.agents = StoredDefinitions(db, means, lambda name: name in teams, self.served.changed)
         self.tools = ToolRegistry(db, {"http": HttpKind(allowed), "mcp": McpKind(allowed)})
         self._sender = Sender(db, settings)
         given = (db, models, self._warm, self.worker_id, lease, settings.outage_seconds)
         how = (settings.other_model == "continue", settings.resume_by_history, self._sender.wake)
-        how = (*how, self.files, self.tools, settings)
+        how = (*how, self.files, self.tools, settings, hooks, own_tools)
         parts = (self._limits_of, self._resources, self._tool_policy_of, *how, self.served.of_run)
         self._starter = RunStarter(Services(*given, *parts))
         self._loading = Loading(db.database, self._starter, self.served)
@@ -141,8 +154,8 @@ class Engine(StoredThreads):
             self._recogniser = Recogniser(db.database, self._warm, self, settings.other_model == "continue")
         self._recovery: Recovery
         self._running = Running(db.database, self._warm, self._feeds.changed, lambda key: self._recovery.freed(key))
-        self._recovery = Recovery(db, self.served, self._starter, self._running, self.worker_id, settings)
-        self._commands = Commands(db, self._starter, self._running, self._recovery, self._warm, self.webhooks)
+        self._recovery = Recovery(db, self.served, self._starter, self._running, self.worker_id, settings, hooks)
+        self._commands = Commands(db, self._starter, self._running, self._recovery, self._warm, self.webhooks, hooks)
         forks = Forks(db.database, self)
         self._intake = Intake(
             db.database, self.served, feeds, self._starter, self._running, self._commands, forks, self._recogniser

@@ -55,7 +55,8 @@ class Users:
         """A page of the users of a tenant to whom anything belongs, by their ids. `after` is the `next` of the page
         before."""
         self._engine.check_open()
-        return await self._engine.db.database.read(partial(list_users, tenant=tenant, after=after, limit=limit))
+        read = partial(list_users, tenant=tenant, after=after, limit=limit, hooks=self._engine.hooks)
+        return await self._engine.db.database.read(read)
 
     async def delete(
         self, owner: Owner, *, actor: Actor = PROGRAM, export: Callable[[], Awaitable[object]] | None = None
@@ -82,8 +83,8 @@ class Users:
         self._engine.check_open()
         check_name(owner.tenant, "tenant")
         check_name(owner.user_id, "user_id")
-        database = self._engine.db.database
-        if not await database.read(partial(owns_anything, owner=owner)):
+        database, hooks = self._engine.db.database, self._engine.hooks
+        if not await database.read(partial(owns_anything, owner=owner, hooks=hooks)):
             raise NotFound(f"nothing belongs to a user {owner.user_id!r} here", param="user_id")
         keys = await self._keys.delete_of(owner, actor=actor, may_be_last=self._may_be_last)
         if keys:
@@ -93,7 +94,7 @@ class Users:
             await export()
         deleted: Counter[str] = Counter(api_keys=keys)
         while True:
-            counts, names = await database.write(partial(delete_part, owner=owner, actor=actor))
+            counts, names = await database.write(partial(delete_part, owner=owner, actor=actor, hooks=hooks))
             self._engine.forget(names, owner)
             deleted.update(counts)
             if not counts and not await self._stop_all(owner):
@@ -126,7 +127,7 @@ class Users:
                 raise ThreadBusy(f"a run of theirs on thread {min(busy)!r} does not end; try again", param="user_id")
             any_live, before = True, {*busy}
             for key, run_id in (each for queued in busy.values() for each in queued):
-                dropped = partial(drop_queued, key=key, run_id=run_id)
+                dropped = partial(drop_queued, key=key, run_id=run_id, hooks=self._engine.hooks)
                 await database.write(partial(dropped, status=RunStatus.STOPPED, reason=_STOPPED))
             await asyncio.gather(*(self._cancel(who, thread_id) for thread_id in busy))
             await asyncio.sleep(_LOOK)

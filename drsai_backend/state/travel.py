@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
+from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.locks import lock_thread
 from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs.branches import Point, copy_messages, store_rewind
@@ -263,11 +264,19 @@ def state_at(session: Session, name: ThreadName, place: Place) -> JsonObject | N
 # --- going there ----------------------------------------------------------------------------------------------------
 
 
-def rewind(session: Session, name: ThreadName, place: Place, actor: Actor, *, withdrawn: Withdrawn) -> ThreadName:
+def rewind(
+    session: Session,
+    name: ThreadName,
+    place: Place,
+    actor: Actor,
+    *,
+    withdrawn: Withdrawn,
+    hooks: Hooks = NO_HOOKS,
+) -> ThreadName:
     """Make a thread continue at a place of its own, on a new branch; what was after it stays stored on the branch that
-    is left. A run that is paused, or waits for a person, ends as STOPPED; `withdrawn` gives its last messages, of its
-    question, which is answered no more, and of what is recorded of its turn in flight. Where the thread is there
-    already, nothing changes. Returns `name`.
+    is left. A run that is paused, or waits for a person, ends as STOPPED, and `hooks` are told; `withdrawn` gives its
+    last messages, of its question, which is answered no more, and of what is recorded of its turn in flight. Where the
+    thread is there already, nothing changes. Returns `name`.
 
     Raises:
         NotFound: there is no such thread.
@@ -284,7 +293,8 @@ def rewind(session: Session, name: ThreadName, place: Place, actor: Actor, *, wi
     point = find_point(session, head, place)
     if head.status in SUSPENDED:
         question = None if head.status is RunStatus.PAUSED else head.input_request
-        if end_unheld(session, head, RunStatus.STOPPED, reason=REWOUND, last=partial(withdrawn, question)) is None:
+        last = partial(withdrawn, question)
+        if end_unheld(session, head, RunStatus.STOPPED, reason=REWOUND, last=last, hooks=hooks) is None:
             raise changed()
         found = read_head_of(session, head.key)
         assert found is not None

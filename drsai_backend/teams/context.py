@@ -35,7 +35,8 @@ from drsai_backend.models import (
     UsageMeter,
     run_model_clients,
 )
-from drsai_backend.tools.builtin.table import current_settings
+from drsai_backend.tools.base import ToolBase
+from drsai_backend.tools.builtin.table import shelf
 from drsai_backend.tools.registered.workbench import Registered, registered
 
 if TYPE_CHECKING:
@@ -53,9 +54,9 @@ class RunContext:
     is what the request brought; its `api_key` is empty here, as the key is applied by `model_client()`. `input_values`
     are its columns, and `params` its sampling parameters. `db_manager` reads and writes rows of all tables. `meter`
     sums up what the run's model clients use, which `models` makes. `owner` is whose thread it is, where it was shared
-    with who asks; None: theirs. `files` are those of users, `tools`
-    the registered ones of the tenant, `began_at` when a run began that is resumed, `settings` those of the server. The
-    context lives as long as the run and is never stored.
+    with who asks; None: theirs. `files` are those of users, `tools` the registered ones of the tenant, `own_tools`
+    those of the server's extensions, which `builtin_tools` finds by their names, `began_at` when a run began that is
+    resumed, `settings` those of the server. The context lives as long as the run and is never stored.
     """
 
     principal: Principal
@@ -72,6 +73,7 @@ class RunContext:
     tools: ToolRegistry | None = field(default=None, repr=False)
     began_at: datetime | None = None
     settings: Settings | None = field(default=None, repr=False)
+    own_tools: Mapping[str, ToolBase] = field(default_factory=dict[str, ToolBase], repr=False)
     _user_input: UserInput | None = field(default=None, init=False, repr=False)
 
     @property
@@ -182,12 +184,12 @@ def takes_context(function: Callable[..., object]) -> bool:
 def _registered_tools(context: RunContext) -> Generator[None]:
     """While a team is built: where `RegisteredTools` finds the tenant's, and what `builtin_tools` are set up with."""
     found = context.tools and Registered(context.tools, context.principal.tenant, context.began_at)
-    token, settings_token = registered.set(found), current_settings.set(context.settings)
+    token, shelf_token = registered.set(found), shelf.set(context)
     try:
         yield
     finally:
         registered.reset(token)
-        current_settings.reset(settings_token)
+        shelf.reset(shelf_token)
 
 
 # --- component configs -----------------------------------------------------------------------------------------------

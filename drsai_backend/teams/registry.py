@@ -135,7 +135,7 @@ def load_teams(target: str) -> dict[str, TeamFactory]:
     if path.endswith((".yaml", ".yml", ".json")):
         found = _read_configs(target if not attribute else path)
     else:
-        found = getattr(_module(path), attribute or "teams", None)
+        found = getattr(read_module(path), attribute or "teams", None)
         if found is None:
             raise ConfigurationError(f"{path} has no `{attribute or 'teams'}`: a dict of team names and factories")
     if not isinstance(found, Mapping):
@@ -193,7 +193,8 @@ def _describe(factory: TeamFactory) -> str:
     return str(text).strip().split("\n", 1)[0].strip()
 
 
-def _module(target: str) -> ModuleType:
+def read_module(target: str) -> ModuleType:
+    """A module by its name, or that of a .py file; see `load_teams`."""
     path = Path(target)
     if path.suffix == ".py":
         if not path.is_file():

@@ -57,6 +57,8 @@ _TAKEN = (
     "others use names of this package's here; give it a database of its own, or a schema, "
     "with CREATE SCHEMA drsai and ?options=-csearch_path%3Ddrsai in DRSAI_DATABASE_URL"
 )
+RACES = ("40001", "40P01")
+"""PostgreSQL's codes of what it does not do because of another transaction, and would do now."""
 _RACE = "another writer got in the way; nothing was written, try again"
 
 
@@ -141,7 +143,7 @@ def _from_driver(error: object, *, connection_lost: bool = False) -> DrSaiError:
         return DatabaseError(f"the database failed: {type(error).__name__}")
     if state == "23505":
         return Conflict(_UNIQUE)
-    if state in ("40001", "40P01"):
+    if state in RACES:
         return Conflict(_RACE)
     if state == "23503":
         return Conflict(_NEEDED)

@@ -52,6 +52,7 @@ class DatabaseManager:
         old_secret_keys: what was encrypted with one of these is read, too.
         database: an open database to work on; `close` then leaves it open.
         state_store: keeps `Thread.state`; without one it reads as None and cannot be written.
+        schemas: tables of extensions, which are brought up to date, or checked, with those of this package.
 
     Raises:
         ConfigurationError: the URL cannot be used.
@@ -65,6 +66,7 @@ class DatabaseManager:
         old_secret_keys: Sequence[SecretStr] = (),
         database: Database | None = None,
         state_store: StateStore | None = None,
+        schemas: Sequence[migrations.Schema] = (),
     ) -> None:
         self._owns_database = database is None
         self.database: Database = Database(url) if database is None else database
@@ -74,6 +76,7 @@ class DatabaseManager:
         self._rows = RowWriter(self.database.dialect, self.secrets)
         self._threads = ThreadIO(self._rows, state_store)
         self._graphs = GraphWriter(self._rows, self._threads)
+        self._schemas = schemas
         self._schema_ready = False
         self._schema_lock = threading.Lock()
         self.tenant = DEFAULT_TENANT
@@ -103,7 +106,7 @@ class DatabaseManager:
         """`ensure_schema`, blocking."""
         with self._schema_lock:
             if not self._schema_ready:
-                migrations.ensure_schema(self.database)
+                migrations.ensure_schema(self.database, self._schemas)
                 self._schema_ready = True
 
     async def get(

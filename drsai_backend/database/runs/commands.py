@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
-from drsai_backend.database.owned import of_thread
+from drsai_backend.database.hooks import NO_HOOKS, EndedRun, Hooks
+from drsai_backend.database.owned import NAME, of_thread
 from drsai_backend.database.runs import statements
 from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, key_of, live_threads, read_head_of, still_has
 from drsai_backend.database.runs.statements import expires_of, now_of, queue, run, thread
@@ -184,13 +185,21 @@ def count_begun(session: Session, run_id: str, by: int) -> None:
 
 
 def drop_queued(
-    session: Session, key: int, run_id: str, status: RunStatus, reason: str, *, again: bool = False
+    session: Session,
+    key: int,
+    run_id: str,
+    status: RunStatus,
+    reason: str,
+    *,
+    again: bool = False,
+    hooks: Hooks = NO_HOOKS,
 ) -> bool:
-    """End a queued input that was never run. `again`: the same request, also with the same idempotency key, is a new
-    one from now on. False: it is not in the queue."""
+    """End a queued input that was never run, and tell `hooks`. `again`: the same request, also with the same
+    idempotency key, is a new one from now on. False: it is not in the queue."""
     connection = session.connection()
     # The thread's row first, as everybody who changes the queue: two who wait for each other would get nowhere.
-    connection.execute(sa.select(thread.c.id).where(thread.c.id == key).with_for_update())
+    names = sa.select(*(thread.c[name] for name in NAME)).where(thread.c.id == key)
+    whose = connection.execute(names.with_for_update())
     if connection.execute(sa.delete(queue).where(queue.c.run_id == run_id, queue.c.thread_key == key)).rowcount != 1:
         return False
     now, status = utcnow(), DROP(RunStatus.CREATED, status)
@@ -204,6 +213,8 @@ def drop_queued(
         sa.update(run).where(run.c.run_id == run_id).values(status=status, updated_at=now, finished_at=now, **ended)
     )
     _raise_events(session, key, run_id, 0, status)
+    if hooks.run_ended:
+        hooks.tell_end(session, EndedRun(ThreadName(*whose.one()), key, run_id, 0, status))
     return True
 
 
@@ -329,10 +340,11 @@ def end_unheld(
     error: str | None = None,
     reason: str | None = None,
     last: Callable[[Sequence[StepRow]], Sequence[JsonText]],
+    hooks: Hooks = NO_HOOKS,
 ) -> int | None:
     """End a run that nobody holds: one whose worker is gone, or one that is paused or waits for a person. The journal,
     and with it the resume record, stays as it is, and so does what is recorded of the turn in flight of a run that has
-    failed, for its retry. `last` makes the dumps of the run's last messages of what is recorded.
+    failed, for its retry. `last` makes the dumps of the run's last messages of what is recorded; `hooks` are told.
 
     Returns how many inputs wait in the queue. None: the thread moved on meanwhile.
 
@@ -393,6 +405,7 @@ def end_unheld(
         statements.insert_message.run(connection, {**row, **names, "created_at": now, "updated_at": now})
     if head.run_id is not None:
         _raise_events(session, head.key, head.run_id, head.epoch + 1, status)
+        hooks.tell_end(session, EndedRun(head.name, head.key, head.run_id, head.epoch + 1, status))
     return queued
 
 

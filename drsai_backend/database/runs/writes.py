@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Step, run_guarded
+from drsai_backend.database.hooks import NO_HOOKS, EndedRun, Hooks
 from drsai_backend.database.runs import statements
 from drsai_backend.database.runs.reads import read_head, read_head_of
 from drsai_backend.database.runs.statements import expires_of, thread
@@ -248,8 +249,8 @@ def _turn_steps(lease: Lease, moved: Lease, write: TurnWrite, now: datetime) -> 
     return steps
 
 
-def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
-    """Store the last turn and the run's final status, and give the lease back.
+def end_run(session: Session, lease: Lease, end: EndWrite, hooks: Hooks = NO_HOOKS) -> Lease:
+    """Store the last turn and the run's final status, and give the lease back; `hooks` are told in the transaction.
 
     Raises:
         LeaseLost: the thread is another worker's now, or has moved on.
@@ -293,9 +294,12 @@ def end_run(session: Session, lease: Lease, end: EndWrite) -> Lease:
         steps.append((statements.mark_kept, {"key": lease.key}))
     if end.raises_events:
         steps.append(raising(lease.key, lease.run_id, lease.epoch, end.status, now))
-    seen = run_guarded(session.connection(), (statements.end_thread, values), steps, is_last=True)
+    is_last = not hooks.run_ended
+    seen = run_guarded(session.connection(), (statements.end_thread, values), steps, is_last=is_last)
     if seen is None:
         raise lease.lost()
+    if not is_last:
+        hooks.tell_end(session, EndedRun(lease.name, lease.key, lease.run_id, lease.epoch, end.status))
     moved.queued, moved.control = seen
     return moved
 

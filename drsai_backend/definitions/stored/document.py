@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, cast
 
+from drsai_backend.definitions.build import NO_MEANS, Means
 from drsai_backend.definitions.check import parse_definitions, suggestion, wrong_names
 from drsai_backend.definitions.schema import NAME, Definitions, HttpEndpointTool
 from drsai_backend.definitions.source import FieldPath, Problem
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
-from drsai_backend.tools.builtin import NAMES
 
 MAX_BYTES: Final = 256 * 1024
 """Of a definition as JSON."""
@@ -22,13 +22,13 @@ _NAME: Final = re.compile(NAME)
 _VARIABLE: Final = re.compile(r"\$\{[A-Za-z_]\w*(:-[^}]*)?\}")
 
 
-def checked(name: str, given: JsonObject, python: Collection[str] = ()) -> Definitions:
+def checked(name: str, given: JsonObject, means: Means = NO_MEANS) -> Definitions:
     """The definitions of a stored document.
 
     Args:
         name: the agent or team that is served; the document defines it, and what else it needs.
         given: `agents`, `teams` and `tools`, as in a file.
-        python: packages and modules whose functions may be tools.
+        means: what the operator lets definitions use.
 
     Raises:
         InvalidRequest: it cannot be used: all that is wrong, with its fields; `param` is the first of them.
@@ -45,7 +45,8 @@ def checked(name: str, given: JsonObject, python: Collection[str] = ()) -> Defin
     given = {field: value for field, value in given.items() if field != "include"}
     definitions, wrong = parse_definitions(given)
     if definitions is not None:
-        wrong = [*wrong_names(definitions, NAMES, python), *_wrong_served(name, definitions), *_for_files(definitions)]
+        wrong = [*wrong_names(definitions, means.builtin, means.python)]
+        wrong += [*_wrong_served(name, definitions), *_for_files(definitions)]
     problems += [Problem(message, path) for path, message in wrong]
     if problems or definitions is None:
         raise _refusal(problems)

@@ -174,7 +174,7 @@ class ServedTeams:
         team = self._built.get(version.identity)
         if team is None:
             try:
-                given = checked(version.name, version.definition, self._means.python)
+                given = checked(version.name, version.definition, self._means)
             except InvalidRequest as error:
                 text = f"the stored definition {version.name!r} cannot be used any more: {error.message}"
                 raise TeamBuildError(text) from error

@@ -108,7 +108,7 @@ class StoredDefinitions:
             text = f"this server serves a team {spec.name!r} of its own: take another name"
             raise Conflict(text, param="name")
         # In a thread: a definition may be long.
-        await in_thread(partial(checked, spec.name, spec.definition, self._means.python))
+        await in_thread(partial(checked, spec.name, spec.definition, self._means))
 
     async def delete(
         self, who: Principal, name: str, visibility: Visibility = "user", *, version: int | None = None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from drsai_backend import log_context
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import DatabaseManager
+from drsai_backend.database.hooks import Hooks
 from drsai_backend.database.runs.commands import NewInput, ask, drop_queued, enqueue, revive, withdraw
 from drsai_backend.database.runs.loaded import append_messages
 from drsai_backend.database.runs.log import thread_of_run
@@ -73,6 +74,7 @@ class Commands:
     _recovery: Recovery
     _warm: WarmThreads
     _webhooks: Webhooks
+    _hooks: Hooks
 
     async def head(self, name: ThreadName) -> ThreadHead:
         """The thread. Raises NotFound for an unknown or foreign one."""
@@ -140,7 +142,7 @@ class Commands:
             raise NotFound(f"no run {run_id!r}", param="run_id")
         key, thread_id = found
         if await self._db.database.write(
-            lambda session: drop_queued(session, key, run_id, RunStatus.STOPPED, _STOPPED)
+            lambda session: drop_queued(session, key, run_id, RunStatus.STOPPED, _STOPPED, hooks=self._hooks)
         ):
             return
         await self.cancel(owner.thread(thread_id), by=by, run_id=run_id)

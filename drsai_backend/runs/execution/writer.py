@@ -13,6 +13,7 @@ from autogen_agentchat.messages import BaseChatMessage, TextMessage, ThoughtEven
 
 from drsai_backend.database import Database
 from drsai_backend.database.backends.prepared import Step as Statement
+from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.runs.commands import release
 from drsai_backend.database.runs.steps import read_steps, steps_are_stored, store_steps
 from drsai_backend.database.runs.values import EndWrite, Lease, NewMessage, TurnWrite
@@ -58,6 +59,7 @@ class RunWriter:
         conversation: what its client has of the conversation, with all that was stored of this run.
         streams: whether its client is shown what models say beside their tool calls, as it comes.
         on_events: to be called when events for webhooks may have been stored; None: nobody can have asked for any.
+        hooks: are told of the end, in its transaction.
         usage_before: what the run had used before it was resumed after a question or a pause.
         messages: what the team has said in this run so far, in order.
         journal_chars: size of its journal entries.
@@ -76,6 +78,7 @@ class RunWriter:
     usage_before: dict[str, int]
     streams: bool = False
     on_events: Callable[[], None] | None = None
+    hooks: Hooks = NO_HOOKS
     messages: list[Message] = field(default_factory=list[Message])
     journal_chars: int = 0
     _said: str | None = None
@@ -234,14 +237,14 @@ class RunWriter:
 
     async def _end_run(self, end: EndWrite, heard: Sequence[Message]) -> Lease:
         """Store the end; `heard`: the messages that come with it."""
-        lease, conversation = self.lease, self.conversation.copy()
+        lease, hooks, conversation = self.lease, self.hooks, self.conversation.copy()
         said = self._hear(conversation, heard)
         conversation.answer(asked_after(end.input_request, said or self._said))
         end = replace(end, point=conversation.point if conversation.answered else None)
         ended = await self._patiently(
-            lambda session: end_run(session, lease, end),
+            lambda session: end_run(session, lease, end, hooks),
             lambda session: confirm_end(session, lease),
-            short=not end.messages and (end.turn is None or end.turn.is_short),
+            short=not (end.messages or hooks.run_ended) and (end.turn is None or end.turn.is_short),
         )
         self.conversation = conversation
         return ended

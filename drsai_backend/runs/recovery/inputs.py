@@ -13,6 +13,7 @@ from drsai_backend import log_context
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
+from drsai_backend.database.hooks import Hooks
 from drsai_backend.database.runs.commands import count_begun, drop_queued, leave_waiting, queued_inputs
 from drsai_backend.database.runs.reads import QueuedRow, RunRow, ThreadHead, queued_answer, read_run
 from drsai_backend.datamodel import RunStatus, utcnow
@@ -46,6 +47,7 @@ class WaitingInputs:
     _running: Running
     _settings: Settings
     _known: Known
+    _hooks: Hooks
     _began: datetime = field(default_factory=utcnow)
     """When this process did."""
     _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -63,7 +65,7 @@ class WaitingInputs:
             error, again = failed
             await self._db.database.write(
                 lambda session, row=row, error=error, again=again: drop_queued(
-                    session, head.key, row["run_id"], RunStatus.ERROR, error, again=again
+                    session, head.key, row["run_id"], RunStatus.ERROR, error, again=again, hooks=self._hooks
                 )
             )
 

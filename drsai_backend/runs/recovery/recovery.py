@@ -20,6 +20,7 @@ from drsai_backend import log_context
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
+from drsai_backend.database.hooks import Hooks
 from drsai_backend.database.runs.commands import (
     deadline_of,
     end_unheld,
@@ -100,6 +101,7 @@ class Recovery:
     _running: Running
     _worker_id: str
     _settings: Settings
+    _hooks: Hooks
     waker: Waker | None = None
     """Has other processes look at a thread, and sweeps. None: this one does, and by itself."""
     _unseen: dict[int, None] = field(default_factory=dict[int, None])
@@ -112,7 +114,8 @@ class Recovery:
     def __post_init__(self) -> None:
         self.suspects = Suspects(self, self._settings.max_attempts)
         self.known = Known(self._db, self._teams, self._worker_id, self._settings)
-        self._inputs = WaitingInputs(self._db, self._teams, self._starter, self._running, self._settings, self.known)
+        parts = (self._db, self._teams, self._starter, self._running, self._settings, self.known, self._hooks)
+        self._inputs = WaitingInputs(*parts)
 
     def is_orphan(self, head: ThreadHead) -> bool:
         """Whether nobody runs this RUNNING thread any more."""
@@ -329,7 +332,9 @@ class Recovery:
         last = partial(last_messages, decision, whose, question)
         with self.looking_after(head.key):
             queued = await self._db.database.write(
-                lambda session: end_unheld(session, head, status, error=error, reason=reason, last=last)
+                lambda session: end_unheld(
+                    session, head, status, error=error, reason=reason, last=last, hooks=self._hooks
+                )
             )
         if queued is None:
             return False

@@ -198,6 +198,7 @@ def context_of(
         tools=services.tools,
         began_at=began_at,
         settings=services.settings,
+        own_tools=services.own_tools,
     )
 
 

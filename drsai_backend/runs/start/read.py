@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
+from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.runs.history import which_are_shown
 from drsai_backend.database.runs.reads import (
     RunRow,
@@ -40,6 +41,7 @@ from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.messages import aside_of, is_received
 from drsai_backend.teams.registry import RegisteredTeam
 from drsai_backend.teams.resources import Resources
+from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.registered.registry import ToolRegistry
 
 
@@ -49,8 +51,8 @@ class Services:
     how many seconds a write waits for a database that is away; `tool_policy` is what a team makes of its clients'
     tools; `may_move`: a thread may go over to another team; `by_history`: histories are recognised; `on_events` is
     called when events for webhooks may be there; `files` are those of users, `tools` the registered ones; `settings`
-    are for teams that are built; `team_of_run` is the team of a run that has begun, by its name and the key of its
-    stored definition."""
+    are for teams that are built; `hooks` are told of the ends of runs; `own_tools` are those of extensions, by name;
+    `team_of_run` is the team of a run that has begun, by its name and the key of its stored definition."""
 
     db: DatabaseManager
     models: ModelClientFactory
@@ -67,6 +69,8 @@ class Services:
     files: Files | None = None
     tools: ToolRegistry | None = None
     settings: Settings | None = None
+    hooks: Hooks = NO_HOOKS
+    own_tools: Mapping[str, ToolBase] = field(default_factory=dict[str, ToolBase])
     team_of_run: Callable[[str, int | None], Awaitable[RegisteredTeam]] | None = None
 
 

@@ -251,6 +251,7 @@ class RunStarter:
             streams=given.request.stream,
             # Webhooks are for runs of the background, which have waited in the queue.
             on_events=None if isinstance(write, NewRun) else services.on_events,
+            hooks=services.hooks,
         )
         execution = Execution(writer, built.session, task=loaded.task, pending=loaded.pending)
         attempt = write.attempt if isinstance(write, ResumedRun) else 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.database.audit import audit
+from drsai_backend.database.hooks import Hooks
 from drsai_backend.database.runs.reads import head_of
 from drsai_backend.database.shares import Grantee, add_share, list_shares, remove_share
 from drsai_backend.datamodel import Right, RunStatus, Thread
@@ -49,13 +50,14 @@ if TYPE_CHECKING:
 class StoredThreads:
     """The half of an `Engine` that runs nothing."""
 
-    def __init__(self, db: DatabaseManager, feeds: Feeds) -> None:
+    def __init__(self, db: DatabaseManager, feeds: Feeds, hooks: Hooks) -> None:
         self.db = db
+        self.hooks = hooks
         self.lifecycle = Lifecycle()
         self._rights = Rights(db.database)
         self._feeds = feeds
         self._steps = StepFeed(db.database, feeds.changes)
-        self._travel = Travel(db.database, self._rights)
+        self._travel = Travel(db.database, self._rights, hooks)
 
     def check_open(self) -> None:
         """Raises NotOpened unless it is open, in this event loop. All that is asked of it below begins with this."""

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database import Database
+from drsai_backend.database.hooks import Hooks
 from drsai_backend.database.runs.branches import list_branches, list_turns
 from drsai_backend.database.runs.paths import line_of
 from drsai_backend.database.runs.reads import head_of
@@ -78,8 +79,9 @@ class BranchPage(BaseModel):
 class Travel:
     """The verbs, for one engine."""
 
-    def __init__(self, database: Database, rights: Rights) -> None:
+    def __init__(self, database: Database, rights: Rights, hooks: Hooks) -> None:
         self._database = database
+        self._hooks = hooks
         self._rights = rights
 
     async def turns(self, who: Principal, named: Named, *, after: int, limit: int, branch: int | None) -> TurnPage:
@@ -129,5 +131,8 @@ class Travel:
         actor = who.actor
         withdrawn = partial(last_messages, "withdrawn", who.user_id)
         return await self._database.act(
-            lambda session: read_detail(session, travel.rewind(session, name, place, actor, withdrawn=withdrawn))
+            lambda session: read_detail(
+                session,
+                travel.rewind(session, name, place, actor, withdrawn=withdrawn, hooks=self._hooks),
+            )
         )

@@ -5,6 +5,7 @@
 | `threads/000001.thread` … | a thread each, for `drsai threads import`; see `drsai_backend.state.portable` |
 | `rows/<table>.jsonl` | the rows of a table that has an owner and no threads of its own: a JSON object in each line |
 | `files/<sha256>` | the bytes of files, once for all that have the same: `rows/storedfile.jsonl` has names and hashes |
+| `<feature>/…` | what a feature has of theirs outside of its tables, as it has it |
 | `manifest.json` | `format` (1), `tenant`, `user_id`, `created_at`, and `threads`: which file is which `thread_id` |
 
 API keys are not in it, those of users' model endpoints neither.
@@ -26,6 +27,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database import Database
 from drsai_backend.database.audit import audit
 from drsai_backend.database.files import contents_of
+from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.owned import owned_by
 from drsai_backend.database.users import loose_tables, threads_of
 from drsai_backend.datamodel import JsonObject, UserInput, table_of, utcnow
@@ -39,10 +41,10 @@ FORMAT_VERSION: Final = 1
 _PAGE: Final = 500
 
 
-def export_user(files: Files, owner: Owner, path: Path, actor: Actor) -> int:
+def export_user(files: Files, owner: Owner, path: Path, actor: Actor, hooks: Hooks = NO_HOOKS) -> int:
     """Write all that is a user's to a file, which nobody else may read. Blocks. It is there when it is whole, and when
     the audit log says so; what was there under that name is replaced. A thread, a page of rows and a
-    part of a file are in memory at a time.
+    part of a file are in memory at a time. `hooks` bring tables and files of features.
 
     Returns:
         How many threads are in it.
@@ -59,7 +61,7 @@ def export_user(files: Files, owner: Owner, path: Path, actor: Actor) -> int:
         with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "r+b") as file:
             with ZipFile(file, "w", ZIP_DEFLATED) as archive:
                 threads = _write_threads(database, owner, archive)
-                _write_rows(database, owner, archive)
+                _write_rows(database, owner, archive, hooks)
                 _write_files(files, owner, archive)
                 manifest: JsonObject = {
                     "format": FORMAT_VERSION,
@@ -94,15 +96,18 @@ def _write_threads(database: Database, owner: Owner, archive: ZipFile) -> list[d
     return written
 
 
-def _write_rows(database: Database, owner: Owner, archive: ZipFile) -> None:
-    for name, table in loose_tables().items():
+def _write_rows(database: Database, owner: Owner, archive: ZipFile, hooks: Hooks) -> None:
+    for table in (*loose_tables().values(), *hooks.tables):
         if table is table_of(UserInput):
             continue  # A thread's, with a key in it.
-        after: object = None
-        with archive.open(f"rows/{name}.jsonl", "w", force_zip64=True) as lines:
+        after: tuple[object, ...] | None = None
+        with archive.open(f"rows/{table.name}.jsonl", "w", force_zip64=True) as lines:
             while rows := database.read_sync(partial(_rows, table=table, owner=owner, after=after)):
                 lines.write(b"".join(orjson.dumps(row, default=_shown) + b"\n" for row in rows))
-                after = rows[-1]["id"]
+                after = tuple(rows[-1][column.name] for column in table.primary_key.columns)
+    for name, hook in hooks.export_user.items():
+        for file, data in database.read_sync(lambda session, hook=hook: list(hook(session, owner))):
+            archive.writestr(f"{name}/{file}", data)
 
 
 def _write_files(files: Files, owner: Owner, archive: ZipFile) -> None:
@@ -115,9 +120,13 @@ def _write_files(files: Files, owner: Owner, archive: ZipFile) -> None:
                     file.write(data)
 
 
-def _rows(session: Session, table: sa.Table, owner: Owner, after: object) -> list[JsonObject]:
-    query = sa.select(table).where(*owned_by(table, owner), *(() if after is None else (table.c.id > after,)))
-    return [dict(row) for row in session.execute(query.order_by(table.c.id).limit(_PAGE)).mappings()]
+def _rows(session: Session, table: sa.Table, owner: Owner, after: tuple[object, ...] | None) -> list[JsonObject]:
+    key = tuple(table.primary_key.columns)
+    query = sa.select(table).where(*owned_by(table, owner))
+    if after is not None:
+        last = (sa.literal(value, column.type) for value, column in zip(after, key, strict=True))
+        query = query.where(sa.tuple_(*key) > sa.tuple_(*last))
+    return [dict(row) for row in session.execute(query.order_by(*key).limit(_PAGE)).mappings()]
 
 
 def _shown(value: object) -> str:

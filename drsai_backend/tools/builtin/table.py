@@ -8,7 +8,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError, ToolError
@@ -35,14 +35,28 @@ _SET_UP: Final = frozenset(("file_reader", "http_request", "weather", "web_fetch
 NAMES: Final = tuple(sorted((*_FUNCTIONS, *_FACTORIES)))
 """All built-in tools."""
 
-current_settings: ContextVar[Settings | None] = ContextVar("current_settings", default=None)
-"""Those of the server, while one of its teams is built."""
+
+class Shelf(Protocol):
+    """Where tools are found while a team is built: the `RunContext`.
+
+    Attributes:
+        settings: those of the server.
+        own_tools: tools of extensions by their names.
+    """
+
+    settings: Settings | None
+    own_tools: Mapping[str, ToolBase]
+
+
+shelf: ContextVar[Shelf | None] = ContextVar("shelf", default=None)
+"""That of the team that is being built."""
 
 
 def builtin_tools(
     names: Sequence[str], settings: Settings | None = None, **options: Mapping[str, Any]
 ) -> list[ToolBase]:
-    """The built-in tools of these names: `builtin_tools(["calculator", "ask_person"], ask_person={"deadline": 600})`.
+    """The built-in tools of these names: `builtin_tools(["calculator", "ask_person"], ask_person={"deadline": 600})`;
+    in a team factory also those of the server's extensions.
 
     Args:
         names: of `NAMES`; in this order. A name that comes twice counts once.
@@ -53,22 +67,24 @@ def builtin_tools(
     Raises:
         ConfigurationError: a name is unknown, or a tool's options cannot work; the text names it.
     """
-    wanted = list(dict.fromkeys(names))
+    wanted, found = list(dict.fromkeys(names)), shelf.get()
+    own: Mapping[str, ToolBase] = {} if found is None else found.own_tools
+    known = (*NAMES, *own)
     for name in (*wanted, *options):
-        if name not in NAMES:
-            near = difflib.get_close_matches(name, NAMES, 1)
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
             meant = f"; did you mean {near[0]!r}?" if near else "."
-            raise ConfigurationError(f"there is no built-in tool {name!r}{meant} There are: {', '.join(NAMES)}")
+            raise ConfigurationError(f"there is no built-in tool {name!r}{meant} There are: {', '.join(known)}")
     if unused := sorted(options.keys() - set(wanted)):
         raise ConfigurationError(f"options for {unused[0]!r}, which is not among the tools that are named")
-    return [_made(name, settings, dict(options.get(name, {}))) for name in wanted]
+    return [_made(name, own, settings, dict(options.get(name, {}))) for name in wanted]
 
 
-def _made(name: str, settings: Settings | None, options: dict[str, Any]) -> ToolBase:
-    if name in _FUNCTIONS:
+def _made(name: str, own: Mapping[str, ToolBase], settings: Settings | None, options: dict[str, Any]) -> ToolBase:
+    if name in own or name in _FUNCTIONS:
         if options:
             raise ConfigurationError(f"{name}: it has no options")
-        return _plain(name)
+        return own[name] if name in own else _plain(name)
     make = _imported(_FACTORIES[name], name)
     known = inspect.signature(make).parameters
     if unknown := sorted(options.keys() - known.keys()):
@@ -92,7 +108,8 @@ def _of_settings(name: str, settings: Settings | None) -> dict[str, Any]:
     """The options of a tool that the settings say."""
     if name not in _SET_UP:
         return {}
-    known = settings or current_settings.get() or Settings()
+    found = shelf.get()
+    known = settings or (None if found is None else found.settings) or Settings()
     options: dict[str, dict[str, Any]] = {
         "file_reader": {"folders": known.file_folders},
         "http_request": {"allowed_addresses": known.allowed_addresses},

@@ -1,0 +1,78 @@
+"""Hooks are storage functions of features that are part of a transaction of the core: the end of a run, the deletion of
+a user. What has none of them runs no line of this module.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database.backends.errors import RACES, sqlstate_of, translate
+from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.errors import DatabaseUnavailable
+
+log = logging.getLogger("drsai.extensions")
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """A run that has ended, or its part in a process.
+
+    Attributes:
+        name: the thread.
+        thread_key: its number.
+        run_id: the run. What else is known of it, its row says, in the same transaction.
+        epoch: with the run it names this end, also of a run that ends again after a retry.
+        status: `is_final`: it is over; else it waits for a person, or is paused.
+    """
+
+    name: ThreadName
+    thread_key: int
+    run_id: str
+    epoch: int
+    status: RunStatus
+
+
+RunEnded: TypeAlias = Callable[[Session, EndedRun], None]
+UserDeleted: TypeAlias = Callable[[Session, Owner], int]
+ExportUser: TypeAlias = Callable[[Session, Owner], Iterable[tuple[str, bytes]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What features do in transactions of the core, by their names; only those that do anything.
+
+    Attributes:
+        run_ended: is called in the last write of a run.
+        user_deleted: deletes some of what is a user's, and returns how many of what it counts.
+        export_user: files of a user's, names and contents, for their archive.
+        tables: tables of features whose rows belong to a user, by their columns `tenant` and `user_id`.
+    """
+
+    run_ended: Mapping[str, RunEnded] = field(default_factory=dict[str, RunEnded])
+    user_deleted: Mapping[str, UserDeleted] = field(default_factory=dict[str, UserDeleted])
+    export_user: Mapping[str, ExportUser] = field(default_factory=dict[str, ExportUser])
+    tables: Sequence[sa.Table] = ()
+
+    def tell_end(self, session: Session, ended: EndedRun) -> None:
+        """Call `run_ended` of all, each in a savepoint of its own: what one raises undoes what that one has written,
+        is logged, and nothing else. What the whole transaction would be repeated for is raised."""
+        for name, hook in self.run_ended.items():
+            try:
+                with session.begin_nested():
+                    hook(session, ended)
+            except Exception as error:
+                # Foreign code may raise anything. A database that is away, or a deadlock, is no fault of its.
+                if isinstance(translate(error), DatabaseUnavailable) or sqlstate_of(error) in RACES:
+                    raise
+                names = {"run_id": ended.run_id, "thread_id": ended.name.thread_id}
+                log.exception("the extension %s has missed the end of a run", name, extra=names)
+
+
+NO_HOOKS: Final = Hooks()

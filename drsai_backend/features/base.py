@@ -1,0 +1,103 @@
+"""`Extension` is a feature: a class that a `DrSai` makes once, with all that it brings, and none of which is elsewhere.
+
+`DrSai(extensions=[Notes])` and `DRSAI_EXTENSIONS=notes:Notes` add one; those that come along are a list in `builtin`.
+An extension overrides what it uses, and costs nothing where it overrides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from drsai_backend.datamodel.audit import By
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from sqlalchemy.orm import Session
+    from sqlmodel import SQLModel
+
+    from drsai_backend.api.joining import Web
+    from drsai_backend.config import Settings
+    from drsai_backend.database import Database, DatabaseManager
+    from drsai_backend.database.hooks import EndedRun
+    from drsai_backend.datamodel.owner import Owner
+    from drsai_backend.runs import Engine
+    from drsai_backend.tools.options import ToolOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What an extension is made with.
+
+    Attributes:
+        db: rows of all tables, its own included; closed by the `DrSai`.
+        settings: those of the `DrSai`.
+        by: what the audit log says of who acts where a program calls a verb.
+    """
+
+    db: DatabaseManager
+    settings: Settings
+    by: By = By.PROGRAM
+
+    @property
+    def database(self) -> Database:
+        """Runs storage functions of the extension's own."""
+        return self.db.database
+
+
+class Extension:
+    """A feature. Its public methods are its verbs: `drsai.extension(Notes).add(…)`.
+
+    Attributes:
+        name: of the feature, in lower case: also of its commands, and its tables are called so, or `<name>_…`.
+        tables: its tables, made by its migrations. Rows with the columns `tenant` and `user_id` belong to a user: they
+            are listed, exported and deleted with them.
+        migrations: the folder of its Alembic scripts, beside its module. Their version is kept for itself, in
+            `drsai_alembic_version_<name>`.
+        commands: the `typer.Typer` of its commands, as `package.module:attribute`: `drsai <name> …`. Imported when one
+            of them is asked for.
+        tools: its methods that are tools of agents, and the options of each. `builtin_tools([…])` in a team factory and
+            `builtin:` in a definition find them by their names.
+    """
+
+    name: ClassVar[str]
+    tables: ClassVar[Sequence[type[SQLModel]]] = ()
+    migrations: ClassVar[str] = "migrations"
+    commands: ClassVar[str | None] = None
+    tools: ClassVar[Mapping[str, ToolOptions]] = {}
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    async def open(self, engine: Engine) -> None:
+        """Begin what runs in the background of a process that runs teams. What it raises, `DrSai.open` raises."""
+
+    async def close(self) -> None:
+        """End what `open` began. What it raises is logged."""
+
+    def routes(self, web: Web) -> APIRouter | None:
+        """Its routes, of a `new_router`; each declares its scope. Here alone FastAPI is imported."""
+        return None
+
+    # --- hooks: storage functions in transactions of the core, which neither commit nor wait for anything -------------
+
+    def run_ended(self, session: Session, run: EndedRun) -> None:
+        """A run has ended, or its part in a process: called in its last write, and so exactly once for each end that is
+        stored, whoever is killed. What it raises is logged, and undoes what it has written and nothing else.
+
+        An input that a live run took up (`on_busy="steer"`) ends with that run, and is not told for itself. A run that
+        uses this hook takes round trips more on PostgreSQL. What is to be done outside of the database is a row of
+        its own here, and done by a task of `open`.
+        """
+
+    def user_deleted(self, session: Session, owner: Owner) -> int:
+        """Delete some of what is a user's and in none of `tables`; how many. Called in each part of their deletion,
+        until nothing is left: at least once, again after an interruption, and only for whom a row belongs to. What
+        it raises ends the deletion, which can be repeated: nobody is told that all is gone before it is."""
+        return 0
+
+    def export_user(self, session: Session, owner: Owner) -> Iterable[tuple[str, bytes]]:
+        """What is a user's and in none of `tables`: names and contents of files for their archive, below `<name>/`.
+        What it raises ends the export: an archive is whole, or there is none."""
+        return ()

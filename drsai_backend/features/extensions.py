@@ -1,0 +1,170 @@
+"""The extensions of one `DrSai`: read, checked, made, opened and closed together."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from drsai_backend.config import Settings
+from drsai_backend.database.hooks import Hooks
+from drsai_backend.database.migrations import Schema
+from drsai_backend.datamodel import table_of
+from drsai_backend.definitions import Means
+from drsai_backend.errors import ConfigurationError
+from drsai_backend.features.base import Extension, Host
+from drsai_backend.features.builtin import BUILTIN
+from drsai_backend.teams.registry import read_module
+from drsai_backend.tools.base import ToolBase
+from drsai_backend.tools.builtin import NAMES
+from drsai_backend.tools.function import Function
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from drsai_backend.api.joining import Web
+    from drsai_backend.runs import Engine
+
+log = logging.getLogger("drsai.extensions")
+
+E = TypeVar("E", bound=Extension)
+Kind = type[Extension]
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
+_WHERE: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
+
+
+class Extensions:
+    """The extensions of one `DrSai`, in the order of its list.
+
+    Args:
+        kinds: their classes, as `kinds_of` gives them.
+        host: what each is made with.
+    """
+
+    def __init__(self, kinds: Iterable[Kind], host: Host) -> None:
+        self._made = [kind(host) for kind in kinds]
+        self._open: list[Extension] = []
+
+    def get(self, kind: type[E]) -> E:
+        """The one of a class. Raises ConfigurationError: there is none."""
+        for each in self._made:
+            if isinstance(each, kind):
+                return each
+        names = ", ".join(each.name for each in self._made) or "none"
+        raise ConfigurationError(f"{kind.__name__} is no extension of this DrSai, which has {names}: see `extensions`")
+
+    def hooks(self) -> Hooks:
+        """Those of their hooks that do anything."""
+        return Hooks(
+            {each.name: each.run_ended for each in self._overriding("run_ended")},
+            {each.name: each.user_deleted for each in self._overriding("user_deleted")},
+            {each.name: each.export_user for each in self._overriding("export_user")},
+            [
+                table
+                for each in self._made
+                for table in map(table_of, each.tables)
+                if {"tenant", "user_id"} <= {*table.c.keys()}
+            ],
+        )
+
+    def _overriding(self, name: str) -> Iterator[Extension]:
+        return (each for each in self._made if getattr(type(each), name) is not getattr(Extension, name))
+
+    def tools(self) -> Mapping[str, ToolBase]:
+        """Their tools by name."""
+        return {
+            name: Function[..., Any](getattr(each, name), options)
+            for each in self._made
+            for name, options in each.tools.items()
+        }
+
+    def routers(self, web: Web) -> Iterator[tuple[str, APIRouter]]:
+        """The routes of each that has any, with its name."""
+        for each in self._made:
+            if (router := each.routes(web)) is not None:
+                yield each.name, router
+
+    async def open(self, engine: Engine) -> None:
+        """Open all, in their order. Raises what one of them does; `close` closes those before it."""
+        for each in self._made:
+            await each.open(engine)
+            self._open.append(each)
+
+    async def close(self) -> None:
+        """Close those that were opened, the last one first."""
+        while self._open:
+            each = self._open.pop()
+            try:
+                await each.close()
+            except Exception:
+                # Foreign code may raise anything, and the others are to be closed.
+                log.exception("the extension %s could not be closed", each.name)
+
+
+def kinds_of(settings: Settings, given: Iterable[Kind] | None = None) -> Sequence[Kind]:
+    """The classes of the built-in extensions, and of those that are `given`; None: that the settings name.
+
+    Raises:
+        ConfigurationError: one of them cannot be used; the text names it.
+    """
+    own = map(_imported, settings.extensions) if given is None else given
+    kinds: list[Any] = [*(_imported(each.extension) for each in BUILTIN), *own]
+    taken: dict[str, Kind] = {}
+    tools = set(NAMES)
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, Extension)):
+            raise ConfigurationError(f"{kind!r} is no extension: name a class of drsai_backend.features.base.Extension")
+        name = getattr(kind, "name", "")
+        if not _NAME.fullmatch(name):
+            text = "a `name` of up to 31 lower-case letters, digits and `_`, which begins with a letter"
+            raise ConfigurationError(f"{_said(kind)}: an extension has {text}, not {name!r}")
+        if name in taken:
+            both = f"{_said(taken[name])} and {_said(kind)}"
+            raise ConfigurationError(f"there are two extensions of the name {name}: {both}")
+        taken[name] = kind
+        for table in sorted(_tables(kind)):
+            if table != name and not table.startswith(f"{name}_"):
+                raise ConfigurationError(f"the extension {name}: its table {table} must be called {name} or {name}_…")
+        for each in kind.tools:
+            if each in tools:
+                raise ConfigurationError(f"the extension {name}: there is another tool of the name {each}")
+            tools.add(each)
+    return kinds
+
+
+def _imported(target: str) -> Any:
+    """What `package.module:Class` names."""
+    found = _WHERE.fullmatch(target)
+    if found is None:
+        raise ConfigurationError(f"{target!r} names no extension: write `package.module:Class`")
+    module, name = found.groups()
+    kind = getattr(read_module(module), name, None)
+    if kind is None:
+        raise ConfigurationError(f"{module} has no {name}, which is to be an extension")
+    return kind
+
+
+def _said(kind: Kind) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _tables(kind: Kind) -> frozenset[str]:
+    return frozenset(table_of(model).name for model in kind.tables)
+
+
+def schemas_of(kinds: Iterable[Kind]) -> Sequence[Schema]:
+    """The tables that they bring, and where the migrations lie."""
+    return [
+        Schema(kind.name, Path(str(sys.modules[kind.__module__].__file__)).parent / kind.migrations, _tables(kind))
+        for kind in kinds
+        if kind.tables
+    ]
+
+
+def means_of(settings: Settings) -> Means:
+    """What the settings let definitions use, tools of extensions included."""
+    return Means.of(settings, chain.from_iterable(kind.tools for kind in kinds_of(settings)))
