@@ -31,6 +31,7 @@ CHAPTERS = {
     "models.DefaultModelClient models.ModelProvider",
     "Who asks": "access.principal.Principal access.principal.Scope access.principal.ROLES api.auth.Identify "
     "api.auth.allowed access.key_store.ApiKeys access.key_store.NewKey",
+    "Extensions": "features.base.Extension features.base.Host api.joining.Web database.hooks.EndedRun",
     "Storage": "DatabaseManager database.SyncDatabaseManager datamodel.Record datamodel.json_field datamodel.long_text "
     "Thread UserInput encode_state decode_state",
 }

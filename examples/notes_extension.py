@@ -1,4 +1,4 @@
-"""A feature of one's own, in the folder `notes`: its verbs, and its tools in an agent. Keeps `extended.db`."""
+"""A feature of one's own, in the folder `notes`: its verbs, and its tool in an agent. Keeps `extended.db`."""
 
 import asyncio
 
@@ -11,8 +11,8 @@ ADA = Owner("default", "ada")
 
 
 def secretary(context: RunContext) -> DrSaiAgent:
-    """Notes what it is told, with tools of the extension."""
-    return DrSaiAgent("secretary", context.model_client(), tools=[*builtin_tools(["note_down", "read_notes"])])
+    """Reads notes, with a tool of the extension."""
+    return DrSaiAgent("secretary", context.model_client(), tools=[*builtin_tools(["read_notes"])])
 
 
 async def main() -> None:
@@ -22,7 +22,7 @@ async def main() -> None:
         print((await drsai.run("secretary", "Please read my notes", user_id="ada")).text)
         print(await notes.ended_runs(ADA), "run has ended")
         counts = await drsai.users.delete(ADA)
-        print("deleted:", counts["notes_note"], "note;", len(await notes.list(ADA)), "left")
+        print("deleted:", counts["notes"], "note;", len(await notes.list(ADA)), "left")
 
 
 if __name__ == "__main__":

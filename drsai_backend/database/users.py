@@ -148,24 +148,25 @@ def busy_threads(session: Session, owner: Owner, *, limit: int = THREADS) -> dic
 def delete_part(
     session: Session, owner: Owner, actor: Actor, hooks: Hooks = NO_HOOKS
 ) -> tuple[dict[str, int], Sequence[ThreadName]]:
-    """Delete some of what belongs to a user, and keys of theirs not: threads with all that belongs to them, except
-    those on which a run is live; and where there are none any more, rows of other tables, those of features included,
-    what their `hooks` delete, and what is shared with them.
-    To be called until nothing is deleted; whoever is killed in between begins anew. The audit log says of each part
-    what it was.
+    """Delete some of what belongs to a user, and keys of theirs not: what `hooks` delete; where that is nothing any
+    more, threads with all that belongs to them, except those on which a run is live; and where there are none any more,
+    rows of other tables, those of features included, and what is shared with them. To be called until nothing is
+    deleted; whoever is killed in between begins anew, and finds the user by rows. The audit log says of each part what
+    it was.
 
     Returns:
         How many of which kind, and the threads.
     """
     alone(session, *owner)  # No upload ends beside it.
-    counts, names = _delete_threads(session, owner)
-    if not names:
-        for table in (*loose_tables().values(), *hooks.tables):
-            counts[_KINDS.get(table.name, table.name)] = delete_owned(session, table, owner)
-        for name, hook in hooks.user_deleted.items():
-            counts[name] = hook(session, owner)
-        # Somebody who gets the name later must not get what was shared with this one.
-        counts["shares_received"] = remove_grants(session, owner)
+    counts: Counter[str] = Counter({name: hook(session, owner) for name, hook in hooks.user_deleted.items()})
+    names: Sequence[ThreadName] = ()
+    if not counts.total():
+        counts, names = _delete_threads(session, owner)
+        if not names:
+            for table in (*loose_tables().values(), *hooks.tables):
+                counts[_KINDS.get(table.name, table.name)] = delete_owned(session, table, owner)
+            # Somebody who gets the name later must not get what was shared with this one.
+            counts["shares_received"] = remove_grants(session, owner)
     deleted = {kind: count for kind, count in counts.items() if count}
     if deleted:
         audit(session, actor, Action.USER_DELETED, owner.user_id, owner=owner, detail={**deleted})

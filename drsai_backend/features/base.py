@@ -59,6 +59,7 @@ class Extension:
             of them is asked for.
         tools: its methods that are tools of agents, and the options of each. `builtin_tools([…])` in a team factory and
             `builtin:` in a definition find them by their names.
+        host: what it was made with.
     """
 
     name: ClassVar[str]
@@ -92,12 +93,14 @@ class Extension:
         """
 
     def user_deleted(self, session: Session, owner: Owner) -> int:
-        """Delete some of what is a user's and in none of `tables`; how many. Called in each part of their deletion,
-        until nothing is left: at least once, again after an interruption, and only for whom a row belongs to. What
-        it raises ends the deletion, which can be repeated: nobody is told that all is gone before it is."""
+        """Delete some of what is a user's and in none of `tables`; how many. Called once their runs have ended, until
+        it says 0, and before anything else is deleted: at least once, and again after an interruption, for whoever any
+        row belongs to. What it raises ends the deletion, which can be repeated: nobody is told that all is gone before
+        it is."""
         return 0
 
     def export_user(self, session: Session, owner: Owner) -> Iterable[tuple[str, bytes]]:
         """What is a user's and in none of `tables`: names and contents of files for their archive, below `<name>/`.
+        It is in memory as a whole.
         What it raises ends the export: an archive is whole, or there is none."""
         return ()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -148,6 +148,11 @@ def _imported(target: str) -> Any:
     return kind
 
 
+def _home(kind: Kind) -> Path:
+    """The folder of the class that has the tables: a subclass elsewhere has its migrations, too."""
+    return Path(inspect.getfile(next(each for each in kind.__mro__ if "tables" in vars(each)))).parent
+
+
 def _said(kind: Kind) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
@@ -158,11 +163,7 @@ def _tables(kind: Kind) -> frozenset[str]:
 
 def schemas_of(kinds: Iterable[Kind]) -> Sequence[Schema]:
     """The tables that they bring, and where the migrations lie."""
-    return [
-        Schema(kind.name, Path(str(sys.modules[kind.__module__].__file__)).parent / kind.migrations, _tables(kind))
-        for kind in kinds
-        if kind.tables
-    ]
+    return [Schema(kind.name, _home(kind) / kind.migrations, _tables(kind)) for kind in kinds if kind.tables]
 
 
 def means_of(settings: Settings) -> Means:

@@ -10,7 +10,7 @@ from drsai_backend.datamodel import Record
 class Note(Record, table=True):
     """A note of a user."""
 
-    __tablename__: ClassVar[str] = "notes_note"  # pyright: ignore[reportIncompatibleVariableOverride]
+    __tablename__: ClassVar[str] = "notes"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     tenant: str = "default"
     user_id: str = Field(index=True)

@@ -27,7 +27,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database import Database
 from drsai_backend.database.audit import audit
 from drsai_backend.database.files import contents_of
-from drsai_backend.database.hooks import NO_HOOKS, Hooks
+from drsai_backend.database.hooks import NO_HOOKS, ExportUser, Hooks
 from drsai_backend.database.owned import owned_by
 from drsai_backend.database.users import loose_tables, threads_of
 from drsai_backend.datamodel import JsonObject, UserInput, table_of, utcnow
@@ -57,12 +57,20 @@ def export_user(files: Files, owner: Owner, path: Path, actor: Actor, hooks: Hoo
     """
     database = files.database
     part = path.with_name(f"{path.name}.part")
+    # Before the archive is opened: what fails here is no trouble of the file.
+    brought = {
+        f"{name}/{file}": data
+        for name, hook in hooks.export_user.items()
+        for file, data in database.read_sync(partial(_brought, hook, owner))
+    }
     try:
-        with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "r+b") as file:
-            with ZipFile(file, "w", ZIP_DEFLATED) as archive:
+        with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "r+b") as opened:
+            with ZipFile(opened, "w", ZIP_DEFLATED) as archive:
                 threads = _write_threads(database, owner, archive)
                 _write_rows(database, owner, archive, hooks)
                 _write_files(files, owner, archive)
+                for file, data in brought.items():
+                    archive.writestr(file, data)
                 manifest: JsonObject = {
                     "format": FORMAT_VERSION,
                     **owner._asdict(),
@@ -70,8 +78,8 @@ def export_user(files: Files, owner: Owner, path: Path, actor: Actor, hooks: Hoo
                     "threads": threads,
                 }
                 archive.writestr("manifest.json", orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
-            file.flush()
-            os.fsync(file.fileno())
+            opened.flush()
+            os.fsync(opened.fileno())
         detail: JsonObject = {"threads": len(threads)}
         database.write_sync(
             partial(audit, actor=actor, action=Action.USER_EXPORTED, subject=owner.user_id, owner=owner, detail=detail)
@@ -105,9 +113,6 @@ def _write_rows(database: Database, owner: Owner, archive: ZipFile, hooks: Hooks
             while rows := database.read_sync(partial(_rows, table=table, owner=owner, after=after)):
                 lines.write(b"".join(orjson.dumps(row, default=_shown) + b"\n" for row in rows))
                 after = tuple(rows[-1][column.name] for column in table.primary_key.columns)
-    for name, hook in hooks.export_user.items():
-        for file, data in database.read_sync(lambda session, hook=hook: list(hook(session, owner))):
-            archive.writestr(f"{name}/{file}", data)
 
 
 def _write_files(files: Files, owner: Owner, archive: ZipFile) -> None:
@@ -118,6 +123,10 @@ def _write_files(files: Files, owner: Owner, archive: ZipFile) -> None:
             with archive.open(f"files/{content.sha256}", "w", force_zip64=True) as file:
                 for data in files.blocks(content.place, content.bytes):
                     file.write(data)
+
+
+def _brought(hook: ExportUser, owner: Owner, session: Session) -> list[tuple[str, bytes]]:
+    return [*hook(session, owner)]
 
 
 def _rows(session: Session, table: sa.Table, owner: Owner, after: tuple[object, ...] | None) -> list[JsonObject]:

@@ -14,7 +14,7 @@ TIME = sa.DateTime(timezone=True).with_variant(sa.BigInteger(), "sqlite")
 
 def upgrade() -> None:
     op.create_table(
-        "notes_note",
+        "notes",
         sa.Column("id", KEY, nullable=False),
         sa.Column("created_at", TIME, nullable=False),
         sa.Column("updated_at", TIME, nullable=False),
@@ -22,9 +22,9 @@ def upgrade() -> None:
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("user_id", sa.String(), nullable=False),
         sa.Column("text", sa.String(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name="pk_notes_note"),
+        sa.PrimaryKeyConstraint("id", name="pk_notes"),
     )
-    op.create_index("ix_notes_note_user_id", "notes_note", ["user_id"])
+    op.create_index("ix_notes_user_id", "notes", ["user_id"])
     op.create_table(
         "notes_ended_runs",
         sa.Column("tenant", sa.String(), nullable=False),
@@ -36,4 +36,4 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_table("notes_ended_runs")
-    op.drop_table("notes_note")
+    op.drop_table("notes")

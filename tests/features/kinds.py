@@ -1,0 +1,79 @@
+"""Extensions for tests. Their tables are made by the migrations in `ends/`."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+from sqlmodel import Field, SQLModel
+
+from drsai_backend.database.hooks import EndedRun
+from drsai_backend.datamodel import table_of
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.base import Extension
+
+
+class End(SQLModel, table=True):
+    """An end that was told. One that is told twice is refused."""
+
+    __tablename__: ClassVar[str] = "ends_end"
+
+    run_id: str = Field(primary_key=True)
+    epoch: int = Field(primary_key=True)
+    status: str
+    thread_id: str
+    told_by: str = Field(primary_key=True)
+
+
+class Ends(Extension):
+    """Keeps every end that it is told."""
+
+    name = "ends"
+    tables = (End,)
+    migrations = "ends"
+
+    def run_ended(self, session: Session, run: EndedRun) -> None:
+        keep(session, run, self.name)
+
+
+class Failing(Extension):
+    """Writes, and fails then."""
+
+    name = "failing"
+    how: ClassVar[Any] = ZeroDivisionError
+
+    def run_ended(self, session: Session, run: EndedRun) -> None:
+        keep(session, run, self.name)
+        if self.how is ZeroDivisionError:
+            raise ZeroDivisionError
+        session.execute(sa.text(self.how))
+
+
+class Outside(Extension):
+    """Keeps something of users outside of the database."""
+
+    name = "outside"
+    kept: ClassVar[dict[Owner, int]] = {}
+    is_away: ClassVar[bool] = False
+
+    def user_deleted(self, session: Session, owner: Owner) -> int:
+        if self.is_away:
+            raise ConnectionError("it is away")
+        return self.kept.pop(owner, 0)
+
+    def export_user(self, session: Session, owner: Owner) -> list[tuple[str, bytes]]:
+        if self.is_away:
+            raise ConnectionError("it is away")
+        return [("count.txt", str(self.kept.get(owner, 0)).encode())]
+
+
+class Plain(Extension):
+    """Uses nothing."""
+
+    name = "plain"
+
+
+def keep(session: Session, run: EndedRun, told_by: str) -> None:
+    row = {"run_id": run.run_id, "epoch": run.epoch, "status": run.status.value, "thread_id": run.name.thread_id}
+    session.execute(sa.insert(table_of(End)).values(**row, told_by=told_by))

@@ -1,0 +1,237 @@
+"""Hooks: each end of a run is told once, in the transaction that stores it, and whoever fails harms nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+import sqlalchemy as sa
+
+from drsai_backend import DrSai, RunStatus
+from drsai_backend.access.principal import Principal
+from drsai_backend.database import hooks, migrations
+from drsai_backend.datamodel import Run, table_of
+from drsai_backend.datamodel.audit import PROGRAM
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.extensions import schemas_of
+from drsai_backend.state.portable.archive import export_user
+from drsai_backend.state.travel import Place
+from tests.examples.processes import ROOT
+from tests.features.conftest import Extended
+from tests.features.kinds import End, Ends, Failing, Outside, Plain
+from tests.support.commands import Commands, clean_environment
+from tests.support.teams.crew import Asker, Crew
+
+ME = Principal()
+ANN = Owner("acme", "ann")
+
+
+async def told(drsai: DrSai, by: str = "ends") -> list[tuple[str, str]]:
+    """Thread and status of each end that was told, in order of the threads' epochs."""
+    rows = await drsai.db.get(End, filters={"told_by": by}, order=["thread_id", "epoch"])
+    return [(row.thread_id, row.status) for row in rows]
+
+
+async def test_each_end_of_a_run_that_is_run(extended: Extended) -> None:
+    crew, asker = Crew(), Asker()
+    drsai = await extended({"crew": crew, "asker": asker}, Ends)
+    await drsai.run("crew", "x", thread_id="done")
+    await drsai.run("asker", "x", thread_id="asked")
+    await drsai.run("asker", "an answer", thread_id="asked")
+    crew.ann.hold()
+    handle = await drsai.start("crew", "x", thread_id="stopped")
+    await drsai.engine.cancel(ME, "stopped")
+    assert (await handle.wait()).status is RunStatus.STOPPED
+    assert await told(drsai) == [
+        ("asked", "awaiting_input"),
+        ("asked", "completed"),
+        ("done", "completed"),
+        ("stopped", "stopped"),
+    ]
+    assert {(row.run_id, row.epoch) for row in await drsai.db.get(End)} >= {
+        (row.run_id, row.epoch) for row in await drsai.db.get(Run)
+    }
+
+
+async def test_each_end_of_a_run_that_nobody_holds(extended: Extended) -> None:
+    crew, asker = Crew(), Asker()
+    drsai = await extended({"crew": crew, "asker": asker}, Ends)
+    for thread in ("stopped", "rewound"):
+        await drsai.run("asker", "x", thread_id=thread)
+    await drsai.engine.cancel(ME, "stopped")
+    await drsai.engine.rewind(ME, "rewound", Place(at=0))
+    crew.ann.hold()
+    await drsai.start("crew", "x", thread_id="busy")
+    queued = await drsai.start("crew", "y", thread_id="busy")
+    await drsai.engine.cancel_run(ME, queued.run_id)
+    assert await told(drsai) == [
+        ("busy", "stopped"),
+        ("rewound", "awaiting_input"),
+        ("rewound", "stopped"),
+        ("stopped", "awaiting_input"),
+        ("stopped", "stopped"),
+    ]
+    crew.ann.release()
+
+
+async def test_inputs_of_a_deleted_user_are_told_before_they_are_gone(extended: Extended) -> None:
+    crew = Crew()
+    drsai = await extended({"crew": crew}, Ends)
+    crew.ann.hold()
+    for _ in range(2):
+        await drsai.start("crew", "x", thread_id="t", user_id=ANN.user_id, tenant=ANN.tenant)
+    await drsai.users.delete(ANN)
+    assert sorted(await told(drsai)) == [("t", "stopped"), ("t", "stopped")]
+
+
+@pytest.mark.parametrize(
+    "how", [ZeroDivisionError, "INSERT INTO nothing VALUES (1)", "INSERT INTO ends_end SELECT * FROM ends_end"]
+)
+@pytest.mark.parametrize("order", [[Failing, Ends], [Ends, Failing]])
+async def test_one_that_fails_harms_no_run_and_no_other(
+    extended: Extended,
+    how: Any,
+    order: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(Failing, "how", how)
+    drsai = await extended({"crew": Crew()}, *order)
+    with caplog.at_level(logging.ERROR, "drsai.extensions"):
+        assert (await drsai.run("crew", "x", thread_id="t")).status is RunStatus.COMPLETED
+    assert await told(drsai) == [("t", "completed")]
+    assert await told(drsai, "failing") == [], "what it had written is undone"
+    [record] = [each for each in caplog.records if each.name == "drsai.extensions"]
+    assert record.getMessage() == "the extension failing has missed the end of a run"
+    assert record.exc_info is not None
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from drsai_backend import DrSai
+from tests.features.kinds import Ends, keep
+from tests.support.teams.crew import Crew
+from tests.support.threads import QUICK, settings
+
+mark = Path("killed")
+
+class Killed(Ends):
+    def run_ended(self, session, run):
+        keep(session, run, "killed")
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+async def main():
+    async with DrSai({"crew": Crew()}, sys.argv[1], settings=settings(**QUICK), extensions=[Killed]) as drsai:
+        if not mark.exists():
+            await drsai.run("crew", "x", thread_id="t")
+        while not (await drsai.get_thread("anonymous", "t")).status.is_final:
+            await asyncio.sleep(0.05)
+
+asyncio.run(main())
+"""
+
+
+def test_an_end_is_told_once_though_the_process_is_killed_in_it(
+    commands: Commands, database_url: str, tmp_path: Path
+) -> None:
+    migrations.upgrade(database_url, extensions=schemas_of([Ends]))
+    environment = clean_environment()
+    for expected in (-signal.SIGKILL, 0):
+        ran = commands.program("-c", KILLED, database_url, cwd=tmp_path, env=environment)
+        assert ran.wait(60) == expected, ran.stderr
+    with migrations.connecting(database_url, write=False) as connection:
+        rows = [*connection.execute(sa.select(table_of(End).c.told_by, table_of(End).c.status))]
+    assert rows == [("killed", "completed")]
+
+
+@pytest.mark.parametrize(("kinds", "expected"), [([], 0), ([Plain], 0), ([Ends], 1)])
+async def test_what_an_extension_does_not_use_costs_a_run_no_call(
+    extended: Extended, kinds: list[Any], expected: int
+) -> None:
+    drsai = await extended({"crew": Crew()}, *kinds)
+    calls = Counter[str]()
+
+    def count(frame: Any, event: str, _: object) -> None:
+        if event == "call" and os.path.normpath(frame.f_code.co_filename) in (hooks.__file__, *_OURS):
+            calls[frame.f_code.co_name] += 1
+
+    threading.setprofile(count)
+    sys.setprofile(count)
+    try:
+        await drsai.run("crew", "x", thread_id="t")
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    if not expected:
+        assert not calls
+    assert len(await told(drsai) if kinds == [Ends] else []) == expected
+
+
+_OURS = [str(path) for path in (ROOT / "drsai_backend/features").glob("*.py")]
+
+
+async def test_all_that_is_a_users_goes_and_nothing_of_others(extended: Extended, tmp_path: Path) -> None:
+    from notes import Notes
+
+    drsai = await extended({"crew": Crew()}, Notes, Outside)
+    notes, bob = drsai.extension(Notes), Owner("acme", "bob")
+    Outside.kept.update({ANN: 3, bob: 4})
+    for owner in (ANN, bob):
+        for number in range(3):
+            await notes.add(owner, f"note {number}")
+        await drsai.run("crew", "x", thread_id="t", user_id=owner.user_id, tenant=owner.tenant)
+    page = await drsai.users.list("acme")
+    assert [item.user_id for item in page.items] == ["ann", "bob"]
+    await asyncio.to_thread(export_user, drsai.files, ANN, tmp_path / "ann.zip", PROGRAM, drsai.engine.hooks)
+    with ZipFile(tmp_path / "ann.zip") as archive:
+        assert archive.read("notes/notes.json") == b'["note 0", "note 1", "note 2"]'
+        assert archive.read("outside/count.txt") == b"3"
+        assert archive.read("rows/notes.jsonl").count(b"\n") == 3
+        assert b'"count":1' in archive.read("rows/notes_ended_runs.jsonl")
+    drsai.keys.stale_seconds = 0
+    deleted = await drsai.users.delete(ANN)
+    assert (deleted["notes"], deleted["notes_ended_runs"], deleted["outside"]) == (3, 1, 3)
+    assert (await notes.list(ANN), await notes.ended_runs(ANN), Outside.kept.get(ANN)) == ([], 0, None)
+    assert (len(await notes.list(bob)), await notes.ended_runs(bob), Outside.kept.get(bob)) == (3, 1, 4)
+    Outside.kept.clear()
+
+
+async def test_somebody_who_has_rows_of_an_extension_alone_is_a_user(extended: Extended) -> None:
+    from notes import Notes
+
+    drsai = await extended({"crew": Crew()}, Notes)
+    await drsai.extension(Notes).add(ANN, "x")
+    assert [item.user_id for item in (await drsai.users.list("acme")).items] == ["ann"]
+    assert await drsai.users.delete(ANN) == {"notes": 1}
+
+
+async def test_a_deletion_that_an_extension_cannot_do_is_not_done(
+    extended: Extended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drsai = await extended({"crew": Crew()}, Outside)
+    await drsai.run("crew", "x", thread_id="t", user_id=ANN.user_id, tenant=ANN.tenant)
+    monkeypatch.setattr(Outside, "kept", {ANN: 2})
+    monkeypatch.setattr(Outside, "is_away", True)
+    for work in (
+        lambda: drsai.users.delete(ANN),
+        lambda: asyncio.to_thread(export_user, drsai.files, ANN, tmp_path / "a.zip", PROGRAM, drsai.engine.hooks),
+    ):
+        with pytest.raises(ConnectionError, match="it is away"):
+            await work()
+    assert not any(name.startswith("a.zip") for name in os.listdir(tmp_path))
+    assert [item.user_id for item in (await drsai.users.list("acme")).items] == ["ann"], "the rest is there"
+    monkeypatch.setattr(Outside, "is_away", False)
+    assert (await drsai.users.delete(ANN))["outside"] == 2
+    assert (await drsai.users.list("acme")).items == []
