@@ -47,6 +47,15 @@ def test_tools(commands: Commands, tmp_path: Path) -> None:
     assert output.endswith("reminder-1: water the plants\n")
 
 
+def test_notes_extension(commands: Commands, tmp_path: Path) -> None:
+    """The folder `notes` beside it is tested in tests/features."""
+    assert run(commands, "notes_extension.py", tmp_path).splitlines() == [
+        "The tide turns at noon.",
+        "1 run has ended",
+        "deleted: 1 note; 0 left",
+    ]
+
+
 def test_models(commands: Commands, tmp_path: Path) -> None:
     """Reads "models.yaml" beside it."""
     assert run(commands, "models.py", tmp_path).splitlines() == [
