@@ -317,4 +317,5 @@ def test_nothing_is_left_out() -> None:
     listed = set(re.findall(r"\]\(([\w./]+)\)", (EXAMPLES / "README.md").read_text()))
     assert listed == files
     here = Path(__file__).read_text()
-    assert [name for name in files if f'"{name}"' not in here] == []
+    # The folder `notes` is one example: tests/features copies and removes it as a whole.
+    assert [name for name in files if f'"{name}"' not in here and not name.startswith("notes/")] == []
