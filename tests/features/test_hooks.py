@@ -6,9 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
-import threading
-from collections import Counter
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -19,13 +16,13 @@ import sqlalchemy as sa
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import hooks, migrations
+from drsai_backend.database.runs import writes
 from drsai_backend.datamodel import Run, table_of
 from drsai_backend.datamodel.audit import PROGRAM
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.features.extensions import schemas_of
 from drsai_backend.state.portable.archive import export_user
 from drsai_backend.state.travel import Place
-from tests.examples.processes import ROOT
 from tests.features.conftest import Extended
 from tests.features.kinds import End, Ends, Failing, Outside, Plain
 from tests.support.commands import Commands, clean_environment
@@ -156,30 +153,28 @@ def test_an_end_is_told_once_though_the_process_is_killed_in_it(
     assert rows == [("killed", "completed")]
 
 
-@pytest.mark.parametrize(("kinds", "expected"), [([], 0), ([Plain], 0), ([Ends], 1)])
+@pytest.mark.parametrize(("kinds", "expected"), [([], 0), ([Plain], 0), ([Outside], 0), ([Ends], 1)])
 async def test_what_an_extension_does_not_use_costs_a_run_no_call(
-    extended: Extended, kinds: list[Any], expected: int
+    extended: Extended, kinds: list[Any], expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Not even a call that finds nothing to do: the last write stays one list of statements."""
+    calls: list[str] = []
+    tell, guarded = hooks.Hooks.tell_end, writes.run_guarded
+
+    def told_end(self: Any, *args: Any) -> None:
+        calls.append("told")
+        tell(self, *args)
+
+    def run(*args: Any, is_last: bool = False) -> Any:
+        calls.append("last" if is_last else "not last")
+        return guarded(*args, is_last=is_last)
+
     drsai = await extended({"crew": Crew()}, *kinds)
-    calls = Counter[str]()
-
-    def count(frame: Any, event: str, _: object) -> None:
-        if event == "call" and os.path.normpath(frame.f_code.co_filename) in (hooks.__file__, *_OURS):
-            calls[frame.f_code.co_name] += 1
-
-    threading.setprofile(count)
-    sys.setprofile(count)
-    try:
-        await drsai.run("crew", "x", thread_id="t")
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
-    if not expected:
-        assert not calls
-    assert len(await told(drsai) if kinds == [Ends] else []) == expected
-
-
-_OURS = [str(path) for path in (ROOT / "drsai_backend/features").glob("*.py")]
+    monkeypatch.setattr(hooks.Hooks, "tell_end", told_end)
+    monkeypatch.setattr(writes, "run_guarded", run)
+    await drsai.run("crew", "x", thread_id="t")
+    assert calls.count("told") == expected
+    assert calls[-2:] == ["not last", "told"] if expected else calls[-1] == "last"
 
 
 async def test_all_that_is_a_users_goes_and_nothing_of_others(extended: Extended, tmp_path: Path) -> None:
