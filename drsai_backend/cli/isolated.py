@@ -62,8 +62,8 @@ class _Isolation:
     async def __call__(self, keys: Sequence[int]) -> Ended:
         orders, number = self._orders or self._begin(), next(self._numbers)
         ended = self._ends[number] = asyncio.get_running_loop().create_future()
-        orders.send((number, list(keys)))
         try:
+            orders.send((number, list(keys)))
             return await asyncio.shield(ended)
         except asyncio.CancelledError:
             with suppress(OSError, TimeoutError):
@@ -117,7 +117,9 @@ def _fork(orders: Connection) -> None:
             for number in [number for number, process in running.items() if process.sentinel in ready]:
                 process = running.pop(number)
                 process.join()
-                orders.send((number, Ended(process.pid or 0, process.exitcode or 0)))
+                # The server may be gone. What it asked for before is still in the pipe, and is done.
+                with suppress(OSError):
+                    orders.send((number, Ended(process.pid or 0, process.exitcode or 0)))
             if orders in ready:
                 number, keys = orders.recv()
                 if keys is not None:
