@@ -16,7 +16,6 @@ from autogen_agentchat.base import TaskResult
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 
 from drsai_backend import jobs
-from drsai_backend.access.audit import AuditLog
 from drsai_backend.access.identity import Authenticator
 from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import ANONYMOUS
@@ -30,6 +29,7 @@ from drsai_backend.datamodel.thread import check_name
 from drsai_backend.definitions.modes import add_modes
 from drsai_backend.definitions.stored.calls import AgentCalls
 from drsai_backend.errors import DrSaiError
+from drsai_backend.features.audit.extension import Audit
 from drsai_backend.features.base import Extension, Host
 from drsai_backend.features.extensions import E, Extensions, kinds_of, schemas_of
 from drsai_backend.models import ModelClientFactory, ModelProvider
@@ -136,7 +136,7 @@ class DrSai(ThreadCalls):
             add_modes(teams, settings)
         engine = Engine(teams, self.db, self.models, settings, hooks=made.hooks(), own_tools=made.tools())
         super().__init__(engine, by)
-        self.audit = AuditLog(self.database)
+        self.audit = made.get(Audit)
         self.users = Users(self.engine, self.keys, settings)
         self.webhooks = self.engine.webhooks
         self.files = self.engine.files

@@ -9,11 +9,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import WebSocketRoute
 from starlette.types import Lifespan
 
-from drsai_backend.access.audit import AuditLog
 from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.api.agents import agent_routes
 from drsai_backend.api.anthropic.endpoint import CountTokensRoute, MessagesRoute
-from drsai_backend.api.audit import audit_routes
 from drsai_backend.api.auth import Access
 from drsai_backend.api.branches import branch_routes
 from drsai_backend.api.engine.routes import PREFIX, engine_routes
@@ -119,7 +117,6 @@ def create_app(
     routes.extend(share_routes(engine, bodies).routes)
     routes.extend(branch_routes(engine, bodies, max_messages=settings.max_messages).routes)
     routes.extend(thread_routes(engine, bodies, ping=ping_seconds).routes)
-    routes.extend(audit_routes(AuditLog(engine.db.database)).routes)
     routes.extend(webhook_routes(engine.webhooks).routes)
     routes.extend(tool_routes(engine.tools, bodies).routes)
     tasks = Tasks(engine, settings)

@@ -2,43 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import typer
 
 import drsai_backend
-from drsai_backend.cli import (
-    agents,
-    archive,
-    audit,
-    files,
-    keys,
-    schema,
-    shares,
-    steering,
-    steps,
-    threads,
-    tools,
-    travel,
-    users,
-    webhooks,
-)
 from drsai_backend.cli.database import read_settings
 from drsai_backend.cli.group import Groups
 from drsai_backend.cli.options import DatabaseUrl
-
-GROUPS: Final = {
-    "threads": (threads.app, steps.app, travel.app, steering.app, shares.app, archive.app),
-    "agents": (agents.app,),
-    "files": (files.app,),
-    "tools": (tools.app,),
-    "keys": (keys.app,),
-    "users": (users.app,),
-    "audit": (audit.app,),
-    "webhooks": (webhooks.app,),
-    "db": (schema.app,),
-}
-"""Each group of commands, in the order of the help: the first says what the group is, the others add commands to it."""
+from drsai_backend.features.builtin import BUILTIN, imported
 
 app = typer.Typer(
     name="drsai",
@@ -49,10 +21,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _name, (_group, *_more) in GROUPS.items():
-    for _each in _more:
-        _group.registered_commands += _each.registered_commands
-    app.add_typer(_group, name=_name)
+_groups: dict[str, typer.Typer] = {}
+for _each in BUILTIN:
+    _commands = imported(_each.commands)
+    if (_group := _groups.setdefault(_each.group, _commands)) is _commands:
+        app.add_typer(_group, name=_each.group)
+    else:
+        _group.registered_commands += _commands.registered_commands
 
 Teams = Annotated[
     str | None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -11,7 +10,7 @@ import typer
 from drsai_backend.cli import lists
 from drsai_backend.cli.database import missing, opened, owner_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl
-from drsai_backend.cli.screen import age, in_line, make_console, one_line, print_below, read_duration, when, whose_name
+from drsai_backend.cli.screen import age, in_line, make_console, print_below, read_duration, rights_of, when, whose_name
 from drsai_backend.errors import ConfigurationError, Conflict
 
 if TYPE_CHECKING:
@@ -178,14 +177,6 @@ def _show_secret(secret: NewSecret | None, info: KeyInfo) -> None:
 
 def _whose(info: KeyInfo) -> str:
     return in_line(whose_name(owner_of(info.tenant, info.user_id)))
-
-
-def rights_of(scopes: Collection[str]) -> str:
-    """The scopes, or the role that has just these."""
-    from drsai_backend.access.principal import ROLES
-
-    roles = [role for role, those in ROLES.items() if set(map(str, those)) == set(scopes)]
-    return one_line(", ".join(roles or scopes))
 
 
 def _end(info: KeyInfo) -> str:

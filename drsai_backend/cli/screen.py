@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -284,3 +284,11 @@ def _split_blocks(text: str) -> tuple[list[str], str]:
 def make_transcript(console: Console) -> Transcript:
     """The one that fits the console."""
     return _LiveTranscript(console) if console.is_terminal and not console.is_dumb_terminal else Transcript(console)
+
+
+def rights_of(scopes: Collection[str]) -> str:
+    """The scopes, or the role that has just these."""
+    from drsai_backend.access.principal import ROLES
+
+    roles = [role for role, those in ROLES.items() if set(map(str, those)) == set(scopes)]
+    return one_line(", ".join(roles or scopes))

@@ -17,7 +17,7 @@ from drsai_backend.datamodel import table_of
 from drsai_backend.definitions import Means
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.features.base import Extension, Host
-from drsai_backend.features.builtin import BUILTIN
+from drsai_backend.features.builtin import BUILTIN, imported
 from drsai_backend.teams.registry import read_module
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.builtin import NAMES
@@ -112,7 +112,7 @@ def kinds_of(settings: Settings, given: Iterable[Kind] | None = None) -> Sequenc
         ConfigurationError: one of them cannot be used; the text names it.
     """
     own = map(_imported, settings.extensions) if given is None else given
-    kinds: list[Any] = [*(_imported(each.extension) for each in BUILTIN), *own]
+    kinds: list[Any] = [*(imported(each.extension) for each in BUILTIN if each.extension is not None), *own]
     taken: dict[str, Kind] = {}
     tools = set(NAMES)
     for kind in kinds:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from drsai_backend.cli import lists
-from drsai_backend.cli.app import GROUPS
+from drsai_backend.cli.app import app
 
 
 class Item(BaseModel):
@@ -75,6 +75,6 @@ def test_what_programs_read_is_json_alone(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_no_two_modules_of_a_group_have_a_command_of_one_name() -> None:
-    for group, *_ in GROUPS.values():
+    for group in filter(None, (each.typer_instance for each in app.registered_groups)):
         names = [each.name or (each.callback and each.callback.__name__) for each in group.registered_commands]
         assert len(names) == len(set(names))

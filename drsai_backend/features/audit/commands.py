@@ -10,9 +10,17 @@ import typer
 
 from drsai_backend.cli import lists
 from drsai_backend.cli.database import opened
-from drsai_backend.cli.keys import rights_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
-from drsai_backend.cli.screen import confirm, in_line, make_console, one_line, print_below, read_duration, when
+from drsai_backend.cli.screen import (
+    confirm,
+    in_line,
+    make_console,
+    one_line,
+    print_below,
+    read_duration,
+    rights_of,
+    when,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Query
 from pydantic import AfterValidator
 from starlette.responses import Response
 
-from drsai_backend.access.audit import AuditLog
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed, user_of
 from drsai_backend.api.http.json import answers, list_response, page_of
@@ -17,6 +16,7 @@ from drsai_backend.api.http.parameters import Limit, after_of, new_router
 from drsai_backend.database.audit import CURSOR_PATTERN, AuditRecord
 from drsai_backend.datamodel.audit import Action, By
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
+from drsai_backend.features.audit.extension import Audit
 from drsai_backend.json_types import JsonObject
 
 Admin = Annotated[Principal, allowed(Scope.ADMIN, named=False)]
@@ -71,7 +71,7 @@ _ENTRY: Final[JsonObject] = {
 }
 
 
-def audit_routes(log: AuditLog) -> APIRouter:
+def audit_routes(log: Audit) -> APIRouter:
     """Whoever asks here sees the log of their own tenant only."""
     router = new_router("/v1/audit", tags=["audit"])
 

@@ -11,13 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.orm import Session
 
-from drsai_backend.access.audit import AuditLog
+from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.audit import MAX_DETAIL, AuditRecord, audit
 from drsai_backend.datamodel import AuditEntry, JsonObject, table_of, utcnow
 from drsai_backend.datamodel.audit import CLI, PROGRAM, REFUSAL, Action, Actor, By
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DatabaseError, DrSaiError, InvalidRequest
+from drsai_backend.features.audit.extension import Audit
+from drsai_backend.features.base import Host
 
 ANN = Owner("acme", "ann")
 ROOT = Actor(By.USER, "root", "key_1", "gateway", "req_1")
@@ -28,8 +30,12 @@ async def add(db: DatabaseManager, actor: Actor, action: Action, subject: str, *
     await db.database.write(partial(audit, actor=actor, action=action, subject=subject, **more))
 
 
+def log_of(db: DatabaseManager) -> Audit:
+    return Audit(Host(db, Settings()))
+
+
 async def entries(db: DatabaseManager, *of: str | None) -> list[AuditRecord]:
-    return [item async for item in AuditLog(db.database).entries(*of)]
+    return [item async for item in log_of(db).entries(*of)]
 
 
 async def test_an_entry_says_who_did_what(db: DatabaseManager) -> None:
@@ -96,7 +102,7 @@ async def test_what_an_entry_holds_is_bounded_and_never_refused(
 ) -> None:
     await db.ensure_schema()
     await add(db, PROGRAM, Action.THREAD_IMPORTED, subject, owner=ANN, detail=detail)
-    [entry] = (await AuditLog(db.database).list(limit=1)).items
+    [entry] = (await log_of(db).list(limit=1)).items
     assert len(entry.subject) <= 300
     assert entry.detail is not None
     assert len(str(entry.detail)) <= 2 * MAX_DETAIL
@@ -104,7 +110,7 @@ async def test_what_an_entry_holds_is_bounded_and_never_refused(
 
 async def test_filters_and_pages(db: DatabaseManager) -> None:
     await db.ensure_schema()
-    log = AuditLog(db.database)
+    log = log_of(db)
     for n in range(7):
         await add(db, ROOT, Action.THREAD_DELETED, f"t{n}", owner=ANN)
     await add(db, PROGRAM, Action.THREAD_IMPORTED, "u", owner=Owner("acme", "bob"))
@@ -130,7 +136,7 @@ async def test_filters_and_pages(db: DatabaseManager) -> None:
 
 async def test_pruning_is_told(db: DatabaseManager) -> None:
     await db.ensure_schema()
-    log = AuditLog(db.database)
+    log = log_of(db)
     for tenant, count in (("acme", 3), ("other", 2)):
         for n in range(count):
             await add(db, PROGRAM, Action.THREAD_DELETED, f"t{n}", owner=Owner(tenant, "ann"))

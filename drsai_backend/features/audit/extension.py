@@ -1,30 +1,35 @@
-"""The audit log as programs, the API and the command line read it; `drsai_backend.database.audit` writes it."""
+"""`Audit` is the feature: its verbs, `drsai.audit.list(…)`, and its routes."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from drsai_backend.database import Database
 from drsai_backend.database.audit import AuditPage, AuditRecord, list_audit, prune_audit
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.features.base import Extension
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from drsai_backend.api.joining import Web
 
 _PAGE: Final = 500
 
 
-class AuditLog:
-    """The audit log of a database.
+class Audit(Extension):
+    """The audit log: who did what that others may ask about."""
 
-    Args:
-        database: not closed by this object.
-    """
+    name = "audit"
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def routes(self, web: Web) -> APIRouter:
+        from drsai_backend.features.audit.routes import audit_routes
+
+        return audit_routes(self)
 
     async def list(
         self,
@@ -40,7 +45,7 @@ class AuditLog:
     ) -> AuditPage:
         """A page of entries, newest first. Arguments and errors as those of `list_audit`."""
         only = {"thread_id": thread_id, "since": since, "until": until}
-        return await self._database.read(
+        return await self.host.database.read(
             partial(list_audit, tenant=tenant, user_id=user_id, action=action, after=after, limit=limit, **only)
         )
 
@@ -75,6 +80,8 @@ class AuditLog:
         except OverflowError:
             raise InvalidRequest("older_than reaches back before the first year", param="older_than") from None
         total = 0
-        while gone := await self._database.write(lambda session: prune_audit(session, actor, before, tenant=tenant)):
+        while gone := await self.host.database.write(
+            lambda session: prune_audit(session, actor, before, tenant=tenant)
+        ):
             total += gone
         return total
