@@ -27,17 +27,18 @@ from drsai_backend.datamodel.audit import By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.definitions.modes import add_modes
-from drsai_backend.definitions.stored.calls import AgentCalls
 from drsai_backend.errors import DrSaiError
 from drsai_backend.features.audit.extension import Audit
 from drsai_backend.features.base import Extension, Host
 from drsai_backend.features.extensions import E, Extensions, kinds_of, schemas_of
+from drsai_backend.features.registered_tools.calls import ToolCalls
+from drsai_backend.features.stored_definitions.calls import AgentCalls
+from drsai_backend.features.users.users import Users
 from drsai_backend.models import ModelClientFactory, ModelProvider
 from drsai_backend.runs import Engine, Handle, InputMessage, ModelParams, OnBusy, OnQuestion, RunRequest
 from drsai_backend.runs.events import RunEnded
 from drsai_backend.runs.feed.outcome import check_failure, message_of, result_of
 from drsai_backend.runs.requests import Task
-from drsai_backend.runs.users import Users
 from drsai_backend.state.store import JournalStateStore
 from drsai_backend.teams.builtin import builtin_teams
 from drsai_backend.teams.client_tools.definitions import ClientTools
@@ -49,7 +50,6 @@ from drsai_backend.thread_calls import ThreadCalls
 from drsai_backend.tools.builtin import builtin_tools
 from drsai_backend.tools.mcp.pool import pool
 from drsai_backend.tools.mcp.servers import configure
-from drsai_backend.tools.registered.calls import ToolCalls
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

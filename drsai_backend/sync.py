@@ -23,12 +23,12 @@ from typing import Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 from drsai_backend.database import SyncDatabaseManager
 from drsai_backend.database.files import FileInfo, Place
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.definitions.stored.calls import AgentCalls
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, NotOpened
+from drsai_backend.features.registered_tools.calls import ToolCalls
+from drsai_backend.features.stored_definitions.calls import AgentCalls
 from drsai_backend.files import Files
 from drsai_backend.runs import Handle, MessageDone, RunEnded, RunEvent
-from drsai_backend.tools.registered.calls import ToolCalls
 
 P = ParamSpec("P")
 T = TypeVar("T")

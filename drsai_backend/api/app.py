@@ -10,10 +10,8 @@ from starlette.routing import WebSocketRoute
 from starlette.types import Lifespan
 
 from drsai_backend.access.key_store import ApiKeys
-from drsai_backend.api.agents import agent_routes
 from drsai_backend.api.anthropic.endpoint import CountTokensRoute, MessagesRoute
 from drsai_backend.api.auth import Access
-from drsai_backend.api.branches import branch_routes
 from drsai_backend.api.engine.routes import PREFIX, engine_routes
 from drsai_backend.api.engine.socket import TaskSocket
 from drsai_backend.api.engine.tasks import Tasks
@@ -24,27 +22,19 @@ from drsai_backend.api.http.json import install_document
 from drsai_backend.api.http.middleware import Hosts, RequestBoundary, RequestGuard
 from drsai_backend.api.http.parameters import known_parameters
 from drsai_backend.api.joining import Routers, Web, join, no_routers
-from drsai_backend.api.keys import key_routes
 from drsai_backend.api.mcp.route import McpRoute
 from drsai_backend.api.openai.chat.endpoint import ChatRoute
 from drsai_backend.api.openai.completions import CompletionsRoute
 from drsai_backend.api.openai.conversations import conversation_routes
 from drsai_backend.api.openai.embeddings import embedding_routes
-from drsai_backend.api.openai.files.routes import file_routes
 from drsai_backend.api.openai.models import model_routes
 from drsai_backend.api.openai.responses.routes import response_routes
 from drsai_backend.api.openai.responses.service import Responses
 from drsai_backend.api.openai.responses.socket import ResponsesSocket
 from drsai_backend.api.pages import page_routes
-from drsai_backend.api.shares import share_routes
-from drsai_backend.api.threads import run_routes, thread_routes
-from drsai_backend.api.tools import tool_routes
-from drsai_backend.api.users import user_routes
-from drsai_backend.api.webhooks import webhook_routes
 from drsai_backend.config import Settings
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs import Engine
-from drsai_backend.runs.users import Users
 
 PING_SECONDS: Final = 15.0
 _EXPOSED: Final = (
@@ -72,8 +62,7 @@ def create_app(
     is_demo: bool | None = None,
     routers: Routers = no_routers,
 ) -> FastAPI:
-    """The HTTP interface of `engine`. `access` tells who asks; `keys` are those that its admins manage; None: there
-    are no routes for them.
+    """The HTTP interface of `engine`. `access` tells who asks; `keys` are those that its admins manage.
 
     `lifespan` runs around the server, as FastAPI's does. `hosts` are those that are served; default: the settings'
     `allowed_hosts`, and where there are none, all: who embeds an application knows where it listens. A stream that has
@@ -111,24 +100,13 @@ def create_app(
     socket = ResponsesSocket(responses, access, hosts, settings.cors_origins)
     routes.append(WebSocketRoute("/v1/responses", socket))
     routes.extend(response_routes(responses, ping=ping_seconds).routes)
-    routes.extend(file_routes(engine, bodies).routes)
     routes.extend(conversation_routes(responses).routes)
-    routes.extend(run_routes(engine, bodies, ping=ping_seconds).routes)
-    routes.extend(share_routes(engine, bodies).routes)
-    routes.extend(branch_routes(engine, bodies, max_messages=settings.max_messages).routes)
-    routes.extend(thread_routes(engine, bodies, ping=ping_seconds).routes)
-    routes.extend(webhook_routes(engine.webhooks).routes)
-    routes.extend(tool_routes(engine.tools, bodies).routes)
     tasks = Tasks(engine, settings)
     routes.append(WebSocketRoute(f"{PREFIX}/ws", TaskSocket(tasks, bodies, access, hosts, settings.cors_origins)))
     routes.extend(engine_routes(tasks, bodies, ping=ping_seconds).routes)
-    routes.extend(agent_routes(engine.agents, bodies).routes)
-    if keys is not None:
-        routes.extend(key_routes(keys, engine.webhooks, bodies).routes)
-        routes.extend(user_routes(Users(engine, keys, settings)).routes)
     routes.extend(health_routes(engine, "offline demo model" if is_demo else None).routes)
     routes.extend(page_routes())
-    for name, router in routers(Web(engine, bodies, ping_seconds)):
+    for name, router in routers(Web(engine, bodies, ping_seconds, settings.max_messages, keys)):
         join(app, name, router)
     install_error_handlers(app)
     install_document(app, needs_key=access.needs_key)

@@ -22,9 +22,11 @@ from drsai_backend.access.identity import Authenticator
 from drsai_backend.access.principal import ANONYMOUS, Principal, Scope
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.errors import refusal
+from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InsufficientScope, InvalidRequest, Unauthenticated
 from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.threads.rights import Named
 
 Identify: TypeAlias = Callable[[Request], Principal | Awaitable[Principal | None] | None]
 """Who asks, as an application with a login of its own knows it; None: nobody that it knows."""
@@ -348,3 +350,8 @@ def _description_of(kind: type[BaseModel]) -> bytes:
     required = bool(schema.get("required") or schema.get("oneOf"))
     body = {"required": required, "content": {"application/json": {"schema": inlined(schema)}}}
     return orjson.dumps({"requestBody": body})
+
+
+def named(who: Principal, thread_id: str, owner: str | None) -> Named:
+    """The thread that a request names: one's own, or that of the `owner`."""
+    return thread_id if owner is None else Owner(who.tenant, owner).thread(thread_id)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.dependencies.models import Dependant
 from starlette.routing import Route
 
+from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.api.auth import needed_scope, open_to_all
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.parameters import KeyFirstRoute
@@ -24,11 +25,15 @@ class Web:
         engine: runs, and what is stored of threads, for the principal who asks.
         bodies: reads bodies, within the bounds of this server.
         ping: seconds after which a stream that has nothing to say sends a comment.
+        max_messages: how many messages one request may have.
+        keys: the keys of users; None: this application makes none.
     """
 
     engine: Engine
     bodies: Bodies
     ping: float
+    max_messages: int
+    keys: ApiKeys | None
 
 
 Routers = Callable[[Web], Iterable[tuple[str, APIRouter]]]

@@ -22,7 +22,6 @@ from drsai_backend.api.openai.speech import Piece, Speech
 from drsai_backend.cli.database import read_settings, show_url
 from drsai_backend.cli.logs import configure_logging
 from drsai_backend.cli.screen import in_line, make_console, make_transcript, print_error, print_rows
-from drsai_backend.cli.threads import print_list
 from drsai_backend.database import Database
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.audit import By
@@ -31,6 +30,7 @@ from drsai_backend.definitions import load
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, Conflict, DrSaiError, NotFound, UnknownModel
 from drsai_backend.features.extensions import means_of
+from drsai_backend.features.threads.commands.threads import print_list
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import RunEnded
 from drsai_backend.runs.threads.views import ThreadDetail, ThreadSummary

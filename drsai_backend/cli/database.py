@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drsai_backend.cli.screen import whose_name
 from drsai_backend.errors import NotFound
 
 if TYPE_CHECKING:
@@ -69,3 +70,13 @@ def owner_of(tenant: str, user_id: str) -> Owner:
 def show_url(database: Database) -> str:
     """A database's URL to read: absolute, without its password."""
     return database.url if database.dialect == "sqlite" else database.url_safe
+
+
+@contextmanager
+def threads_of(owner: Owner, database_url: str | None) -> Generator[SyncDrSai]:
+    """The database, in which a thread that is not found is missed in words for who types."""
+    with (
+        opened(database_url) as drsai,
+        missing(f"{whose_name(owner)} has ", " here; `drsai threads list` shows those there are"),  # "no thread 't'"
+    ):
+        yield drsai

@@ -7,12 +7,12 @@ from typing import Any, Final, NamedTuple
 
 
 class Builtin(NamedTuple):
-    """A feature of this package.
+    """Commands that come along, and the feature whose they are.
 
     Attributes:
-        group: the noun of its commands; features of one noun add to each other's, and the first says what it is.
-        commands: the `typer.Typer` of its commands, as `package.module:attribute`.
-        extension: its class, written in the same way. None: the core does it.
+        group: the noun of the commands; those of one noun add to each other, and the first says what it is.
+        commands: where they are, a `typer.Typer`, as `package.module:attribute`.
+        extension: the class of the feature, written in the same way. None: it is another line's, or the core's.
     """
 
     group: str
@@ -20,20 +20,25 @@ class Builtin(NamedTuple):
     extension: str | None = None
 
 
+def _feature(group: str, folder: str, kind: str, commands: str = "commands") -> Builtin:
+    there = f"drsai_backend.features.{folder}"
+    return Builtin(group, f"{there}.{commands}:app", f"{there}.extension:{kind}")
+
+
 BUILTIN: Final = (
-    Builtin("threads", "drsai_backend.cli.threads:app"),
-    Builtin("threads", "drsai_backend.cli.steps:app"),
-    Builtin("threads", "drsai_backend.cli.travel:app"),
-    Builtin("threads", "drsai_backend.cli.steering:app"),
-    Builtin("threads", "drsai_backend.cli.shares:app"),
-    Builtin("threads", "drsai_backend.cli.archive:app"),
-    Builtin("agents", "drsai_backend.cli.agents:app"),
-    Builtin("files", "drsai_backend.cli.files:app"),
-    Builtin("tools", "drsai_backend.cli.tools:app"),
-    Builtin("keys", "drsai_backend.cli.keys:app"),
-    Builtin("users", "drsai_backend.cli.users:app"),
-    Builtin("audit", "drsai_backend.features.audit.commands:app", "drsai_backend.features.audit.extension:Audit"),
-    Builtin("webhooks", "drsai_backend.cli.webhooks:app"),
+    _feature("threads", "threads", "Threads", "commands.threads"),
+    Builtin("threads", "drsai_backend.features.threads.commands.steps:app"),
+    _feature("threads", "travel", "Travel"),
+    Builtin("threads", "drsai_backend.features.threads.commands.steering:app"),
+    _feature("threads", "shares", "Shares"),
+    Builtin("threads", "drsai_backend.features.threads.commands.archive:app"),
+    _feature("agents", "stored_definitions", "StoredAgents"),
+    _feature("files", "files", "Files"),
+    _feature("tools", "registered_tools", "RegisteredTools"),
+    _feature("keys", "keys", "Keys"),
+    _feature("users", "users", "UserAccounts"),
+    _feature("audit", "audit", "Audit"),
+    _feature("webhooks", "webhooks", "Deliveries"),
     Builtin("db", "drsai_backend.cli.schema:app"),
 )
 """In the order of the help."""

@@ -16,10 +16,10 @@ from fastapi import FastAPI
 
 from drsai_backend.access.identity import Authenticator
 from drsai_backend.access.principal import Principal
-from drsai_backend.api import create_app
 from drsai_backend.api.auth import Access
 from drsai_backend.errors import Unauthenticated
 from tests.api.fakes import FakeEngine
+from tests.support.apps import create_app
 from tests.support.listening import listening_socket
 
 try:

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from drsai_backend.api import create_app
 from drsai_backend.api.anthropic.body import MessagesBody
 from drsai_backend.api.anthropic.translation import Translation, translate
 from drsai_backend.api.anthropic.wire import EventWriter, MessageWriter
@@ -24,6 +23,7 @@ from drsai_backend.runs import RunEnded, RunEvent, RunRequest, TextDelta
 from tests.api.conftest import OPEN, FakeSettings
 from tests.api.fakes import FakeEngine
 from tests.api.scripts import USAGE, Step, said
+from tests.support.apps import create_app
 
 EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 

@@ -10,9 +10,9 @@ import httpx
 import orjson
 import pytest
 
-from drsai_backend.api import create_app
 from tests.api.conftest import OPEN, FakeSettings
 from tests.api.fakes import FakeEngine
+from tests.support.apps import create_app
 
 CHAT = "/v1/chat/completions"
 JSON = {"Content-Type": "application/json"}

@@ -227,8 +227,8 @@ async def test_every_answer_names_thread_run_and_request(http: httpx.AsyncClient
 
 
 async def test_silence_is_filled_with_comments(engine: FakeEngine) -> None:
-    from drsai_backend.api import create_app
     from tests.api.conftest import OPEN, FakeSettings
+    from tests.support.apps import create_app
 
     app = create_app(engine, FakeSettings(), OPEN, ping_seconds=0.1)
     model = engine.play(TextDelta("a", "one"), 0.45, TextDelta("a", " two"), said("a", "one two"), COMPLETED)

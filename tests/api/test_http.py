@@ -9,10 +9,10 @@ import openai
 import pytest
 from fastapi import FastAPI
 
-from drsai_backend.api import create_app
 from drsai_backend.errors import DatabaseUnavailable
 from tests.api.conftest import OPEN, FakeSettings
 from tests.api.fakes import FakeEngine
+from tests.support.apps import create_app
 
 CHAT = "/v1/chat/completions"
 HELLO = {"model": "assistant", "messages": [{"role": "user", "content": "hello"}]}

@@ -19,11 +19,11 @@ from drsai_backend import DrSai
 from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, DrSaiError, NotFound, NotOpened, UnknownModel
+from drsai_backend.features.registered_tools.calls import ToolCalls
 from drsai_backend.files import Files
 from drsai_backend.runs import RunEnded, RunHandle
 from drsai_backend.runs.feed.feed import FollowedRun
 from drsai_backend.sync import SyncDrSai, SyncFiles, SyncHandle, SyncTools
-from drsai_backend.tools.registered.calls import ToolCalls
 from tests.support.threads import settings
 
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from drsai_backend.cli.database import opened, owner_of
+from drsai_backend.cli.database import opened, owner_of, threads_of
 from drsai_backend.cli.options import DatabaseUrl, Tenant, ThreadId, User, Yes
 from drsai_backend.cli.screen import confirm, in_line, make_console, read_duration, size_of, whose_name
-from drsai_backend.cli.threads import threads_of
 from drsai_backend.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from drsai_backend.api.http.parameters import Limit, UserId, new_router
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import Conflict
+from drsai_backend.features.users.users import Users
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.users import Users
 
 Admin = Annotated[Principal, allowed(Scope.ADMIN, named=False)]
 

@@ -12,7 +12,16 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, asked_again, described, read_body
+from drsai_backend.api.auth import (
+    NamedUser,
+    UserBody,
+    allowed,
+    allowed_caller,
+    asked_again,
+    described,
+    named,
+    read_body,
+)
 from drsai_backend.api.events import LogResponse
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import EVENTS, answers, json_response, list_response, page_of
@@ -45,7 +54,6 @@ from drsai_backend.api.objects import (
 )
 from drsai_backend.api.step_events import AfterStepEvent, LastStepEventId, StepLogResponse, mark_of
 from drsai_backend.datamodel import Right, RunStatus
-from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Answer, Engine, Position
@@ -283,11 +291,6 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         return response
 
     return router
-
-
-def named(who: Principal, thread_id: str, owner: str | None) -> Named:
-    """The thread that a request names: one's own, or that of the `owner`."""
-    return thread_id if owner is None else Owner(who.tenant, owner).thread(thread_id)
 
 
 def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:

@@ -10,13 +10,12 @@ from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, read_body
+from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, named, read_body
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import ThreadId, ThreadOwner, new_router
 from drsai_backend.api.objects import SHARE_SCHEMA, share_object
-from drsai_backend.api.threads import named
 from drsai_backend.database.shares import Grantee
 from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.thread import NAME_SCHEMA

@@ -17,10 +17,10 @@ from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
 from drsai_backend.api.http.once import Once
 from drsai_backend.api.http.parameters import FileId, new_router
-from drsai_backend.api.openai.files.form import Form
 from drsai_backend.database.files import FileInfo
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.features.files.form import Form
 from drsai_backend.files.store import OF_TOOLS, PURPOSES, new_file
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Engine

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from drsai_backend.features.registered_tools.calls import ToolInfo, ToolStatistics
     from drsai_backend.json_types import JsonObject
-    from drsai_backend.tools.registered.calls import ToolInfo, ToolStatistics
 
 app = typer.Typer(help="Register tools of a tenant, look at them, try them.", no_args_is_help=True)
 

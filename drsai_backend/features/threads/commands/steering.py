@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from drsai_backend.cli.database import owner_of
+from drsai_backend.cli.database import owner_of, threads_of
 from drsai_backend.cli.options import DatabaseUrl, Tenant, ThreadId, User, Yes
 from drsai_backend.cli.screen import confirm, in_line, make_console, say, whose_name
-from drsai_backend.cli.threads import threads_of
 
 app = typer.Typer()
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.text import Text
 
-from drsai_backend.cli.database import missing, opened, owner_of
+from drsai_backend.cli.database import opened, owner_of, threads_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, ThreadId, User
 from drsai_backend.cli.screen import (
     Colours,
@@ -27,24 +25,12 @@ from drsai_backend.cli.screen import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from drsai_backend.datamodel.owner import Owner
     from drsai_backend.runs.threads.views import StoredMessage, ThreadDetail, ThreadSummary
-    from drsai_backend.sync import SyncDrSai
 
 app = typer.Typer(help="Look at stored conversations, move or delete them.", no_args_is_help=True)
 
 _COLOURS: Final = {"running": "cyan", "awaiting_input": "yellow", "completed": "green", "error": "red"}
 _PAGE: Final = 500
-
-
-@contextmanager
-def threads_of(owner: Owner, database_url: str | None) -> Generator[SyncDrSai]:
-    """The database, in which a thread that is not found is missed in words for who types."""
-    with (
-        opened(database_url) as drsai,
-        missing(f"{whose_name(owner)} has ", " here; `drsai threads list` shows those there are"),  # "no thread 't'"
-    ):
-        yield drsai
 
 
 @app.command("list")

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drsai_backend.cli import lists
-from drsai_backend.cli.database import owner_of
+from drsai_backend.cli.database import owner_of, threads_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, ThreadId, User
 from drsai_backend.cli.screen import Colours, age, in_line, make_console, print_json, whose_name
-from drsai_backend.cli.threads import threads_of
 from drsai_backend.errors import NotFound
 
 if TYPE_CHECKING:

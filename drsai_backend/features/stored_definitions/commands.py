@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from drsai_backend.definitions import Problem
-    from drsai_backend.definitions.stored.calls import AgentInfo
     from drsai_backend.drsai import DrSai
+    from drsai_backend.features.stored_definitions.calls import AgentInfo
     from drsai_backend.json_types import JsonObject
     from drsai_backend.sync import SyncDrSai
     from drsai_backend.teams.context import TeamFactory

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drsai_backend.cli import lists
-from drsai_backend.cli.database import opened, owner_of
+from drsai_backend.cli.database import opened, owner_of, threads_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, ThreadId, User
 from drsai_backend.cli.screen import age, in_line, say
-from drsai_backend.cli.threads import threads_of
 
 if TYPE_CHECKING:
     from rich.console import Console

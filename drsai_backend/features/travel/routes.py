@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, read_body
+from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, named, read_body
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
 from drsai_backend.api.http.once import Once, plain
@@ -25,7 +25,6 @@ from drsai_backend.api.objects import (
     turn_object,
 )
 from drsai_backend.api.openai.messages import Message, read_history
-from drsai_backend.api.threads import named
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject

@@ -8,10 +8,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from drsai_backend.cli.database import owner_of
+from drsai_backend.cli.database import owner_of, threads_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, User
 from drsai_backend.cli.screen import make_console, one_line, print_json
-from drsai_backend.cli.threads import threads_of
 from drsai_backend.errors import NotFound
 
 if TYPE_CHECKING:

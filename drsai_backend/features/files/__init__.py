@@ -1,0 +1,1 @@
+"""Files of users are uploaded, listed, read and deleted; `drsai_backend.files` keeps them."""

@@ -1,0 +1,1 @@
+"""Registered tools are put, tried, counted and deleted; `drsai_backend.tools.registered` serves them to agents."""

@@ -1,0 +1,1 @@
+"""Shares: threads are shown to other users and roles of their tenant."""

@@ -1,0 +1,1 @@
+"""The commands of `drsai threads`, a module for each subject."""

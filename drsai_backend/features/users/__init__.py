@@ -1,0 +1,1 @@
+"""Users are listed, and deleted with all that is theirs."""
