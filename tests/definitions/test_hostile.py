@@ -13,12 +13,12 @@ import pytest
 
 from drsai_backend import RunContext
 from drsai_backend.access.principal import Principal
-from drsai_backend.cli import agents as commands
 from drsai_backend.config import Settings
 from drsai_backend.definitions import DefinitionError, Means, load, read_definitions
 from drsai_backend.definitions.source import MAX_BYTES
 from drsai_backend.definitions.templates import prompt_of
 from drsai_backend.errors import TeamBuildError
+from drsai_backend.features.stored_definitions import commands
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.tools.http import HttpTool
 
