@@ -7,17 +7,13 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from drsai_backend.database.api_keys import KeyInfo
-from drsai_backend.database.webhook_views import DeliveryInfo
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.feed.feed import Handle
 from drsai_backend.runs.steps.views import RunStep
-from drsai_backend.runs.threads.travel import BranchView, TurnView
 from drsai_backend.runs.threads.views import (
     InputRequestView,
     RunView,
-    ShareView,
     StoredMessage,
     ThreadDetail,
     ThreadSummary,
@@ -25,44 +21,19 @@ from drsai_backend.runs.threads.views import (
 
 
 def thread_object(thread: ThreadSummary) -> JsonObject:
-    return {"id": thread.thread_id, "object": "thread", **_fields(thread)}
-
-
-def share_object(thread_id: str, share: ShareView) -> JsonObject:
-    whom = f"role:{share.with_role}" if share.with_user is None else f"user:{share.with_user}"
-    return {"id": whom, "object": "thread.share", "thread_id": thread_id, **_fields(share)}
-
-
-def turn_object(turn: TurnView) -> JsonObject:
-    return {"id": str(turn.turn), "object": "thread.turn", **_fields(turn)}
-
-
-def branch_object(branch: BranchView) -> JsonObject:
-    return {"id": str(branch.number), "object": "thread.branch", **_fields(branch)}
+    return {"id": thread.thread_id, "object": "thread", **fields_of(thread)}
 
 
 def message_object(message: StoredMessage) -> JsonObject:
-    return {"object": "thread.message", **_fields(message)}
+    return {"object": "thread.message", **fields_of(message)}
 
 
 def step_object(step: RunStep) -> JsonObject:
-    return {"id": f"{step.run_id}.{step.position}", "object": "thread.run.step", **_fields(step)}
+    return {"id": f"{step.run_id}.{step.position}", "object": "thread.run.step", **fields_of(step)}
 
 
 def run_object(run: RunView) -> JsonObject:
-    return {"id": run.run_id, "object": "thread.run", **_fields(run)}
-
-
-def key_object(info: KeyInfo) -> JsonObject:
-    """An API key, without the key."""
-    fields = _fields(info)
-    return {"id": fields.pop("key_id"), "object": "api_key", "user": fields.pop("user_id"), **fields}
-
-
-def delivery_object(info: DeliveryInfo) -> JsonObject:
-    """An event for a webhook."""
-    fields = _fields(info)
-    return {"id": fields.pop("event_id"), "object": "webhook.delivery", **fields}
+    return {"id": run.run_id, "object": "thread.run", **fields_of(run)}
 
 
 def input_request_object(view: InputRequestView) -> JsonObject:
@@ -71,7 +42,8 @@ def input_request_object(view: InputRequestView) -> JsonObject:
     return {"object": "input_request", **fields.pop("input_request"), **fields}
 
 
-def _fields(view: BaseModel) -> JsonObject:
+def fields_of(view: BaseModel) -> JsonObject:
+    """The fields of a view as JSON, times in Unix seconds."""
     fields = view.model_dump(mode="json")
     return fields | {name: int(value.timestamp()) for name, value in view if isinstance(value, datetime)}
 
@@ -87,8 +59,8 @@ def headers_of_answer(handle: Handle) -> list[tuple[bytes, bytes]]:
     return [*run_headers(handle.thread_id, handle.run_id), *([(b"x-thread", b"imported")] if handle.imported else [])]
 
 
-def _schema(view: type[BaseModel], kind: str, **head: JsonObject) -> JsonObject:
-    """The JSON schema of an object made of `view`."""
+def schema_of(view: type[BaseModel], kind: str, **head: JsonObject) -> JsonObject:
+    """The JSON schema of an object made of `view`; `head` are fields that it has besides."""
     schema = view.model_json_schema(mode="serialization")
     schema.pop("$defs", None)
     fields: dict[str, JsonObject] = schema["properties"]
@@ -103,25 +75,11 @@ def _schema(view: type[BaseModel], kind: str, **head: JsonObject) -> JsonObject:
     return {**schema, "properties": {**head, **fields}, "required": [*head, *schema["required"]]}
 
 
-RUN_SCHEMA: Final = _schema(RunView, "thread.run")
-THREAD_SCHEMA: Final = _schema(ThreadDetail, "thread")
-SUMMARY_SCHEMA: Final = _schema(ThreadSummary, "thread")
-MESSAGE_SCHEMA: Final = _schema(StoredMessage, "thread.message", id={"type": ["string", "null"]})
-STEP_SCHEMA: Final = _schema(RunStep, "thread.run.step")
-TURN_SCHEMA: Final = _schema(TurnView, "thread.turn")
-BRANCH_SCHEMA: Final = _schema(BranchView, "thread.branch")
-SHARE_SCHEMA: Final[JsonObject] = {
-    "type": "object",
-    "required": ["id", "object", "thread_id", "with_user", "with_role", "right", "created_at", "created_by"],
-    "properties": {
-        "id": {"type": "string", "description": "With whom: `user:bob` or `role:treasurer`."},
-        "object": {"const": "thread.share"},
-        "thread_id": {"type": "string"},
-        "right": {"enum": ["read", "answer", "write"]},
-        "created_at": {"type": "integer", "description": "Unix time in seconds."},
-        "created_by": {"type": "string"},
-    },
-}
+RUN_SCHEMA: Final = schema_of(RunView, "thread.run")
+THREAD_SCHEMA: Final = schema_of(ThreadDetail, "thread")
+SUMMARY_SCHEMA: Final = schema_of(ThreadSummary, "thread")
+MESSAGE_SCHEMA: Final = schema_of(StoredMessage, "thread.message", id={"type": ["string", "null"]})
+STEP_SCHEMA: Final = schema_of(RunStep, "thread.run.step")
 _TEXTS: Final = ("id", "type", "kind", "source", "prompt", "asked_at", "thread_id", "run_id", "owner")
 INPUT_REQUEST_SCHEMA: Final[JsonObject] = {
     "type": "object",

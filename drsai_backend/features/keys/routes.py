@@ -17,7 +17,7 @@ from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import KeyId, Limit, after_of, new_router
-from drsai_backend.api.objects import key_object
+from drsai_backend.api.objects import fields_of
 from drsai_backend.database.api_keys import CURSOR_PATTERN, KeyInfo
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
@@ -118,7 +118,7 @@ def key_routes(keys: ApiKeys, webhooks: Webhooks, bodies: Bodies) -> APIRouter:
         def show(session: Session, made: NewKey) -> JsonObject:
             secret = None if url is None else webhooks.secret_in(session, owner, actor)
             key: JsonObject = {"key": made.key.get_secret_value()}
-            return {**key_object(made.info), **key, **_new_secret(secret)}
+            return {**_object(made.info), **key, **_new_secret(secret)}
 
         return await once(who, body, create, show)
 
@@ -126,12 +126,12 @@ def key_routes(keys: ApiKeys, webhooks: Webhooks, bodies: Bodies) -> APIRouter:
     async def list_keys(who: Admin, user: Of = None, limit: Limit = 20, after: After = None) -> Response:
         """The keys of the tenant, newest first."""
         page = await keys.list(who.tenant, user, after, limit)
-        return list_response([key_object(info) for info in page.items], page.next)
+        return list_response([_object(info) for info in page.items], page.next)
 
     @router.delete("/{key_id}", responses=answers(200, _KEY))
     async def revoke_key(key_id: KeyId, who: Admin) -> Response:
         """End a key: it works nowhere any more within two seconds. One that was revoked before stays as it is."""
-        return json_response(key_object(await keys.revoke(who.tenant, key_id, actor=who.actor)))
+        return json_response(_object(await keys.revoke(who.tenant, key_id, actor=who.actor)))
 
     @router.post("/{key_id}/webhook", responses=answers(200, _KEY), openapi_extra=described(KeyWebhookBody))
     async def change_webhook(key_id: KeyId, request: Request, who: Admin, once: Once) -> Response:
@@ -149,8 +149,14 @@ def key_routes(keys: ApiKeys, webhooks: Webhooks, bodies: Bodies) -> APIRouter:
 
 
 def _changed(made: tuple[KeyInfo, NewSecret | None]) -> JsonObject:
-    return {**key_object(made[0]), **_new_secret(made[1])}
+    return {**_object(made[0]), **_new_secret(made[1])}
 
 
 def _new_secret(made: NewSecret | None) -> JsonObject:
     return {} if made is None else {"webhook_secret": made.secret.get_secret_value()}
+
+
+def _object(info: KeyInfo) -> JsonObject:
+    """An API key, without the key."""
+    fields = fields_of(info)
+    return {"id": fields.pop("key_id"), "object": "api_key", "user": fields.pop("user_id"), **fields}

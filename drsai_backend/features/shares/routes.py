@@ -15,12 +15,13 @@ from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import ThreadId, ThreadOwner, new_router
-from drsai_backend.api.objects import SHARE_SCHEMA, share_object
+from drsai_backend.api.objects import fields_of
 from drsai_backend.database.shares import Grantee
 from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Engine
+from drsai_backend.runs.threads.views import ShareView
 
 Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 Unsharer = Annotated[Principal, allowed(Scope.THREADS_WRITE)]
@@ -32,6 +33,20 @@ _DELETED: Final[JsonObject] = {
     "type": "object",
     "required": ["object", "deleted"],
     "properties": {"object": {"const": "thread.share.deleted"}, "deleted": {"const": True}},
+}
+
+
+_SHARE: Final[JsonObject] = {
+    "type": "object",
+    "required": ["id", "object", "thread_id", "with_user", "with_role", "right", "created_at", "created_by"],
+    "properties": {
+        "id": {"type": "string", "description": "With whom: `user:bob` or `role:treasurer`."},
+        "object": {"const": "thread.share"},
+        "thread_id": {"type": "string"},
+        "right": {"enum": ["read", "answer", "write"]},
+        "created_at": {"type": "integer", "description": "Unix time in seconds."},
+        "created_by": {"type": "string"},
+    },
 }
 
 
@@ -50,13 +65,13 @@ class ShareBody(UserBody):
 def share_routes(engine: Engine, bodies: Bodies) -> APIRouter:
     router = new_router("/v1/threads", tags=["threads"])
 
-    @router.get("/{thread_id:path}/shares", responses=answers(200, page_of(SHARE_SCHEMA)))
+    @router.get("/{thread_id:path}/shares", responses=answers(200, page_of(_SHARE)))
     async def list_shares(thread_id: ThreadId, who: Reader, owner: ThreadOwner = None) -> Response:
         """With whom a thread is shared, oldest first."""
         shares = await engine.list_shares(who, named(who, thread_id, owner))
-        return list_response([share_object(thread_id, share) for share in shares], None)
+        return list_response([_object(thread_id, share) for share in shares], None)
 
-    @router.post("/{thread_id:path}/shares", responses=answers(200, SHARE_SCHEMA), openapi_extra=described(ShareBody))
+    @router.post("/{thread_id:path}/shares", responses=answers(200, _SHARE), openapi_extra=described(ShareBody))
     async def share_thread(
         request: Request,
         thread_id: ThreadId,
@@ -72,7 +87,7 @@ def share_routes(engine: Engine, bodies: Bodies) -> APIRouter:
             who,
             body,
             lambda: engine.share_thread(who, thread, grantee, Right(body.right)),
-            plain(partial(share_object, thread_id)),
+            plain(partial(_object, thread_id)),
         )
 
     @router.delete("/{thread_id:path}/shares", responses=answers(200, _DELETED))
@@ -88,3 +103,8 @@ def share_routes(engine: Engine, bodies: Bodies) -> APIRouter:
         return json_response({"object": "thread.share.deleted", "deleted": True})
 
     return router
+
+
+def _object(thread_id: str, share: ShareView) -> JsonObject:
+    whom = f"role:{share.with_role}" if share.with_user is None else f"user:{share.with_user}"
+    return {"id": whom, "object": "thread.share", "thread_id": thread_id, **fields_of(share)}

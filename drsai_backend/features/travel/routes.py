@@ -4,7 +4,7 @@ to it, and how it gets another one."""
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
 from pydantic import ConfigDict, Field
@@ -17,12 +17,10 @@ from drsai_backend.api.http.json import answers, json_response, list_response, p
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import BranchNumber, Limit, ThreadId, ThreadOwner, new_router
 from drsai_backend.api.objects import (
-    BRANCH_SCHEMA,
     THREAD_SCHEMA,
-    TURN_SCHEMA,
-    branch_object,
+    fields_of,
+    schema_of,
     thread_object,
-    turn_object,
 )
 from drsai_backend.api.openai.messages import Message, read_history
 from drsai_backend.datamodel.thread import NAME_SCHEMA
@@ -30,10 +28,8 @@ from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Engine
 from drsai_backend.runs.threads.loading import Load, LoadMode
+from drsai_backend.runs.threads.travel import BranchView, TurnView
 from drsai_backend.state.travel import Place
-
-if TYPE_CHECKING:
-    pass
 
 Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 Writer = Annotated[Principal | None, allowed_caller(Scope.THREADS_WRITE)]
@@ -43,6 +39,8 @@ _NAMED: Final[JsonObject] = {"anyOf": [NAME_SCHEMA, {"type": "null"}]}
 _PLACES: Final = ("at", "turn", "branch")
 _ONE: Final[list[JsonObject]] = [{"required": [name], "properties": {name: {"type": "integer"}}} for name in _PLACES]
 _NONE: Final[JsonObject] = {"properties": {name: {"type": "null"} for name in _PLACES}}
+_TURN: Final = schema_of(TurnView, "thread.turn")
+_BRANCH: Final = schema_of(BranchView, "thread.branch")
 
 
 class PlaceBody(UserBody):
@@ -108,7 +106,7 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
     """`max_messages`: as many as one request may load."""
     router = new_router("/v1/threads", tags=["threads"])
 
-    @router.get("/{thread_id:path}/turns", responses=answers(200, page_of(TURN_SCHEMA)))
+    @router.get("/{thread_id:path}/turns", responses=answers(200, page_of(_TURN)))
     async def list_turns(
         thread_id: ThreadId,
         who: Reader,
@@ -119,9 +117,9 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
     ) -> Response:
         """The turns to which a thread can go back, oldest first."""
         page = await engine.turns(who, named(who, thread_id, owner), after=after, limit=limit, branch=branch)
-        return list_response([turn_object(item) for item in page.items], page.next)
+        return list_response([_turn(item) for item in page.items], page.next)
 
-    @router.get("/{thread_id:path}/branches", responses=answers(200, page_of(BRANCH_SCHEMA)))
+    @router.get("/{thread_id:path}/branches", responses=answers(200, page_of(_BRANCH)))
     async def list_branches(
         thread_id: ThreadId,
         who: Reader,
@@ -131,7 +129,7 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
     ) -> Response:
         """The branches of a thread, oldest first; one that was never rewound has one."""
         page = await engine.branches(who, named(who, thread_id, owner), after=after, limit=limit)
-        return list_response([branch_object(item) for item in page.items], page.next)
+        return list_response([_branch(item) for item in page.items], page.next)
 
     @router.post(
         "/{thread_id:path}/fork",
@@ -204,3 +202,11 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
         return json_response(thread_object(await engine.rewind(who, named(who, thread_id, owner), Place(turn=0))))
 
     return router
+
+
+def _turn(turn: TurnView) -> JsonObject:
+    return {"id": str(turn.turn), "object": "thread.turn", **fields_of(turn)}
+
+
+def _branch(branch: BranchView) -> JsonObject:
+    return {"id": str(branch.number), "object": "thread.branch", **fields_of(branch)}

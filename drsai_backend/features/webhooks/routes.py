@@ -13,8 +13,8 @@ from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.json import answers, list_response, page_of
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import DeliveryId, Limit, after_of, new_router
-from drsai_backend.api.objects import delivery_object
-from drsai_backend.database.webhook_views import CURSOR_PATTERN
+from drsai_backend.api.objects import fields_of
+from drsai_backend.database.webhook_views import CURSOR_PATTERN, DeliveryInfo
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.json_types import JsonObject
 from drsai_backend.webhooks.webhooks import NewSecret, Webhooks, subscriber_of
@@ -63,12 +63,12 @@ def webhook_routes(webhooks: Webhooks) -> APIRouter:
     async def list_deliveries(who: Reader, limit: Limit = 20, after: After = None) -> Response:
         """The events that were, or are to be, sent to webhooks, newest first."""
         page = await webhooks.list(who.owner, after, limit)
-        return list_response([delivery_object(item) for item in page.items], page.next)
+        return list_response([_object(item) for item in page.items], page.next)
 
     @router.post("/deliveries/{delivery_id}/retry", responses=answers(200, _DELIVERY))
     async def retry_delivery(delivery_id: DeliveryId, who: Writer, once: Once) -> Response:
         """Send an event now, and repeat it as a new one: one that was given up, or has arrived, too."""
-        return await once(who, None, lambda: webhooks.retry(who.owner, delivery_id), plain(delivery_object))
+        return await once(who, None, lambda: webhooks.retry(who.owner, delivery_id), plain(_object))
 
     @router.post("/secret", status_code=201, responses=answers(201, _SECRET))
     async def make_secret(who: Writer, once: Once) -> Response:
@@ -91,3 +91,9 @@ def _shown(signer: Owner, made: NewSecret) -> JsonObject:
         "created_at": int(made.created_at.timestamp()),
         "previous_until": None if until is None else int(until.timestamp()),
     }
+
+
+def _object(info: DeliveryInfo) -> JsonObject:
+    """An event for a webhook."""
+    fields = fields_of(info)
+    return {"id": fields.pop("event_id"), "object": "webhook.delivery", **fields}
