@@ -6,10 +6,8 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import Literal
 
-from pydantic import ValidationError
-
 from drsai_backend.access.principal import ANONYMOUS, Principal
-from drsai_backend.api.http.errors import refusal
+from drsai_backend.api.http.errors import checked
 from drsai_backend.api.openai.messages import History, read_history
 from drsai_backend.database.shares import Grantee
 from drsai_backend.datamodel import Right
@@ -276,10 +274,7 @@ class ThreadCalls:
             Conflict: its newest message is not `after`.
         """
         who = self._trusted(user_id, tenant)
-        try:
-            given = History.model_validate({"messages": messages})
-        except ValidationError as error:
-            raise refusal(error, {"messages": messages}) from None
+        given = checked(History.model_validate, {"messages": messages})
         read = await asyncio.to_thread(read_history, given.messages)
         return await self.engine.load_history(who, thread_id, read, Load(model, mode, after))
 

@@ -14,14 +14,14 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast
 
 import orjson
 from fastapi import Depends, Query, Request
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from starlette.exceptions import HTTPException
 from starlette.types import Scope as Connection
 
 from drsai_backend.access.identity import Authenticator
 from drsai_backend.access.principal import ANONYMOUS, Principal, Scope
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.errors import refusal
+from drsai_backend.api.http.errors import checked
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InsufficientScope, InvalidRequest, Unauthenticated
@@ -301,10 +301,7 @@ async def read_body(
 async def read_fields(bodies: Bodies, request: Request, kind: type[_Body]) -> _Body:
     """The body of a request. Raises InvalidRequest, which names the field."""
     async with bodies.read(request.scope, request.receive, optional=kind is UserBody) as fields:
-        try:
-            return kind.model_validate(fields)
-        except ValidationError as error:
-            raise refusal(error, fields) from None
+        return checked(kind.model_validate, fields)
 
 
 def acting_as(

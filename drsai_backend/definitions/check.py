@@ -6,10 +6,10 @@ import copy
 import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, cast
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from drsai_backend.definitions.schema import (
     PERSON,
@@ -26,10 +26,12 @@ from drsai_backend.definitions.schema import (
 )
 from drsai_backend.definitions.source import FieldPath
 from drsai_backend.definitions.templates import unknown_variables
+from drsai_backend.explain import Wrong, did_you_mean, explain
 from drsai_backend.json_types import JsonObject
 
 _TEXTS: Final = {
     "missing": "is required",
+    "union_tag_not_found": "is required",
     "string_type": "must be a text",
     "int_type": "must be a whole number",
     "float_type": "must be a number",
@@ -54,10 +56,6 @@ _FIELDS: Final = frozenset(
 """Of all parts of a definition."""
 MOST_WRONG: Final = 51
 """Things that are looked for: one more than are told."""
-_COMPARED: Final = 1_000
-"""Names that one which is not there is compared with."""
-_LONGEST: Final = 64
-"""Characters of them, and of names: what is longer is nobody's slip of the pen."""
 MAX_PARTS: Final = 1_000
 """Agents and teams that one is built of: each run builds them, one that is used twice twice."""
 MAX_DEPTH: Final = 30
@@ -68,10 +66,8 @@ _CHOICES: Final = frozenset({"auto", "required", "none", "done"})
 
 def suggestion(name: str, known: Collection[str]) -> str:
     """`; did you mean …?`, or what there is; "" where there is nothing."""
-    near = difflib.get_close_matches(name[:_LONGEST], list(known)[:_COMPARED], 1)
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    return f" (there are {', '.join(sorted(known)[:20])})" if known else ""
+    listed = f" (there are {', '.join(sorted(known)[:20])})" if known else ""
+    return did_you_mean(name, known) or listed
 
 
 def parse_definitions(data: JsonObject) -> tuple[Definitions | None, list[tuple[FieldPath, str]]]:
@@ -88,56 +84,28 @@ def explained(error: ValidationError, data: JsonObject, kind: type[BaseModel]) -
     Args:
         error: of `kind.model_validate(data)`.
     """
-    all_found = error.errors(include_url=False, include_input=False)
-    found = [(_path_in(data, each), each) for each in all_found[: 2 * MOST_WRONG]]
+    found = list(islice(explain(error, data), 2 * MOST_WRONG))
     told: set[FieldPath] = set()
-    for path, each in found:
-        deeper = any(other[: len(path)] == path and len(other) > len(path) for other, _ in found)
-        if path in told or (deeper and each["type"] in ("string_type", "model_type", "dict_type")):
+    for each in found:
+        path = each.path
+        deeper = any(other.path[: len(path)] == path and len(other.path) > len(path) for other in found)
+        if path in told or (deeper and each.type in ("string_type", "model_type", "dict_type")):
             continue
         told.add(path)
-        yield path, _sentence(path, each, data, kind)
+        yield path, _sentence(each, data, kind)
 
 
-def _path_in(data: Any, error: ErrorDetails) -> FieldPath:
-    """Where in the data an error is. Pydantic also names the alternatives of unions, which are not in it."""
-    path: list[str | int] = []
-    for step in error["loc"]:
-        try:
-            data = data[step]
-        except (KeyError, IndexError, TypeError):
-            continue
-        path.append(step)
-    if error["type"] == "missing":
-        path.append(error["loc"][-1])
-    elif error["type"] in ("union_tag_invalid", "union_tag_not_found") and isinstance(data, dict):
-        path.append(error.get("ctx", {})["discriminator"].strip("'"))
-    return tuple(path)
-
-
-def _sentence(path: FieldPath, error: ErrorDetails, data: JsonObject, kind: type[BaseModel]) -> str:
-    context, type_ = error.get("ctx", {}), error["type"]
-    if type_ == "extra_forbidden":
-        near = _right_field(path, data, kind)
+def _sentence(wrong: Wrong, data: JsonObject, kind: type[BaseModel]) -> str:
+    if wrong.type == "extra_forbidden":
+        near = _right_field(wrong.path, data, kind)
         return "there is no such field" + (f"; did you mean {near!r}?" if near else "")
-    if type_ == "union_tag_not_found":
-        return "is required"
-    if type_ in ("literal_error", "union_tag_invalid"):
-        expected = str(context.get("expected") or context.get("expected_tags"))
-        value = str(_at(data, path))
-        return f"must be {expected}, and is {value!r}" + _near(value, re.findall(r"'([^']*)'", expected))
-    if type_ == "value_error":
-        return str(context["error"])
-    if type_ == "string_pattern_mismatch" and ":" in context.get("pattern", ""):
+    if wrong.type in ("literal_error", "union_tag_invalid"):
+        expected = str(wrong.values.get("expected") or wrong.values.get("expected_tags"))
+        value = str(_at(data, wrong.path))
+        return f"must be {expected}, and is {value!r}" + did_you_mean(value, re.findall(r"'([^']*)'", expected))
+    if wrong.type == "string_pattern_mismatch" and ":" in wrong.values["pattern"]:
         return "must be the import path of a function, as `package.module:name`"
-    if type_ in _TEXTS:
-        return _TEXTS[type_].format_map(context)
-    return error["msg"][0].lower() + error["msg"][1:]
-
-
-def _near(value: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(value[:_LONGEST], known, 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return _TEXTS.get(wrong.type, wrong.phrase).format_map(wrong.values)
 
 
 def _at(data: Any, path: FieldPath) -> object:
@@ -153,7 +121,7 @@ def _right_field(path: FieldPath, data: JsonObject, kind: type[BaseModel]) -> st
         # One agent, team or tool by itself: there may be thousands.
         section = str(path[0])
         data = {section: {path[1]: data[section][path[1]]}}
-    for near in difflib.get_close_matches(name[:_LONGEST], _FIELDS, 5, 0.6):
+    for near in difflib.get_close_matches(name[:64], _FIELDS, 5, 0.6):
         changed = copy.deepcopy(data)
         holder = cast("JsonObject", _at(changed, path[:-1]))
         if near in holder:
@@ -162,7 +130,7 @@ def _right_field(path: FieldPath, data: JsonObject, kind: type[BaseModel]) -> st
         try:
             kind.model_validate(changed)
         except ValidationError as error:
-            wrong = {(_path_in(changed, each), each["type"]) for each in error.errors(include_url=False)}
+            wrong = {(each.path, each.type) for each in explain(error, changed)}
             if ((*path[:-1], near), "extra_forbidden") in wrong:
                 continue
         return near

@@ -11,10 +11,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Final, TypeVar, cast
+from typing import Annotated, Final, cast
 
 from fastapi import Header
-from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Send
@@ -32,7 +31,7 @@ from drsai_backend.api.anthropic.wire import (
     SideMessage,
     error_event,
 )
-from drsai_backend.api.http.errors import refusal
+from drsai_backend.api.http.errors import checked
 from drsai_backend.api.http.json import answers, json_response
 from drsai_backend.api.http.parameters import check_query
 from drsai_backend.api.openai.chat.endpoint import ChatRoute
@@ -46,7 +45,6 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.models.tokens import TOKENS_PER_IMAGE, TOKENS_PER_MESSAGE, estimate_text
 from drsai_backend.runs import Engine, Handle, RunRequest
 
-_Asked = TypeVar("_Asked", bound=Prompt)
 _STATUSES: Final = {
     400: "Something in the request cannot be used; `param` names it.",
     401: "A key is needed here, and there is none, or none that is valid.",
@@ -191,19 +189,12 @@ def _is_heavy(body: JsonObject) -> bool:
     return len(said) > _FEW or has_images(said)
 
 
-def _checked(kind: type[_Asked], body: JsonObject) -> _Asked:
-    try:
-        return kind.model_validate(body)
-    except ValidationError as error:
-        raise refusal(error, body, TEXTS) from None
-
-
 def _read(body: JsonObject) -> tuple[Translation, MessagesBody]:
     """A request, and the same in the words of Chat Completions. Raises InvalidRequest."""
     for name in _OF_CHAT:
         if body.get(name) is not None:
             raise InvalidRequest(f"`{name}` is no field of this API", param=name)
-    asked = _checked(MessagesBody, body)
+    asked = checked(MessagesBody.model_validate, body, TEXTS)
     made = translate(asked)
     rest = dict(asked.model_extra or {})
     if rest.pop("context_management", None):
@@ -214,7 +205,7 @@ def _read(body: JsonObject) -> tuple[Translation, MessagesBody]:
 
 def _count(body: JsonObject) -> tuple[str, int]:
     """The model that is asked, and the estimate."""
-    asked = _checked(Prompt, body)
+    asked = checked(Prompt.model_validate, body, TEXTS)
     said = translate_prompt(asked).body
     messages: list[JsonObject] = said.get("messages", [])
     tools: list[JsonObject] = said.get("tools", [])

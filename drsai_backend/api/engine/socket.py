@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, cast
 from uuid import uuid4
 
-from pydantic import Discriminator, Field, TypeAdapter, ValidationError
+from pydantic import Discriminator, Field, TypeAdapter
 from starlette.types import Receive, Send
 from starlette.types import Scope as Connection
 
@@ -28,7 +28,7 @@ from drsai_backend.api.auth import Access, Body
 from drsai_backend.api.engine.errors import with_detail
 from drsai_backend.api.engine.tasks import ExecuteBody, Tasks, state_of
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.errors import InternalError, Overloaded, refusal
+from drsai_backend.api.http.errors import InternalError, Overloaded, checked
 from drsai_backend.api.http.middleware import Hosts
 from drsai_backend.api.http.sockets import SocketClosed, SocketEndpoint, SocketSession
 from drsai_backend.errors import DrSaiError, Unauthenticated
@@ -134,10 +134,7 @@ class _Session(SocketSession):
         try:
             who = await self._who(Scope.CHAT)
             body = await self._socket.bodies.parse(data)
-            try:
-                asked = _MESSAGES.validate_python(body)
-            except ValidationError as error:
-                raise refusal(error, body) from None
+            asked = checked(_MESSAGES.validate_python, body)
             task_id = getattr(asked, "task_id", None)
             await self._act(who, asked)
         except Unauthenticated as error:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
@@ -25,8 +23,10 @@ from drsai_backend.errors import (
     RunFailed,
     Unauthenticated,
 )
+from drsai_backend.explain import DataPath, explain
 from drsai_backend.json_types import JsonObject
 
+_T = TypeVar("_T")
 _log = logging.getLogger("drsai.api")
 _TYPES: Final = {401: "authentication_error", 403: "permission_error", 424: "server_error", 429: "rate_limit_error"}
 _CODES: Final = {404: "not_found", 405: "method_not_allowed"}
@@ -119,7 +119,7 @@ def _body(message: str, status: int, code: str, param: str | None = None) -> Jso
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def path_of(location: tuple[int | str, ...]) -> str:
+def path_of(location: DataPath) -> str:
     """`("messages", 0, "content")` as `messages[0].content`."""
     path = ""
     for step in location:
@@ -127,45 +127,39 @@ def path_of(location: tuple[int | str, ...]) -> str:
     return path
 
 
-def refusal(error: ValidationError, body: object, texts: Mapping[str, str] | None = None) -> InvalidRequest:
-    """What is wrong with a body, by its first field that is; of a union, by the alternative that got furthest.
+def checked(validate: Callable[[Any], _T], body: object, texts: Mapping[str, str] | None = None) -> _T:
+    """Return a body as `validate` makes it.
 
-    `texts` says it better: by the name of a field of the body, whatever is wrong in it, or as `tools.name`, by that and
-    the name of the field that is wrong.
+    Args:
+        validate: `model_validate` of a model, or `validate_python` of an adapter.
+        texts: what says it better: by the name of a field of the body, whatever is wrong in it, or as `tools.name`, by
+            that and the name of the field that is wrong.
+
+    Raises:
+        InvalidRequest: names the first field that is wrong; of a union, by the alternative that got furthest.
     """
-    found = [(_path_in(body, each), each) for each in error.errors(include_url=False, include_input=False)]
-    first = found[0][0]
-    path, worst = max((each for each in found if each[0][: len(first)] == first), key=lambda each: len(each[0]))
-    texts = texts or {}
+    try:
+        return validate(body)
+    except ValidationError as error:
+        found = list(explain(error, body))
+    first = found[0].path
+    worst = max((each for each in found if each.path[: len(first)] == first), key=lambda each: len(each.path))
+    path, texts = worst.path, texts or {}
     if reason := texts.get(str(path[0])):
-        return InvalidRequest(f"`{path[0]}` {reason}", param=str(path[0]))
-    return _refused(path, worst, texts.get(f"{path[0]}.{path[-1]}"))
+        raise InvalidRequest(f"`{path[0]}` {reason}", param=str(path[0]))
+    raise _refused(path, worst.type, worst.values, texts.get(f"{path[0]}.{path[-1]}"))
 
 
-def _path_in(body: Any, error: ErrorDetails) -> tuple[int | str, ...]:
-    """Where in a body an error is. Pydantic also names the alternatives of unions, which are not in the body."""
-    path: list[int | str] = []
-    for step in error["loc"]:
-        with suppress(KeyError, IndexError, TypeError):
-            body = body[step]
-            path.append(step)
-    if error["type"] == "missing":
-        path.append(error["loc"][-1])
-    elif error["type"].startswith("union_tag"):
-        path.append(error.get("ctx", {})["discriminator"].strip("'"))
-    return tuple(path)
-
-
-def _refused(path: tuple[int | str, ...], error: Mapping[str, Any], reason: str | None = None) -> InvalidRequest:
+def _refused(path: DataPath, kind: str, values: Mapping[str, Any], reason: str | None = None) -> InvalidRequest:
     param = path_of(path)
-    reason = reason or _REASONS.get(error["type"], "is not valid").format_map(error.get("ctx", {}))
+    reason = reason or _REASONS.get(kind, "is not valid").format_map(values)
     return InvalidRequest(f"`{param}` {reason}", param=param or None)
 
 
 def refused_parameter(error: RequestValidationError) -> InvalidRequest:
     """What is wrong with a path, a query or headers."""
     first = error.errors()[0]
-    return _refused(tuple(first["loc"][1:]), first)
+    return _refused(tuple(first["loc"][1:]), first["type"], first.get("ctx", {}))
 
 
 def install_error_handlers(app: FastAPI) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 from starlette.types import Scope as ASGIScope
 
-from drsai_backend.api.http.errors import error_body, refusal
+from drsai_backend.api.http.errors import checked, error_body
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.openai.chat.endpoint import ChatRoute
@@ -114,10 +114,7 @@ def _checked(body: JsonObject) -> CompletionBody:
     for field in _OF_CHAT:
         if body.get(field) is not None:
             raise InvalidRequest(f"`{field}` {_ELSEWHERE}", param=field)
-    try:
-        return CompletionBody.model_validate(body)
-    except ValidationError as error:
-        raise refusal(error, body, _TEXTS) from None
+    return checked(CompletionBody.model_validate, body, _TEXTS)
 
 
 def _prompt_of(asked: CompletionBody) -> str:

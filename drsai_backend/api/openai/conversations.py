@@ -12,15 +12,15 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Request
-from pydantic import Field, ValidationError
+from pydantic import Field
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import NamedUser, allowed_caller, described
-from drsai_backend.api.http.errors import refusal
+from drsai_backend.api.http.errors import checked
 from drsai_backend.api.http.json import answers, json_response
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import ConversationId, ItemId, Limit, new_router
@@ -119,9 +119,6 @@ class ItemsBody(Wire):
     user: User = Field(default=None, description="Whose it is, as in a chat request.")
 
 
-_Body = TypeVar("_Body", bound=Wire)
-
-
 def conversation_routes(responses: Responses) -> APIRouter:
     """The routes."""
     router = new_router("/v1/conversations", tags=["conversations"])
@@ -136,7 +133,7 @@ def conversation_routes(responses: Responses) -> APIRouter:
     async def create_conversation(request: Request, caller: Chatter, once: Once, user: NamedUser = None) -> Response:
         """Make a conversation, empty or with what was said before."""
         async with bodies.read(request.scope, request.receive, optional=True) as given:
-            body = _parse(ConversationBody, given)
+            body = checked(ConversationBody.model_validate, given, _TEXTS)
             who = acting(request, caller, user, body.user)
             added = await conversations.checked(body.items or (), begun=False)
         name = who.owner.thread(new_thread_id().replace("thread_", "conv_"))
@@ -162,7 +159,7 @@ def conversation_routes(responses: Responses) -> APIRouter:
     ) -> Response:
         """Change the metadata of a conversation; null: there is none any more."""
         async with bodies.read(request.scope, request.receive) as given:
-            body = _parse(MetadataBody, given)
+            body = checked(MetadataBody.model_validate, given, _TEXTS)
         who = acting(request, caller, user, body.user)
         await conversations.change(who, conversation_id, metadata=body.metadata or {})
         return json_response(_shown(conversation_id, await conversation_of(responses.engine, who, conversation_id)))
@@ -209,7 +206,7 @@ def conversation_routes(responses: Responses) -> APIRouter:
         """Add items for the next response. Once the conversation has begun, only messages of the user, or of the
         system, can be added."""
         async with bodies.read(request.scope, request.receive) as given:
-            body = _parse(ItemsBody, given)
+            body = checked(ItemsBody.model_validate, given, _TEXTS)
             who = acting(request, caller, user, body.user)
             rows = await conversation_of(responses.engine, who, conversation_id)
             begun = await conversations.has_begun(rows)
@@ -358,13 +355,6 @@ class _Conversations:
         elif (found := await self._responses.items.item_of(who, conversation, item_id)) is not None:
             return found
         raise NotFound(f"no item {item_id!r} in conversation {conversation!r}", param="item_id")
-
-
-def _parse(kind: type[_Body], given: JsonObject) -> _Body:
-    try:
-        return kind.model_validate(given)
-    except ValidationError as error:
-        raise refusal(error, given, _TEXTS) from None
 
 
 def _shown(conversation: str, rows: ConversationRows) -> JsonObject:

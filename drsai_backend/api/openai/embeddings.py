@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Scope
 from drsai_backend.api.auth import Body, allowed, described
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.errors import refusal
+from drsai_backend.api.http.errors import checked
 from drsai_backend.api.http.json import ERROR_CONTENT, answers
 from drsai_backend.api.http.parameters import new_router
 from drsai_backend.api.http.stream import ClientLeft, Watch
@@ -58,10 +58,7 @@ def embedding_routes(embeddings: Embeddings, bodies: Bodies, *, ping: float) -> 
     async def create_embedding(request: Request) -> Response:
         """Vectors of texts, by the configured endpoint (`DRSAI_EMBEDDINGS_MODEL`)."""
         async with bodies.read(request.scope, request.receive) as fields:
-            try:
-                asked = EmbeddingsBody.model_validate(fields)
-            except ValidationError as error:
-                raise refusal(error, fields, _TEXTS) from None
+            asked = checked(EmbeddingsBody.model_validate, fields, _TEXTS)
             embeddings.check(asked.model)
             key: SecretStr | None = model_key(None, request.scope)
             given = EmbeddingsRequest(asked.input, asked.encoding_format or "float", asked.dimensions, key)

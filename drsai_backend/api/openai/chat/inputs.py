@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final, Literal, NamedTuple, cast
 
-from pydantic import ConfigDict, Field, SecretStr, ValidationError, WithJsonSchema, field_validator
+from pydantic import ConfigDict, Field, SecretStr, WithJsonSchema, field_validator
 from starlette.types import Scope
 
 from drsai_backend.api.auth import USER_SCHEMA, user_of
 from drsai_backend.api.http.body import Bodies, header_of
-from drsai_backend.api.http.errors import refusal
+from drsai_backend.api.http.errors import checked
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.openai.chat.parameters import TEXTS, ParameterFields, kept_fields, model_params
 from drsai_backend.api.openai.chat.tools import CALL_CHOICE, CHOICE, CallChoice, Function, Tool, ToolChoice, read_tools
@@ -158,10 +158,7 @@ async def parse_call(body: JsonObject, scope: Scope, bodies: Bodies, *, max_mess
 
 
 def _parse(body: JsonObject, scope: Scope) -> ChatCall:
-    try:
-        chat = ChatBody.model_validate(body)
-    except ValidationError as error:
-        raise refusal(error, body, _TEXTS) from None
+    chat = checked(ChatBody.model_validate, body, _TEXTS)
     beside = (("stream", chat.stream), ("on_disconnect", chat.on_disconnect == "cancel"))
     for field, value in (*beside, ("housekeeping", chat.housekeeping)):
         if chat.background and value:
@@ -199,7 +196,7 @@ def _parse(body: JsonObject, scope: Scope) -> ChatCall:
         on_question=chat.on_question,
         background=bool(chat.background),
         history=chat.history or "continue",
-        resends=_header(scope, WINDOW) is not None,
+        resends=header_of(scope, WINDOW.lower().encode()) is not None,
         webhook_url=chat.webhook_url,
         limits=RunLimits(chat.max_turns, chat.max_run_seconds, chat.max_run_tokens),
         repeated=repeated_of(scope),

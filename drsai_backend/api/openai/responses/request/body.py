@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+from typing import Annotated, Final, Literal, TypeAlias, cast
 
 from pydantic import BeforeValidator, ConfigDict, Field, SecretStr, WithJsonSchema, field_validator
 
@@ -279,14 +279,9 @@ TEXTS: Final[dict[str, str]] = {
     "context_management": "must be null: the agents' model contexts decide what a model is shown",
     "image": "must be null: answers are text",
     "moderation": _GONE,
-    "previous_response_id": "must be null here: send the items themselves",
 }
 """What is wrong, where that is more than a wrong type."""
 
 
-def texts_of(kind: type[Any]) -> dict[str, str]:
-    """`TEXTS`, as far as they are true of a body of this kind."""
-    return TEXTS if kind is CompactBody else {name: text for name, text in TEXTS.items() if name != _PREVIOUS}
-
-
-_PREVIOUS: Final = "previous_response_id"
+COMPACT_TEXTS: Final = {**TEXTS, "previous_response_id": "must be null here: send the items themselves"}
+"""The same of a compaction."""

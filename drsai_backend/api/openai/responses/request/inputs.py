@@ -7,17 +7,19 @@ from hashlib import sha256
 from typing import Final, TypeVar, cast
 
 import orjson
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from drsai_backend.api.http.errors import refusal
+from drsai_backend.api.http.errors import checked
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.openai.responses.request.body import (
+    COMPACT_TEXTS,
+    TEXTS,
+    CompactBody,
     InputBody,
     Item,
     MessageItem,
     ResponseBody,
     TextPart,
-    texts_of,
 )
 from drsai_backend.api.openai.responses.request.items import Placed, ReadItems
 from drsai_backend.api.openai.responses.request.tools import Tool, shown_tool
@@ -43,10 +45,7 @@ def parse(kind: type[_Body], body: JsonObject, max_items: int) -> _Body:
     items = cast(list[object], given) if isinstance(given, list) else []
     if len(items) > max_items:
         raise InvalidRequest(f"`input` has {len(items)} items; this server accepts {max_items}", param="input")
-    try:
-        return kind.model_validate(body)
-    except ValidationError as error:
-        raise refusal(error, body, texts_of(kind)) from None
+    return checked(kind.model_validate, body, COMPACT_TEXTS if kind is CompactBody else TEXTS)
 
 
 def fingerprint_of(body: JsonObject) -> str:

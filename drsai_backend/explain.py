@@ -1,0 +1,87 @@
+"""Explanations of what is wrong with data: the places that pydantic refuses, and the names that were probably meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final, TypeAlias, cast
+
+from pydantic import ValidationError
+
+DataPath: TypeAlias = tuple[str | int, ...]
+_COMPARED: Final = 1_000
+"""Names that one which is not there is compared with."""
+_LONGEST: Final = 64
+"""Characters of it that are compared: what is longer is nobody's slip of the pen."""
+_LONGEST_PLACE: Final = 200
+_WHOLE: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """One thing that is wrong with data; as a text, its place and what is wrong there.
+
+    Attributes:
+        path: keys and indexes that lead to it.
+        type: pydantic's name of the error.
+        text: pydantic's words, or those of the validator that has raised a ValueError. They may quote the value.
+        values: what a template of words may name, by name.
+        given: the value that is refused; of a field that is missing, the object without it.
+    """
+
+    path: DataPath
+    type: str
+    text: str
+    values: Mapping[str, Any]
+    given: object = field(repr=False)  # it may be a secret
+
+    @property
+    def place(self) -> str:
+        """The path with dots, bounded: its keys may be those of a request."""
+        return ".".join(map(str, self.path))[:_LONGEST_PLACE]
+
+    @property
+    def phrase(self) -> str:
+        """The text as it stands after a name."""
+        return self.text if self.type == "value_error" else self.text[:1].lower() + self.text[1:]
+
+    def __str__(self) -> str:
+        return f"`{self.place}`: {self.text}"
+
+
+def explain(error: ValidationError, data: object = _WHOLE, *, within: DataPath = ()) -> Iterator[Wrong]:
+    """Yield what is wrong, in pydantic's order.
+
+    Args:
+        data: what was validated. Pydantic also names the alternatives of unions, which are not in the data: with it,
+            paths are without them, and of a union without its discriminator, lead to that.
+        within: where the data stands; paths begin with it.
+    """
+    for each in error.errors(include_url=False):
+        loc, values = each["loc"], cast("Mapping[str, Any]", each.get("ctx", {}))
+        path = loc if data is _WHOLE else _path_in(data, loc, each["type"], values)
+        text = each["msg"].removeprefix("Value error, ")
+        yield Wrong((*within, *path), each["type"], text, values, each["input"])
+
+
+def _path_in(data: Any, loc: DataPath, kind: str, values: Mapping[str, Any]) -> DataPath:
+    path: list[str | int] = []
+    for step in loc:
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            continue
+        path.append(step)
+    if kind == "missing":
+        path.append(loc[-1])
+    elif kind in ("union_tag_invalid", "union_tag_not_found") and isinstance(data, Mapping):
+        path.append(values["discriminator"].strip("'"))
+    return tuple(path)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean …?` with the known word that is most like it; "" where none is."""
+    near = difflib.get_close_matches(word[:_LONGEST], list(islice(known, _COMPARED)), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
